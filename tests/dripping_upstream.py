@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from registry.oci.digest import Digest, digest_of
 from registry.upstream.base import (
@@ -15,10 +15,10 @@ from registry.upstream.base import (
     ManifestHead,
     NotUpstream,
     Remote,
-    Upstream,
     UpstreamFailed,
     UpstreamUnreachable,
 )
+from registry.upstream.client import RegistryClient
 
 PIECE_BYTES = 64 * 1024
 
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     start: int
 
 
-class DrippingUpstream:
+class DrippingUpstream(RegistryClient):
     """Has blobs by their digests, or what it says that has them."""
 
     def __init__(
@@ -119,7 +119,3 @@ class DrippingUpstream:
 
     async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
         return None
-
-
-if TYPE_CHECKING:
-    _: type[Upstream] = DrippingUpstream

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
@@ -17,9 +17,9 @@ from registry.upstream.base import (
     ManifestHead,
     NotUpstream,
     Remote,
-    Upstream,
     UpstreamFailed,
 )
+from registry.upstream.client import RegistryClient
 
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
     reference: str
 
 
-class ManifestUpstream:
+class ManifestUpstream(RegistryClient):
     """Holds manifests of any number of repositories."""
 
     def __init__(self) -> None:
@@ -156,7 +156,3 @@ def described(data: bytes, media_type: str = LAYER_TYPE) -> dict[str, Any]:
 def is_down(upstream: ManifestUpstream, failure: UpstreamFailed) -> None:
     """Let every request fail."""
     upstream.failure = failure
-
-
-if TYPE_CHECKING:
-    _: type[Upstream] = ManifestUpstream

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import structs
+
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.host_lookup import Resolve, resolve
 from cloudcore.outbound.http_client import HttpClient, TimeLimits
-from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.upstream.base import Credential, RateLimit, Remote, UpstreamFailed, UpstreamObserver
 from registry.upstream.client import RegistryClient
 from tests.scripted_upstream import ScriptedUpstream, scripted_upstream
@@ -28,21 +30,13 @@ def rule_of(account_id: str, **fields: object) -> CacheRule:
     rule = CacheRule(
         id=uuid7(),
         account_id=account_id,
+        region="local",
         prefix="hub",
         upstream_url="https://upstream.example",
-        upstream_prefix="",
-        username=None,
-        secret_sealed=None,
-        tag_ttl_seconds=3600,
-        negative_ttl_seconds=60,
-        keep_unpulled_days=None,
-        max_bytes=None,
-        enabled=True,
-        last_success_at=None,
         created_at=0,
         updated_at=0,
     )
-    return rule._replace(**fields)  # type: ignore[arg-type]
+    return structs.replace(rule, **fields)
 
 
 @dataclass

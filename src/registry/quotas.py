@@ -17,12 +17,6 @@ IMAGES: Final = Quota("images", UNLIMITED, "images")
 TAGS: Final = Quota("tags", UNLIMITED, "tags")
 UPLOADS: Final = Quota("upload_sessions", 5000, "open upload sessions")
 """The install has its own default, the setting ``max_open_uploads``."""
-EVENT_RULES: Final = Quota("event_rules", 50, "event rules")
-"""Every change of an account's repositories is matched with all its rules."""
 LOGINS: Final = Quota("logins", 10_000, "open container logins")
-CACHE_RULES: Final = Quota("pull_through_cache_rules", 50, "pull-through cache rules")
 
-QUOTAS: Final = (
-    *(BLOB_BYTES, REPOSITORIES, IMAGES, TAGS, UPLOADS),
-    *(EVENT_RULES, LOGINS, CACHE_RULES),
-)
+QUOTAS: Final = (BLOB_BYTES, REPOSITORIES, IMAGES, TAGS, UPLOADS, LOGINS)

@@ -24,8 +24,8 @@ from registry.metadata.blobs.objects import Link
 from registry.metadata.blobs.uploads import Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
-from registry.metadata.pull_through.rules import add_rule, find_rule_for
-from registry.metadata.pull_through.tables import blob_fills
+from registry.metadata.pull_through.rules import find_rule_for
+from registry.metadata.pull_through.tables import CACHE_RULES, blob_fills
 from registry.metadata.repositories.repository import find_account, find_or_add_repository
 from registry.metadata.tables import repository_blobs, uploads
 from registry.oci.digest import Digest
@@ -36,7 +36,7 @@ from registry.services.pull_through.fills import FillSource
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.remote import no_credential, remote_of
 from registry.settings.groups import Limits
-from registry.upstream.base import Upstream
+from registry.upstream.client import RegistryClient
 from tests.dying import Kind, PassingDatabase
 from tests.inprocess import Client, ManualClock, open_registry
 from tests.upstream_world import rule_of
@@ -178,7 +178,7 @@ OpenFills = Callable[..., AbstractAsyncContextManager[World]]
 async def fills_world(
     url: str,
     folder: Path,
-    upstream: Upstream,
+    upstream: RegistryClient,
     *,
     count: int = 1,
     seals: bool = False,
@@ -221,6 +221,6 @@ def _prepare(tx: Connection) -> None:
     assert account is not None
     if find_rule_for(tx, HANDLE, REPOSITORY) is None:
         for prefix, url in ((PREFIX, "https://upstream.example"), (QUAY, "https://quay.example")):
-            add_rule(tx, rule_of(account.id, prefix=prefix, upstream_url=url))
+            CACHE_RULES.add(tx, rule_of(account.id, prefix=prefix, upstream_url=url))
     for name in (REPOSITORY, OTHER, ELSEWHERE):
         find_or_add_repository(tx, uuid7(), account, name, 1, source="pull_through_cache")

@@ -16,8 +16,7 @@ from registry.blobstore.inline import store_inline
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc import fsck
-from registry.metadata.pull_through import rules
-from registry.metadata.pull_through.tables import pull_through_cache_rules
+from registry.metadata.pull_through.tables import CACHE_RULES, pull_through_cache_rules
 from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
@@ -142,7 +141,7 @@ def add_rule(tx: Connection, handle: str, upstream_url: str = "https://upstream.
     """Add a rule of an account for the names under ``hub/``."""
     account = find_account(tx, handle)
     assert account is not None
-    rules.add_rule(
+    CACHE_RULES.add(
         tx,
         rule_of(
             account.id,

@@ -18,8 +18,9 @@ from cloudcore.serving.asgi import Message
 from cloudcore.serving.kept_answers import EXTENSION as KEEP
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.metadata.pull_through.lookups import begin_fetch
-from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories.repository import find_account
 from registry.oci.reference import Name
 from registry.services.pull_through import fetched_manifests

@@ -361,10 +361,10 @@ async def test_no_more_is_read_than_the_bound(served: Served) -> None:
         await push(served, name, b"a layer", name.encode())
     found = await served.database.read(key_usage, served.acme.account_id, "local", key, 2)
     assert found.is_partial
-    assert (found.repository_count, found.blobs.total) == (2, 2)
+    assert (found.repository_count, found.blob_count) == (2, 2)
     whole = await served.database.read(key_usage, served.acme.account_id, "local", key, 100)
     assert not whole.is_partial
-    assert (whole.blobs.total, whole.image_count) == (3, 2)
+    assert (whole.blob_count, whole.image_count) == (3, 2)
 
 
 async def test_only_who_may_read_all_repositories_is_told_of_an_own_key(served: Served) -> None:

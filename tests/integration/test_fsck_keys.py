@@ -204,7 +204,7 @@ async def test_storage_counts_retired_and_shredded_blobs(world: SealedWorld) -> 
     assert [row[3] for row in await world.objects(DATA)].count(True) == 1
     assert len(await world.objects(DATA)) == 2
     database, now = world.install.database, world.install.clock()
-    usage = await measure_account(database, world.account.id, now)
+    usage, _ = await measure_account(database, world.account.id, now)
     sizes = Statement(blob_objects.select().with_only_columns(blob_objects.c.stored_size))
     rows = await database.read(lambda tx: tx.rows(sizes))
     assert usage.stored_bytes == sum(row[0] for row in rows)

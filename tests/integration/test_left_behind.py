@@ -13,7 +13,8 @@ from sqlalchemy import text
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from registry.errors import RepositoryMirrored
-from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.pull_through.cache_rule import CacheRule
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories.details import RepositoryDetails, find_repository_details
 from registry.metadata.repositories.repository import find_repository
 from registry.oci.digest import digest_of

@@ -12,8 +12,8 @@ from sqlalchemy import bindparam, text
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import find_account
 from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.cache_rule import CACHE_RULE
 from registry.metadata.pull_through.rules import find_rule_for
-from registry.quotas import CACHE_RULES
 from registry.services.pull_through.remote import credential_of
 from registry.services.pull_through.upstream_states import record_failure, record_success
 from registry.upstream.base import Credential, RateLimit, UpstreamLimited, UpstreamRefused
@@ -217,14 +217,14 @@ async def test_a_new_rule_takes_over_what_an_earlier_one_cached(install: Install
 
 
 async def test_a_rule_too_many_is_refused(client: httpx.AsyncClient) -> None:
-    for number in range(CACHE_RULES.default):
+    for number in range(CACHE_RULE.quota):
         await make(client, f"p{number}")
     answer = await client.post(PATH, json={"prefix": "more", "upstream_url": QUAY})
     refused(answer, 403, "QUOTA_EXCEEDED")
     assert answer.json()["error"]["params"] == {
         "quota": "pull_through_cache_rules",
-        "limit": CACHE_RULES.default,
-        "used": CACHE_RULES.default,
+        "limit": CACHE_RULE.quota,
+        "used": CACHE_RULE.quota,
     }
 
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.keyring import KEY_BYTES, Keyring, KeyringError
-from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import Name
 from registry.services.pull_through.remote import (
-    Probed,
+    UpstreamTest,
     Wanted,
     ask_upstream,
     credential_of,
@@ -29,7 +29,7 @@ from registry.upstream.base import (
     UpstreamRefused,
 )
 from tests.scripted_upstream import Answer, Asked, ScriptedUpstream, error
-from tests.upstream_world import CANARY, NOW, Asking, asking
+from tests.upstream_world import CANARY, NOW, Asking, asking, rule_of
 
 NAME: Final = "library/alpine"
 JSON: Final = {"Content-Type": "application/json"}
@@ -155,18 +155,16 @@ ALPINE: Final = Wanted(Name("acme", "hub/library/alpine"), "3")
 
 
 def rule(origin: str, **fields: Any) -> CacheRule:  # noqa: ANN401
-    known: dict[str, Any] = dict.fromkeys(CacheRule._fields) | {
+    known: dict[str, Any] = {
         "id": "rule",
-        "prefix": "hub",
         "upstream_url": origin,
-        "upstream_prefix": "",
         "username": "user",
         "secret_sealed": seal_secret(KEYRING, "rule", CANARY),
     }
-    return CacheRule(**known | fields)
+    return rule_of("", **known | fields)
 
 
-async def probed(asked: Asking, wanted: Wanted | None = ALPINE, **fields: Any) -> Probed:  # noqa: ANN401
+async def probed(asked: Asking, wanted: Wanted | None = ALPINE, **fields: Any) -> UpstreamTest:  # noqa: ANN401
     found = rule(asked.upstream.url, **fields)
     return await ask_upstream(
         asked.client, lambda each: credential_of(KEYRING, each), found, wanted, lambda: NOW
@@ -177,7 +175,14 @@ async def test_an_image_is_found_and_nothing_is_pulled() -> None:
     upstream = ScriptedUpstream(auth="bearer", username="user", secret=CANARY)
     upstream.add_image("library/alpine", "3", b"layer")
     with asking(upstream) as asked:
-        assert await probed(asked) == Probed(True, "manifest", 200, 0, "library/alpine:3 is there")
+        there = UpstreamTest(
+            ok=True,
+            stage="manifest",
+            http_status=200,
+            latency_ms=0,
+            message="library/alpine:3 is there",
+        )
+        assert await probed(asked) == there
         answers = await probed(asked, None)
         assert (answers.ok, answers.stage, answers.http_status) == (True, "auth", 200)
         missing = await probed(asked, ALPINE._replace(tag="4"))

@@ -14,10 +14,12 @@ from registry.gc.collection import collection_kind
 from registry.gc.data_keys import shred_deleted_keys
 from registry.gc.scrub import scrub_chores
 from registry.gc.seal_run import seal_chores
-from registry.metadata import event_rules, logins, quotas
+from registry.metadata import logins, quotas
 from registry.metadata.blobs import upload_quota
+from registry.metadata.event_rules import EVENT_RULES
 from registry.metadata.images import relations
-from registry.metadata.pull_through import lookups, rules
+from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.tables import CACHE_RULES
 from registry.metadata.repositories.daily_usage import forget_account_days, forget_days
 from registry.metadata.storage_usage import stored_by_account
 from registry.services import collector_runs
@@ -80,9 +82,9 @@ BACKGROUND: Final[Runtime[RegistryStores]] = Runtime(
     ),
     samples={STORAGE.name: stored_by_account},
     uses=(
-        event_rules.COUNTED,
+        EVENT_RULES.counted,
         logins.OPEN,
-        rules.COUNTED,
+        CACHE_RULES.counted,
         quotas.COUNTED_BYTES,
         upload_quota.COUNTED,
         *quotas.COUNTED_RESOURCES,

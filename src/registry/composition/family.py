@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
+from registry.metadata.event_rule import EVENT_RULE
+from registry.metadata.pull_through.cache_rule import CACHE_RULE
 from registry.quotas import QUOTAS
 from registry.services import resource_kinds
 from registry.services.resource_kinds import REGISTRY_SKUS
@@ -32,8 +34,8 @@ REGISTRY: Final[Family[RegistryStores]] = Family(
     skus=REGISTRY_SKUS,
     resource_kinds=(
         resource_kinds.REPOSITORY,
-        resource_kinds.EVENT_RULE,
-        resource_kinds.PULL_THROUGH_CACHE_RULE,
+        EVENT_RULE.kind,
+        CACHE_RULE.kind,
         resource_kinds.AUTHORIZATION_TOKEN,
         resource_kinds.REGISTRY_SETTINGS,
     ),
@@ -59,7 +61,7 @@ REGISTRY: Final[Family[RegistryStores]] = Family(
         "registry:ExpireCachedImages",
         "registry:RunLifecyclePolicy",
     ),
-    quotas=QUOTAS,
+    quotas=(*QUOTAS, EVENT_RULE.room, CACHE_RULE.room),
     commands=(
         CommandGroup("sign in", ("registry.cli.commands.login",)),
         CommandGroup(

@@ -7,7 +7,7 @@ part of ``/v1/keys``, since the family of keys knows nothing of the registry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,6 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.resource_names import Uuid
-from cloudcore.storage.bucket import BUCKET
 from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
@@ -31,18 +30,12 @@ from registry.control.repositories import (
     reference_of,
 )
 from registry.control.visible_repositories import PATH, change_of
-from registry.metadata.encryption_bindings import (
-    Binding,
-    BindingSource,
-    count_bindings,
-    list_bindings,
-)
+from registry.metadata import encryption_bindings as rows
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.blobs.rewrapping import KIND, start_rewrap
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import (
     BindingStatus,
-    EffectiveBinding,
     KeyToBind,
     KeyUsage,
     bind_key,
@@ -67,7 +60,7 @@ class EncryptionBinding(ResponseBody):
 
     id: Uuid | None
     """Null for the platform key, which nobody has bound."""
-    source: BindingSource
+    source: rows.BindingSource
     """What has the binding: the repository, or its account for all without one of their own;
     `platform` if neither has one."""
     repository: ResourceRef | None
@@ -82,34 +75,17 @@ class EncryptionBinding(ResponseBody):
     """Absent only in an install without keys, where nothing is encrypted."""
 
 
-def _past(
-    ctx: RequestContext, repository: RepositoryDetails | None, found: Binding
-) -> EncryptionBinding:
-    return answer_of(
-        EncryptionBinding,
-        found,
-        source="account" if repository is None else "repository",
-        repository=_reference(ctx, repository),
-        kms_key=reference_to(found.key),
-        status=status_of(found.key.state, found.ended_at),
-    )
-
-
 def _binding(
-    ctx: RequestContext, repository: RepositoryDetails | None, found: EffectiveBinding
+    ctx: RequestContext, repository: RepositoryDetails | None, found: rows.Binding
 ) -> EncryptionBinding:
+    of = repository if found.repository_id else None
     return answer_of(
         EncryptionBinding,
         found,
-        repository=_reference(ctx, repository if found.source == "repository" else None),
+        repository=of and reference_of(ctx, of.account_id, of.id, of.name),
         kms_key=reference_to(found.key) if found.key else UNSET,
-        status="active" if found.key is None else status_of(found.key.state),
-        ended_at=None,
+        status=status_of(found.key.state, found.ended_at) if found.key else "active",
     )
-
-
-def _reference(ctx: RequestContext, of: RepositoryDetails | None) -> ResourceRef | None:
-    return of and reference_of(ctx, of.account_id, of.id, of.name)
 
 
 _BINDING: Final = RecordAnswers(
@@ -209,7 +185,7 @@ async def _bind(
     )
 
 
-def _audit_details(bound: EffectiveBinding) -> Mapping[str, object] | None:
+def _audit_details(bound: rows.Binding) -> Mapping[str, object] | None:
     """Return what the audit log says of a new binding, or None if nothing was changed."""
     return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
 
@@ -220,13 +196,13 @@ async def _history(
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
-        list_bindings,
-        count_bindings,
+        rows.list_bindings,
+        rows.count_bindings,
         account_id,
         repository and repository.id,
-        key=lambda each: each.id,
+        key=lambda each: each.id or "",
     )
-    return _BINDING.many([_past(ctx, repository, each) for each in found], meta)
+    return _BINDING.many([_binding(ctx, repository, each) for each in found], meta)
 
 
 _PATH: Final = f"{PATH}/encryption-binding/rewrap"
@@ -291,78 +267,11 @@ async def get_rewrap_run(
     return await _RUN.get(ctx, (await authorized_repository(ctx, repository_id)).id, run_id)
 
 
-class ProtectedImage(ResponseBody):
-    """An image with blobs under a key."""
-
-    repository: ResourceRef
-    digest: str
-
-
-class KeyUsageAnswer(ResponseBody):
-    """What a key protects; when the key is deleted, all that only it opens is shredded."""
-
-    kms_key: KeyReference
-    is_account_default: bool
-    """True if it seals what is pushed to repositories without a key of their own."""
-    repository_count: int
-    """Repositories that are bound to it themselves."""
-    repositories: Sequence[ResourceRef]
-    """The first 100 of them, by name."""
-    blob_count: int
-    """Blobs that it opens; of a deleted key, blobs that it opened."""
-    exclusive_blob_count: int
-    """Those that no other key opens, or only keys that are to be deleted too: its deletion shreds
-    them."""
-    exclusive_bytes: int
-    """Their size."""
-    image_count: int
-    """Images with blobs that are read through it: without it they cannot be pulled."""
-    images: Sequence[ProtectedImage]
-    """The first 100 of them, by repository."""
-    bucket_count: int
-    """Buckets that are bound to it themselves."""
-    buckets: Sequence[ResourceRef]
-    """The first 100 of them, by name."""
-    object_count: int
-    """Objects of buckets with bytes that it opens: its deletion shreds them. Of a deleted key,
-    objects that it opened."""
-    object_bytes: int
-    """The size of these bytes, and of parts of uploads."""
-    is_partial: bool
-    """True if more than 10,000 of a kind were found: then the counts are lower bounds."""
-
-
-def _usage(ctx: RequestContext, found: KeyUsage) -> KeyUsageAnswer:
-    account_id, region = found.key.account_id, ctx.settings.region
-    reference = partial(reference_of, ctx, account_id)
-    return answer_of(
-        KeyUsageAnswer,
-        found,
-        kms_key=reference_to(found.key),
-        repositories=[reference(*each) for each in found.repositories],
-        blob_count=found.blobs.total,
-        exclusive_blob_count=found.blobs.exclusive_count,
-        exclusive_bytes=found.blobs.exclusive_bytes,
-        images=[
-            ProtectedImage(
-                repository=reference(each.repository_id, each.repository), digest=each.digest
-            )
-            for each in found.images
-        ],
-        buckets=[
-            ResourceRef(id=each, crn=BUCKET.crn(region, account_id, name), name=name)
-            for each, name in found.buckets
-        ],
-        object_count=found.pieces.objects,
-        object_bytes=found.pieces.size,
-    )
-
-
-_KEY_USAGE: Final = RecordAnswers(KeyUsageAnswer, "key_usage", _usage)
+_KEY_USAGE: Final = RecordAnswers(KeyUsage, "key_usage", KeyUsage)
 
 
 @_KEY_USAGE.gets("/v1/key-usage/{key_id:str}", "registry:DescribeKeyUsage")
 async def get_key_usage(key_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return which blobs, images and objects a key protects: what its deletion would shred."""
     account_id, region = authorized_for_all(ctx), ctx.settings.region
-    return _KEY_USAGE.one(ctx, await ctx.database.read(key_usage, account_id, region, key_id))
+    return _KEY_USAGE.wrapped(await ctx.database.read(key_usage, account_id, region, key_id))

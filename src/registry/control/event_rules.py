@@ -18,14 +18,15 @@ from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
-from registry.metadata.event_rules import EventRule, count_rules, list_rules
+from registry.metadata.event_rule import EVENT_RULE, EventRule
+from registry.metadata.event_rules import EVENT_RULES
 from registry.services import events
 from registry.services.context import ServiceContext
 from registry.services.events import NamedTopic
 from registry.services.resource_kinds import PUBLISH
 
-_PATH: Final = "/v1/event-rules"
-_ONE: Final = f"{_PATH}/{{event_rule_id:str}}"
+_PATH: Final = EVENT_RULE.path
+_ONE: Final = EVENT_RULE.path_of_one
 
 EventTypes = Annotated[list[str], Meta(min_length=1, max_length=20)]
 
@@ -64,10 +65,6 @@ class EventRuleAnswer(ResponseBody):
     created_at: RFC3339
 
 
-def _crn(ctx: RequestContext, account_id: str, rule_id: str) -> str:
-    return str(Crn("registry", ctx.settings.region, account_id, "event-rule", rule_id))
-
-
 def _faults(rule: EventRule, topic: NamedTopic) -> list[FaultRecord]:
     if topic.id is not None:
         return []
@@ -83,11 +80,11 @@ def _faults(rule: EventRule, topic: NamedTopic) -> list[FaultRecord]:
     return [fault_record(fault, "error", {"waiting": str(topic.waiting), **dropped})]
 
 
-def _answer(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> EventRuleAnswer:
+def _answer(rule: EventRule, topic: NamedTopic) -> EventRuleAnswer:
     return answer_of(
         EventRuleAnswer,
         rule,
-        crn=_crn(ctx, rule.account_id, rule.id),
+        crn=EVENT_RULE.crn_of(rule),
         topic=TopicReference(
             id=or_absent(topic.id), crn=rule.topic, name=Crn.parse(rule.topic).name
         ),
@@ -105,19 +102,22 @@ async def create_event_rule(
     """Send events to a topic that exists, to which the caller must be allowed to publish."""
     account_id = account_of(ctx)
     rule_id = ctx.new_id()
-    ctx.authorize(_crn(ctx, account_id, rule_id))
+    ctx.authorize(EVENT_RULE.crn(ctx.settings.region, account_id, rule_id))
     known = (*events.EVENT_TYPES, *needs.other_event_types)
     events.check_rule(data.event_types, data.repository_prefix, known)
     topic = await ctx.database.read(
         needs.resolve_topic, account_id, data.topic, ctx.right_to(PUBLISH)
     )
+    now = ctx.clock()
     rule = EventRule(
         id=rule_id,
         account_id=account_id,
+        region=ctx.settings.region,
         topic=topic,
         event_types=tuple(dict.fromkeys(data.event_types)),
         repository_prefix=data.repository_prefix,
-        created_at=ctx.clock(),
+        created_at=now,
+        updated_at=now,
     )
 
     def create(tx: Connection) -> tuple[EventRule, NamedTopic]:
@@ -125,7 +125,7 @@ async def create_event_rule(
 
     return await ctx.commit(
         create,
-        wrap=lambda made: _RULE.one(ctx, *made),
+        wrap=lambda made: _RULE.one(*made),
         location=lambda made: f"{_PATH}/{made[0].id}",
     )
 
@@ -133,14 +133,15 @@ async def create_event_rule(
 @_RULE.lists(_PATH, "registry:DescribeEventRules")
 async def list_event_rules(ctx: Context, needs: Needs[ServiceContext]) -> ResponseBody:
     """List the account's event rules, the oldest first."""
-    account_id = account_of(ctx)
-    ctx.authorize(_crn(ctx, account_id, "*"))
+    account_id, region = account_of(ctx), ctx.settings.region
+    ctx.authorize(EVENT_RULE.crn(region, account_id, "*"))
+    query, rows, count = ctx.query(PageQuery), EVENT_RULES.list, EVENT_RULES.count
     found, meta = await read_page(
-        ctx, ctx.query(PageQuery), list_rules, count_rules, account_id, key=lambda rule: rule.id
+        ctx, query, rows, count, account_id, region, (), key=lambda rule: rule.id
     )
     named = sorted({rule.topic for rule in found})
     topics = await ctx.database.read(needs.find_topics, account_id, named)
-    return _RULE.many([_answer(ctx, rule, topics[rule.topic]) for rule in found], meta)
+    return _RULE.many([_answer(rule, topics[rule.topic]) for rule in found], meta)
 
 
 @_RULE.gets(_ONE, "registry:DescribeEventRules")
@@ -150,19 +151,19 @@ async def get_event_rule(
     """Return an event rule; a topic that was deleted is a fault of it."""
     rule = await _authorized(ctx, event_rule_id)
     topics = await ctx.database.read(needs.find_topics, rule.account_id, [rule.topic])
-    return _RULE.one(ctx, rule, topics[rule.topic])
+    return _RULE.one(rule, topics[rule.topic])
 
 
 @deletes(_ONE, "registry:DeleteEventRule")
 async def delete_event_rule(event_rule_id: FromPath[str], ctx: Context) -> None:
     """Delete an event rule; events from before the deletion are still delivered."""
     rule = await _authorized(ctx, event_rule_id)
-    await ctx.database.write(events.delete_rule, rule.account_id, rule.id)
+    await ctx.database.write(events.delete_rule, rule, ctx.clock())
 
 
 async def _authorized(ctx: RequestContext, rule_id: str) -> EventRule:
     """Return a rule of the caller's account; raise `AccessDenied` unless policies allow it."""
-    account_id = account_of(ctx)
-    rule = await ctx.database.read(events.get_rule, account_id, rule_id)
-    ctx.authorize(_crn(ctx, account_id, rule.id))
+    region = ctx.settings.region
+    rule = await ctx.database.read(EVENT_RULES.get, account_of(ctx), region, rule_id)
+    ctx.authorize(EVENT_RULE.crn_of(rule))
     return rule

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Final
 
 import msgspec
-from litestar import delete, get, post
+from litestar import delete, post
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, Meta, field
 
-from cloudcore.web.answers import answer_of
+from cloudcore.web.answers import RecordAnswers, answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.context import Reply
-from cloudcore.web.envelope import rendering
 from cloudcore.wire import RequestBody, ResponseBody
-from registry.control.image_bodies import IMAGE, IMAGES, ImageAnswer, image_answer
-from registry.control.visible_repositories import (
-    authorized_own,
-    authorized_visible_repository,
-    change_of,
-)
+from registry.control import visible_repositories
+from registry.control.images import IMAGE, IMAGES, ImageAnswer, image_answer
 from registry.services.images import details as images
 from registry.services.images import index_deletion
-from registry.services.images.details import BatchFailure, BatchOutcome, DeletedItem
-from registry.services.images.index_deletion import MAX_MEMBERS, KeptReason, TreeOutcome
+from registry.services.images.details import BatchDeletion, DeletedImage
+from registry.services.images.index_deletion import (
+    MAX_MEMBERS,
+    IndexDeletion,
+    KeptReason,
+    TreePreview,
+)
 
 
 class DeleteImageQuery(msgspec.Struct):
@@ -42,46 +42,10 @@ class BatchDelete(RequestBody):
     tags: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
 
 
-class IncompleteIndex(ResponseBody):
-    """An index that lists an image which was deleted by force: a pull of its platform fails."""
-
-    digest: str
-    tags: Sequence[str]
-    """The first 20."""
-
-
-class DeletedImage(ResponseBody):
-    """An image or tag that was deleted."""
-
-    digest: str
-    tags: Sequence[str]
-    incomplete_indexes: Sequence[IncompleteIndex] | UnsetType = UNSET
-    """Indexes that stay and lack the image now, by digest; the first 20. Restoring the image, or
-    pushing it again, makes them whole. Absent if there are none."""
-
-
 class OneDeletedImage(ResponseBody):
     """The body of an answer: a deleted image."""
 
     deleted: DeletedImage
-
-
-class FailedDeletion(ResponseBody):
-    """An item of a batch that was not deleted, and why."""
-
-    digest: str | None
-    tag: str | None
-    code: str
-    message: str
-    params: dict[str, Any] | UnsetType = UNSET
-    """As in the error of a single deletion: the pins or the indexes that hold an image."""
-
-
-class BatchDeletion(ResponseBody):
-    """The outcome of each item of a batch."""
-
-    deleted: Sequence[DeletedImage]
-    failures: Sequence[FailedDeletion]
 
 
 class KeptImage(ResponseBody):
@@ -105,12 +69,6 @@ class DeletionPreview(ResponseBody):
     """Bytes freed once none of the deleted images can be restored."""
 
 
-class OneDeletionPreview(ResponseBody):
-    """The body of an answer: a preview."""
-
-    deletion: DeletionPreview
-
-
 class DeleteWithChildren(RequestBody):
     """The children that may be deleted with an index."""
 
@@ -118,18 +76,16 @@ class DeleteWithChildren(RequestBody):
     """sha256 digests of the children to delete; null: all that nothing else needs."""
 
 
-class KeptDigest(ResponseBody):
-    """A child that stayed."""
+def _preview(preview: TreePreview) -> DeletionPreview:
+    return answer_of(
+        DeletionPreview,
+        preview,
+        deleted=[image_answer(each) for each in preview.deleted],
+        kept=[KeptImage(image=image_answer(each), reason=reason) for each, reason in preview.kept],
+    )
 
-    digest: str
-    reason: KeptReason
 
-
-class IndexDeletion(BatchDeletion):
-    """The outcome for the index, and for each child that was to be deleted."""
-
-    kept: Sequence[KeptDigest]
-    """Children that stayed because something else needs them."""
+_PREVIEW: Final = RecordAnswers(DeletionPreview, "deletion", _preview)
 
 
 @delete(
@@ -145,13 +101,13 @@ async def delete_image(
     The answer is 204, without a body. Only if indexes lack the image now, which `force` allows, it
     is 200 and names them.
     """
-    found = await authorized_visible_repository(ctx, repository_id)
+    found = await visible_repositories.authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
-    change = change_of(ctx)
+    change = visible_repositories.change_of(ctx)
     item = await ctx.database.write(images.delete_image, found, digest, change, force=force)
-    if not item.incomplete:
+    if item.incomplete_indexes is UNSET:
         return Reply(204, b"")
-    return Reply(200, msgspec.json.encode(OneDeletedImage(deleted=_deleted_answer(item))))
+    return Reply(200, msgspec.json.encode(OneDeletedImage(deleted=item)))
 
 
 @post(
@@ -163,7 +119,7 @@ async def batch_delete_images(
     repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: Context
 ) -> Reply[BatchDeletion]:
     """Delete images and tags; return each item that could not be deleted, and why."""
-    found = await authorized_visible_repository(ctx, repository_id)
+    found = await visible_repositories.authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     change = partial(images.delete_batch, force=force)
     return await ctx.commit(
@@ -171,55 +127,27 @@ async def batch_delete_images(
         found,
         data.digests,
         data.tags,
-        change_of(ctx),
-        wrap=_batch_answer,
+        visible_repositories.change_of(ctx),
+        wrap=lambda outcome: outcome,
         told=_batch_counts,
     )
 
 
-def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:
-    """Return the answer for a batch."""
-    return BatchDeletion(
-        deleted=[_deleted_answer(each) for each in outcome.deleted],
-        failures=[_failure_answer(each) for each in outcome.failures],
-    )
-
-
-def _deleted_answer(item: DeletedItem) -> DeletedImage:
-    incomplete = [answer_of(IncompleteIndex, each) for each in item.incomplete]
-    return answer_of(DeletedImage, item, incomplete_indexes=incomplete or UNSET)
-
-
-def _batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
+def _batch_counts(outcome: BatchDeletion) -> dict[str, object] | None:
     """Return the counts of a batch for the audit log, or None if nothing was deleted."""
     if not outcome.deleted:
         return None
     return {"deleted_count": len(outcome.deleted), "not_deleted_count": len(outcome.failures)}
 
 
-def _failure_answer(failure: BatchFailure) -> FailedDeletion:
-    error = failure.error
-    shown = {"code": rendering(type(error))[1], "message": error.message}
-    return answer_of(FailedDeletion, failure, **shown, params=error.params or UNSET)
-
-
-@get(f"{IMAGE}/deletion-preview", opt={"action": "registry:DescribeImages", "statuses": (409,)})
+@_PREVIEW.gets(f"{IMAGE}/deletion-preview", "registry:DescribeImages", statuses=(409,))
 async def preview_image_deletion(
     repository_id: FromPath[str], digest: FromPath[str], ctx: Context
-) -> OneDeletionPreview:
+) -> ResponseBody:
     """Return what would be deleted with an image, and which images under it would stay."""
-    found = await authorized_own(ctx, repository_id)
+    found = await visible_repositories.authorized_own(ctx, repository_id)
     preview = await ctx.database.read(index_deletion.preview_deletion, found, digest, ctx.clock())
-    return OneDeletionPreview(
-        deletion=answer_of(
-            DeletionPreview,
-            preview,
-            deleted=[image_answer(each) for each in preview.deleted],
-            kept=[
-                KeptImage(image=image_answer(each), reason=reason) for each, reason in preview.kept
-            ],
-        )
-    )
+    return _PREVIEW.one(preview)
 
 
 @post(
@@ -234,7 +162,7 @@ async def delete_image_with_children(
     ctx: Context,
 ) -> Reply[IndexDeletion]:
     """Delete an index with the children that nothing else needs; return what stayed, and why."""
-    found = await authorized_visible_repository(ctx, repository_id)
+    found = await visible_repositories.authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     only = None if data.digests is None else frozenset(data.digests)
     change = partial(index_deletion.delete_with_children, force=force)
@@ -243,12 +171,7 @@ async def delete_image_with_children(
         found,
         digest,
         only,
-        change_of(ctx),
-        wrap=_tree_answer,
-        told=lambda outcome: _batch_counts(outcome.batch),
+        visible_repositories.change_of(ctx),
+        wrap=lambda outcome: outcome,
+        told=_batch_counts,
     )
-
-
-def _tree_answer(outcome: TreeOutcome) -> IndexDeletion:
-    kept = [KeptDigest(digest=each.digest, reason=reason) for each, reason in outcome.kept]
-    return answer_of(IndexDeletion, _batch_answer(outcome.batch), kept=kept)

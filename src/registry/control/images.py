@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal
 
 import msgspec
 from litestar import Response, get
 from litestar.params import FromPath
-from msgspec import Meta, structs
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from cloudcore.db.base import Large
+from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import RecordAnswers, answer_of
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.pagination import UuidPage
 from cloudcore.web.query import PLUS
-from cloudcore.wire import ResponseBody
-from registry.control.image_bodies import (
-    IMAGE,
-    IMAGES,
-    ImageAnswer,
-    ManyImages,
-    configuration_answer,
-    image_answer,
-)
-from registry.control.visible_repositories import authorized_visible_repository
-from registry.metadata.images.details import NEWEST, TagStatus
+from cloudcore.wire import RFC3339, ResponseBody, or_absent
+from registry.control.visible_repositories import PATH, authorized_visible_repository
+from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
+from registry.oci.image_contents import Configuration, Execution
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
@@ -34,6 +30,104 @@ from registry.services.images.image_contents import (
     read_platforms,
 )
 from registry.services.images.referrers import read_relations
+
+
+class BuildStep(ResponseBody):
+    """A step of the build that made an image."""
+
+    created: str | None
+    created_by: str
+    comment: str
+    empty_layer: bool
+    """True if the step made no layer."""
+
+
+class ImageConfiguration(ResponseBody):
+    """The configuration of an image (OCI image-spec, "Image Configuration"), as it was pushed.
+
+    The registry checks none of its values: `created` may be no date.
+    """
+
+    platform: str
+    """The platform the image runs on, such as ``linux/arm/v7``."""
+    created: str | None
+    author: str
+    user: str
+    working_dir: str
+    entrypoint: Sequence[str]
+    cmd: Sequence[str]
+    env: Sequence[str]
+    """As ``NAME=value``."""
+    exposed_ports: Sequence[str]
+    """Such as ``8080/tcp``."""
+    labels: Mapping[str, str]
+    history: Sequence[BuildStep]
+    """Build steps, oldest first."""
+
+
+def configuration_answer(found: Configuration) -> ImageConfiguration:
+    """Return the answer for a configuration."""
+    execution = found.config or Execution()
+    return answer_of(
+        ImageConfiguration,
+        execution,
+        platform=found.platform,
+        created=found.created,
+        author=found.author,
+        entrypoint=execution.entrypoint or [],
+        cmd=execution.cmd or [],
+        env=execution.env or [],
+        exposed_ports=list(execution.exposed_ports or {}),
+        labels=execution.labels or {},
+        history=[answer_of(BuildStep, step) for step in found.history or []],
+    )
+
+
+IMAGES: Final = f"{PATH}/images"
+IMAGE: Final = f"{IMAGES}/{{digest:str}}"
+
+
+class ImageAnswer(ResponseBody):
+    """An image: a manifest with its tags."""
+
+    id: Uuid
+    digest: str
+    """The sha256 of the manifest's bytes."""
+    media_type: str
+    tags: Sequence[str]
+    manifest_size_bytes: int
+    size_bytes: int
+    """The sum of the distinct blobs that it references."""
+    is_index: bool
+    pushed_at: RFC3339
+    last_pulled_at: RFC3339 | None
+    """To the minute. A HEAD does not count; clients that have the image may send nothing else."""
+    artifact_type: str | UnsetType = UNSET
+    config_digest: str | UnsetType = UNSET
+    """Absent on a multi-platform index."""
+    subject: str | UnsetType = UNSET
+    """Digest of the image that this one refers to (`subject` of its manifest)."""
+    platforms: Sequence[str] | UnsetType = UNSET
+    """Platforms such as ``linux/amd64``; only in a list with `include`."""
+    attached_types: Sequence[str] | UnsetType = UNSET
+    """Artifact types of what is attached to it, of the newest 20. It and the next three are there
+    only with ``include=relations``."""
+    attached_tags: Sequence[str] | UnsetType = UNSET
+    """Tags made of its digest, by which older clients attach artifacts: ``sha256-….sig``."""
+    is_pinned: bool | UnsetType = UNSET
+    listed_by: Sequence[str] | UnsetType = UNSET
+    """Digests of indexes that list it, 20 at most. Also with ``include=configuration``."""
+    configuration: ImageConfiguration | UnsetType | None = UNSET
+    """Only with ``include=configuration``; null if there is none that can be read."""
+
+
+def image_answer(image: ImageRow) -> ImageAnswer:
+    """Return the answer for an image."""
+    subject = or_absent(image.subject_digest)
+    return answer_of(ImageAnswer, image, subject=subject, is_index=bool(image.is_index))
+
+
+IMAGE_ANSWERS: Final = RecordAnswers(ImageAnswer, "image", image_answer)
 
 
 class ImageListQuery(UuidPage):
@@ -55,16 +149,10 @@ class ImageQuery(msgspec.Struct):
     """
 
 
-class OneImage(ResponseBody):
-    """The body of an answer: an image."""
-
-    image: ImageAnswer
-
-
-@get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
+@IMAGE_ANSWERS.lists(IMAGES, "registry:DescribeImages", ImageListQuery)
 async def list_images(
     repository_id: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
-) -> ManyImages:
+) -> ResponseBody:
     """List a repository's images with their tags, newest first."""
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ImageListQuery)
@@ -80,7 +168,7 @@ async def list_images(
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
     if query.include is None:
-        return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+        return IMAGE_ANSWERS.many([image_answer(row) for row in cut], meta)
     answers = [
         structs.replace(image_answer(row), platforms=await read_platforms(needs, found, row))
         for row in cut
@@ -88,13 +176,13 @@ async def list_images(
     if query.include == "relations":
         relations = await ctx.database.read(read_relations, found, cut, ctx.clock())
         answers = [structs.replace(each, **relations[each.id]._asdict()) for each in answers]
-    return ManyImages(images=answers, meta=meta)
+    return IMAGE_ANSWERS.many(answers, meta)
 
 
-@get(IMAGE, opt={"action": "registry:DescribeImages", "query": ImageQuery})
+@IMAGE_ANSWERS.gets(IMAGE, "registry:DescribeImages", query=ImageQuery)
 async def get_image(
     repository_id: FromPath[str], digest: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
-) -> OneImage:
+) -> ResponseBody:
     """Return an image, by any digest of its manifest, by its id, or by a short digest.
 
     A short digest is the beginning of the sha256, 6 hex digits or more, with or without `sha256:`.
@@ -106,7 +194,7 @@ async def get_image(
     row = await ctx.database.read(read, found, digest)
     answer = image_answer(row)
     if query.include is None:
-        return OneImage(image=answer)
+        return IMAGE_ANSWERS.wrapped(answer)
     relations = (await ctx.database.read(read_relations, found, [row], ctx.clock()))[row.id]
     if query.include == "relations":
         answer = structs.replace(answer, **relations._asdict())
@@ -116,7 +204,7 @@ async def get_image(
         answer.configuration = (
             None if configuration is None else configuration_answer(configuration)
         )
-    return OneImage(image=answer)
+    return IMAGE_ANSWERS.wrapped(answer)
 
 
 class ReferrerQuery(UuidPage):
@@ -125,10 +213,10 @@ class ReferrerQuery(UuidPage):
     artifact_type: Annotated[str, PLUS] = ""
 
 
-@get(f"{IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
+@IMAGE_ANSWERS.lists(f"{IMAGE}/referrers", "registry:DescribeImages", ReferrerQuery)
 async def list_image_referrers(
     repository_id: FromPath[str], digest: FromPath[str], ctx: Context
-) -> ManyImages:
+) -> ResponseBody:
     """List the referrers of an image (signatures, SBOMs, attestations), newest first."""
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ReferrerQuery)
@@ -143,7 +231,7 @@ async def list_image_referrers(
         pager.wanted,
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
-    return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+    return IMAGE_ANSWERS.many([image_answer(row) for row in cut], meta)
 
 
 @get(

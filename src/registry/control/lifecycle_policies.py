@@ -24,17 +24,8 @@ from registry.control.repositories import authorized_repository, reference_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.lifecycle_policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
+from registry.services.lifecycle import rules as lifecycle
 from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
-from registry.services.lifecycle.rules import (
-    LifecycleRule,
-    Rules,
-    check_rules,
-    delete_policy,
-    get_policy,
-    parse_rules,
-    policy_of,
-    put_policy,
-)
 from registry.services.lifecycle.runs import KIND, start_run
 
 _PATH: Final = f"{PATH}/lifecycle-policy"
@@ -44,13 +35,13 @@ _PREVIEWS: Final = Previews()
 class PutLifecyclePolicy(RequestBody):
     """A lifecycle policy to set."""
 
-    rules: Rules
+    rules: lifecycle.Rules
 
 
 class PreviewLifecyclePolicy(RequestBody):
     """The rules to preview; by default those of the repository's policy."""
 
-    rules: Rules | None = None
+    rules: lifecycle.Rules | None = None
 
 
 class StartRunQuery(msgspec.Struct):
@@ -64,7 +55,7 @@ class LifecyclePolicy(ResponseBody):
     """A repository's lifecycle policy."""
 
     repository: ResourceRef
-    rules: Sequence[LifecycleRule]
+    rules: Sequence[lifecycle.LifecycleRule]
     revision: int
     """Grows by one with every change."""
     next_run_at: RFC3339
@@ -133,7 +124,7 @@ def _policy(
     ctx: RequestContext, repository: RepositoryDetails, stored: StoredLifecyclePolicy
 ) -> LifecyclePolicy:
     reference = reference_of(ctx, repository.account_id, repository.id, repository.name)
-    rules = parse_rules(stored.document)
+    rules = lifecycle.parse_rules(stored.document)
     return answer_of(LifecyclePolicy, stored, repository=reference, rules=rules)
 
 
@@ -149,7 +140,9 @@ def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
 async def get_lifecycle_policy(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a repository's lifecycle policy."""
     repository = await authorized_repository(ctx, repository_id)
-    return _POLICY.one(ctx, repository, await ctx.database.read(get_policy, repository.id))
+    return _POLICY.one(
+        ctx, repository, await ctx.database.read(lifecycle.get_policy, repository.id)
+    )
 
 
 @_POLICY.puts(_PATH, "registry:PutLifecyclePolicy", query=RevisionQuery, statuses=(409,))
@@ -159,7 +152,7 @@ async def put_lifecycle_policy(
     """Set the lifecycle policy of a repository, in place of any earlier one; it runs every day."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
-        put_policy,
+        lifecycle.put_policy,
         repository.id,
         data.rules,
         ctx.clock(),
@@ -172,7 +165,7 @@ async def put_lifecycle_policy(
 async def delete_lifecycle_policy(repository_id: FromPath[str], ctx: Context) -> None:
     """Delete a repository's lifecycle policy; a run under way stops."""
     repository = await authorized_repository(ctx, repository_id)
-    await ctx.database.write(delete_policy, repository.id)
+    await ctx.database.write(lifecycle.delete_policy, repository.id)
 
 
 @post(
@@ -186,9 +179,9 @@ async def preview_lifecycle_policy(
     """Return the images a run would delete now, by which rules, and the bytes that would free."""
     repository = await authorized_repository(ctx, repository_id)
     if data is None or data.rules is None:
-        document = (await ctx.database.read(get_policy, repository.id)).document
+        document = (await ctx.database.read(lifecycle.get_policy, repository.id)).document
     else:
-        document = check_rules(data.rules)
+        document = lifecycle.check_rules(data.rules)
     pager = ctx.pager(ctx.query(PageQuery), document)
     moment, after = pager.position or (ctx.clock(), None)
     found = await _PREVIEWS.get(ctx.database, repository.id, document, moment)
@@ -196,7 +189,9 @@ async def preview_lifecycle_policy(
     begin = 0 if after is None else sum(each >= after for each in found.ids)
     ids = found.ids[begin : begin + pager.wanted]
     cut, meta = pager.cut(ids, len(found.ids), key=lambda each: (moment, each))
-    taken = await ctx.database.read(read_expiring, repository.id, policy_of(document), found, cut)
+    taken = await ctx.database.read(
+        read_expiring, repository.id, lifecycle.policy_of(document), found, cut
+    )
     summary = answer_of(
         PreviewSummary,
         found,

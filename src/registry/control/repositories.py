@@ -24,14 +24,9 @@ from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
-from registry.metadata.repositories.details import (
-    NameRange,
-    RepositoryDetails,
-    count_repository_details,
-    list_repository_details,
-)
+from registry.metadata.repositories import details as rows
 from registry.metadata.repositories.repository import NewRepository
-from registry.services.access.decisions import repository_crn
+from registry.services.access.decisions import repository_crn, repository_reference
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import KeyToBind
 from registry.services.repositories import details as repository_details
@@ -150,7 +145,7 @@ class RepositoryAnswer(ResponseBody):
     updated_at: RFC3339
 
 
-def crn_of_repository(ctx: RequestContext, repository: RepositoryDetails) -> str:
+def crn_of_repository(ctx: RequestContext, repository: rows.RepositoryDetails) -> str:
     """Return the CRN of a repository."""
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
@@ -159,8 +154,7 @@ def reference_of(
     ctx: RequestContext, account_id: str, repository_id: str, name: str
 ) -> ResourceRef:
     """Return the reference to a repository of an account."""
-    crn = repository_crn(ctx.settings.region, account_id, name)
-    return ResourceRef(id=repository_id, crn=crn, name=name)
+    return repository_reference(ctx.settings.region, account_id, repository_id, name)
 
 
 def authorized_for_all(ctx: RequestContext) -> str:
@@ -175,7 +169,7 @@ def uri_of(ctx: RequestContext, handle: str, name: str) -> str:
     return f"{ctx.settings.host}/{handle}/{name}"
 
 
-async def authorized_repository(ctx: RequestContext, repository_id: str) -> RepositoryDetails:
+async def authorized_repository(ctx: RequestContext, repository_id: str) -> rows.RepositoryDetails:
     """Return a repository of the caller's account; raise `AccessDenied` if policies refuse."""
     found = await ctx.database.read(
         repository_details.get_repository, account_of(ctx), repository_id
@@ -184,7 +178,7 @@ async def authorized_repository(ctx: RequestContext, repository_id: str) -> Repo
     return found
 
 
-def _answer(ctx: RequestContext, found: RepositoryDetails) -> RepositoryAnswer:
+def _answer(ctx: RequestContext, found: rows.RepositoryDetails) -> RepositoryAnswer:
     return answer_of(
         RepositoryAnswer,
         found,
@@ -233,14 +227,14 @@ async def list_repositories(ctx: Context) -> ResponseBody:
     account_id = account_of(ctx)
     query = ctx.query(RepositoryQuery)
     repository_details.check_filters(query.name, query.name_prefix)
-    names = NameRange.of(query.name, query.name_prefix)
+    names = rows.NameRange.of(query.name, query.name_prefix)
     pattern = query.name or f"{query.name_prefix or ''}*"
     _authorize_list(ctx, repository_crn(ctx.settings.region, account_id, pattern))
     found, meta = await read_page(
         ctx,
         query,
-        list_repository_details,
-        count_repository_details,
+        rows.list_repository_details,
+        rows.count_repository_details,
         account_id,
         names,
         key=lambda each: each.name,

@@ -18,12 +18,7 @@ from registry.control.repositories import authorized_repository, crn_of_reposito
 from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.policies import StoredResourcePolicy
-from registry.services.repositories.policies import (
-    Setter,
-    delete_resource_policy,
-    get_resource_policy,
-    put_resource_policy,
-)
+from registry.services.repositories import policies
 
 _PATH: Final = f"{PATH}/policy"
 
@@ -56,9 +51,9 @@ def _answer(
 _POLICY: Final = RecordAnswers(RepositoryPolicy, "policy", _answer, noun="repository policy")
 
 
-def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
+def _setter(ctx: RequestContext, repository: RepositoryDetails) -> policies.Setter:
     assert ctx.caller is not None
-    return Setter(
+    return policies.Setter(
         caller=Caller(ctx.caller.crn, ctx.caller.account_id),
         identity=ctx.policies,
         source_ip=ctx.source_ip,
@@ -72,7 +67,9 @@ def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
 async def get_repository_policy(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a repository's policy."""
     repository = await authorized_repository(ctx, repository_id)
-    return _POLICY.one(ctx, repository, await ctx.database.read(get_resource_policy, repository.id))
+    return _POLICY.one(
+        ctx, repository, await ctx.database.read(policies.get_resource_policy, repository.id)
+    )
 
 
 @_POLICY.puts(_PATH, "registry:PutRepositoryPolicy", query=PutPolicyQuery, statuses=(409,))
@@ -86,7 +83,7 @@ async def put_repository_policy(
     repository = await authorized_repository(ctx, repository_id)
     query = ctx.query(PutPolicyQuery)
     return await ctx.commit(
-        put_resource_policy,
+        policies.put_resource_policy,
         repository.id,
         repository.account_id,
         data["policy"] if data.keys() == {"policy"} else data,
@@ -102,4 +99,4 @@ async def delete_repository_policy(repository_id: FromPath[str], ctx: Context) -
     """Delete a repository's policy; from then on only its own account's policies count."""
     repository = await authorized_repository(ctx, repository_id)
     revision = ctx.query(RevisionQuery).revision
-    await ctx.database.write(delete_resource_policy, repository.id, revision)
+    await ctx.database.write(policies.delete_resource_policy, repository.id, revision)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from litestar import get, post
+from litestar import post
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -18,15 +17,9 @@ from cloudcore.web.app import Context
 from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.envelope import rendering
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.repositories import (
-    REPOSITORIES,
-    authorized_for_all,
-    authorized_repository,
-    uri_of,
-)
+from registry.control import repositories
 from registry.control.tags import TagChange
 from registry.control.visible_repositories import PATH, authorized_own, change_of
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
@@ -38,7 +31,7 @@ from registry.metadata.repositories.deleted import (
 from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_deleted_tags
 from registry.services.access.decisions import repository_crn
 from registry.services.images import restoration
-from registry.services.images.restoration import RestorationBatch
+from registry.services.images.restoration import RestoreOutcome
 
 _Digest = Annotated[str, Meta(max_length=135)]
 
@@ -82,40 +75,10 @@ class DeletedImageAnswer(ResponseBody):
     artifact_type: str | UnsetType = UNSET
 
 
-class ManyDeletedTags(ResponseBody):
-    """A page of deleted tags, last deleted first."""
-
-    tags: Sequence[TagChange]
-    meta: PageMeta
-
-
 class RestoreImages(RequestBody):
     """The deleted images to restore."""
 
     digests: Annotated[list[_Digest], Meta(min_length=1, max_length=100)]
-
-
-class RestoredImage(ResponseBody):
-    """An image that was restored."""
-
-    digest: str
-    tags: list[str]
-    """The tags that were restored with it."""
-
-
-class NotRestored(ResponseBody):
-    """An image that was not restored, and why."""
-
-    digest: str
-    code: str
-    message: str
-
-
-class RestoreOutcome(ResponseBody):
-    """The outcome for each requested image, and for the children restored with it."""
-
-    restored: list[RestoredImage]
-    failures: list[NotRestored]
 
 
 class RestoredTag(ResponseBody):
@@ -132,7 +95,7 @@ def _repository(
         DeletedRepositoryAnswer,
         found,
         crn=repository_crn(ctx.settings.region, found.account_id, found.name),
-        uri=uri_of(ctx, handle, found.name),
+        uri=repositories.uri_of(ctx, handle, found.name),
         deleted_by=found.deleted_by or None,
     )
 
@@ -146,6 +109,21 @@ def _restored_tag(name: str, digest: str) -> RestoredTag:
     return RestoredTag(name=name, digest=digest)
 
 
+def _deletion(tag: DeletedTag) -> TagChange:
+    return TagChange(
+        tag=tag.name,
+        action="deleted",
+        digest=None,
+        previous_digest=tag.digest,
+        principal=tag.deleted_by or None,
+        source=acting_source(tag.deleted_by_source),
+        occurred_at=rfc3339(tag.deleted_at),
+    )
+
+
+_DELETED_TAGS: Final = RecordAnswers(
+    TagChange, "tag", _deletion, noun="deleted tag", named="DeletedTag"
+)
 _DELETED_REPOSITORIES: Final = RecordAnswers(
     DeletedRepositoryAnswer, "repository", _repository, noun="deleted repository"
 )
@@ -156,7 +134,7 @@ _RESTORED_TAG: Final = RecordAnswers(RestoredTag, "tag", _restored_tag, noun="re
 @_DELETED_REPOSITORIES.lists("/v1/repositories/deleted", "registry:DescribeRepositories")
 async def list_deleted(ctx: Context) -> ResponseBody:
     """List the account's deleted repositories that can be restored, last created first."""
-    account_id = authorized_for_all(ctx)
+    account_id = repositories.authorized_for_all(ctx)
     pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
     now = ctx.clock()
@@ -173,7 +151,7 @@ async def list_deleted(ctx: Context) -> ResponseBody:
     return _DELETED_REPOSITORIES.many(shown, meta)
 
 
-@REPOSITORIES.changes(f"{PATH}/restore", "registry:RestoreRepository", statuses=(409,))
+@repositories.REPOSITORIES.changes(f"{PATH}/restore", "registry:RestoreRepository", statuses=(409,))
 async def restore_repository(repository_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Restore a deleted repository with all it held; its name must be free."""
     account_id = account_of(ctx)
@@ -186,7 +164,7 @@ async def restore_repository(repository_id: FromPath[str], ctx: Context) -> Repl
         account_id,
         repository_id,
         change_of(ctx),
-        wrap=partial(REPOSITORIES.one, ctx),
+        wrap=partial(repositories.REPOSITORIES.one, ctx),
     )
 
 
@@ -215,19 +193,19 @@ async def restore_images(
     repository_id: FromPath[str], data: JSONBody[RestoreImages], ctx: Context
 ) -> Reply[RestoreOutcome]:
     """Restore deleted images, each as it was, with those of its tags that are not in use."""
-    repository = await authorized_repository(ctx, repository_id)
+    repository = await repositories.authorized_repository(ctx, repository_id)
     return await ctx.commit(
         restoration.restore_images,
         repository,
         data.digests,
         change_of(ctx),
-        wrap=_outcome,
+        wrap=lambda outcome: outcome,
         told=_counts,
     )
 
 
-@get(PATH + "/deleted-tags", opt={"action": "registry:DescribeImages", "query": PageQuery})
-async def list_deleted_tag_names(repository_id: FromPath[str], ctx: Context) -> ManyDeletedTags:
+@_DELETED_TAGS.lists(f"{PATH}/deleted-tags", "registry:DescribeImages")
+async def list_deleted_tag_names(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the deleted tags that can be restored and whose image exists, last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(PageQuery))
@@ -239,7 +217,7 @@ async def list_deleted_tag_names(repository_id: FromPath[str], ctx: Context) -> 
         return rows, count_deleted_tags(tx, repository.id, now)
 
     found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.sequence,))
-    return ManyDeletedTags(tags=[_deletion(each) for each in found], meta=meta)
+    return _DELETED_TAGS.many([_deletion(each) for each in found], meta)
 
 
 @_RESTORED_TAG.changes(f"{PATH}/tags/{{tag:str}}/restore", "registry:RestoreImage", statuses=(409,))
@@ -247,7 +225,7 @@ async def restore_tag(
     repository_id: FromPath[str], tag: FromPath[str], ctx: Context
 ) -> Reply[ResponseBody]:
     """Point a deleted tag to the image it pointed to."""
-    repository = await authorized_repository(ctx, repository_id)
+    repository = await repositories.authorized_repository(ctx, repository_id)
     return await ctx.commit(
         restoration.restore_tag,
         repository,
@@ -257,32 +235,8 @@ async def restore_tag(
     )
 
 
-def _outcome(batch: RestorationBatch) -> RestoreOutcome:
-    return RestoreOutcome(
-        restored=[RestoredImage(digest=each.digest, tags=each.tags) for each in batch.restored],
-        failures=[
-            NotRestored(
-                digest=each.digest, code=rendering(type(each.error))[1], message=each.error.message
-            )
-            for each in batch.failures
-        ],
-    )
-
-
-def _counts(batch: RestorationBatch) -> dict[str, object] | None:
+def _counts(batch: RestoreOutcome) -> dict[str, object] | None:
     """Return what the audit log tells of a batch, or None if nothing was restored."""
     if not batch.restored:
         return None
     return {"restored_count": len(batch.restored), "not_restored_count": len(batch.failures)}
-
-
-def _deletion(tag: DeletedTag) -> TagChange:
-    return TagChange(
-        tag=tag.name,
-        action="deleted",
-        digest=None,
-        previous_digest=tag.digest,
-        principal=tag.deleted_by or None,
-        source=acting_source(tag.deleted_by_source),
-        occurred_at=rfc3339(tag.deleted_at),
-    )

@@ -8,14 +8,7 @@ from typing import Final, NamedTuple
 
 from registry.blobstore.base import OpenObject
 from registry.blobstore.inline import InlineObject
-from registry.distribution.byteranges import (
-    ByteRanges,
-    RangesBody,
-    byte_ranges,
-    in_memory,
-    parse_range,
-    parse_ranges,
-)
+from registry.distribution import byteranges
 from registry.distribution.kept_answers import kept_blob
 from registry.distribution.request import (
     DataPlaneRequest,
@@ -31,11 +24,7 @@ from registry.services.blobs import reading
 from registry.services.blobs.links import detach_blob
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
-from registry.services.pull_through.missing_blobs import (
-    FedBlob,
-    get_missing_blob,
-    size_of_missing_blob,
-)
+from registry.services.pull_through import missing_blobs
 
 _OCTETS: Final = (b"content-type", b"application/octet-stream")
 _RANGES: Final = (b"accept-ranges", b"bytes")
@@ -49,7 +38,7 @@ class _Part(NamedTuple):
     headers: Headers
     start: int
     stop: int
-    ranges: ByteRanges | None = None
+    ranges: byteranges.ByteRanges | None = None
     """Several ranges of it, in place of this one."""
 
 
@@ -125,14 +114,14 @@ def _in_parts(
     found: FoundBlob,
     blob: OpenObject,
     headers: Headers,
-    ranges: ByteRanges,
+    ranges: byteranges.ByteRanges,
 ) -> Response:
     """Return several ranges of a blob."""
     ctx.pulls.cache.served(found.link.repository_id, ranges.covered)
     if isinstance(blob, InlineObject):
-        return Response(206, headers, in_memory(blob, ranges))
+        return Response(206, headers, byteranges.in_memory(blob, ranges))
     look_again = partial(reading.look_again, ctx, request.name, found)
-    return Response(206, headers, RangesBody(blob, ranges), look_again)
+    return Response(206, headers, byteranges.RangesBody(blob, ranges), look_again)
 
 
 async def _get_missing(
@@ -143,13 +132,13 @@ async def _get_missing(
 ) -> Response:
     """Return a blob from the upstream of a cached repository, while it is being fetched."""
     if request.is_head:
-        size = await size_of_missing_blob(ctx, request.name, digest, missing)
+        size = await missing_blobs.size_of_missing_blob(ctx, request.name, digest, missing)
         require_match(request, digest)
         if is_not_modified(request, digest):
             return Response(304, _named(digest))
         return _described(digest, size)
-    found = await get_missing_blob(ctx, request.name, digest, missing)
-    if not isinstance(found, FedBlob):
+    found = await missing_blobs.get_missing_blob(ctx, request.name, digest, missing)
+    if not isinstance(found, missing_blobs.FedBlob):
         return await _get_stored(ctx, request, digest, found)
     async with AsyncExitStack() as unless_sent:
         unless_sent.push_async_callback(found.blob.aclose)
@@ -182,9 +171,9 @@ def _part(
     span = None
     if range_still_holds(request, digest):
         header = request.header(b"range")
-        span = parse_range(header, size)
+        span = byteranges.parse_range(header, size)
         if takes_several and span is None and header is not None and "," in header:
-            ranges = parse_ranges(header, size)
+            ranges = byteranges.parse_ranges(header, size)
             if len(ranges) > 1 and (found := _several(digest, ranges, size)) is not None:
                 return found
             span = ranges[0] if len(ranges) == 1 else None
@@ -197,7 +186,7 @@ def _part(
 
 def _several(digest: Digest, ranges: list[tuple[int, int]], size: int) -> _Part | None:
     """Return several ranges of a blob, or None if the whole blob costs less (RFC 9110 §14.2)."""
-    found = byte_ranges(ranges, size)
+    found = byteranges.byte_ranges(ranges, size)
     if found.cost_more_than_all(size):
         return None
     headers = [

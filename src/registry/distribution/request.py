@@ -11,16 +11,7 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from cloudcore.errors import InvalidInput, PreconditionFailed
-from cloudcore.serving.asgi import (
-    BodyStart,
-    Receive,
-    Scope,
-    Sink,
-    from_body_start,
-    from_whole_body,
-    read_few,
-    receive_into,
-)
+from cloudcore.serving import asgi
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.kept_answers import EXTENSION as KEEP
 from cloudcore.web.query import parse_fields
@@ -44,7 +35,7 @@ class DataPlaneRequest:
     _query: Query | None = None
 
     def __init__(
-        self, scope: Scope, receive: Receive, name: Name, argument: str, grant: Grant
+        self, scope: asgi.Scope, receive: asgi.Receive, name: Name, argument: str, grant: Grant
     ) -> None:
         self.scope = scope
         self.receive = receive
@@ -94,9 +85,9 @@ class DataPlaneRequest:
         value = self._fields.get(b"content-length")
         return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
 
-    async def body(self, sink: Sink, finish: Callable[[bool], T]) -> T:
+    async def body(self, sink: asgi.Sink, finish: Callable[[bool], T]) -> T:
         """Move the body to `sink`; see `cloudcore.serving.asgi.receive_into`."""
-        return await receive_into(self.scope, self.receive, sink, finish)
+        return await asgi.receive_into(self.scope, self.receive, sink, finish)
 
     async def read_few(self, limit: int) -> SmallBody | None:
         """Return the body if it has at most `limit` bytes, else None: `body` still has all of it.
@@ -104,15 +95,15 @@ class DataPlaneRequest:
         Raise `NoRoom` if too many bodies are arriving at once.
         """
         with BODIES.hold() as hold:
-            few = await read_few(hold.metered(self.receive), limit)
-        if isinstance(few, BodyStart):
-            self.scope, self.receive = from_body_start(self.scope, self.receive, few)
+            few = await asgi.read_few(hold.metered(self.receive), limit)
+        if isinstance(few, asgi.BodyStart):
+            self.scope, self.receive = asgi.from_body_start(self.scope, self.receive, few)
             return None
         return SmallBody(*few)
 
     def give_back(self, few: SmallBody) -> None:
         """Take back the result of `read_few`, so that the body can be read or moved again."""
-        self.scope, self.receive = from_whole_body(
+        self.scope, self.receive = asgi.from_whole_body(
             self.scope, self.receive, few.data, is_complete=few.is_complete
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -126,45 +126,31 @@ class TokenAccess:
         if not bearer.subject:
             raise TokenRequired("sign in to do this", challenge)
         if bearer.account_id is not None:
-            self._note_refusal(
-                scope,
-                bearer.account_id,
-                PERMISSIONS.get(need.action, DESCRIBE),
-                bearer.subject,
-                bearer.source,
-                details={} if name is None else {"name": str(name)},
-            )
+            refused = RefusedLogin(bearer.account_id, bearer.subject, bearer.source)
+            details = {} if name is None else {"name": str(name)}
+            self._note_refusal(scope, PERMISSIONS.get(need.action, DESCRIBE), refused, **details)
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
 
     def note_refused_login(self, scope: Scope, refused: RefusedLogin) -> None:
         """Count a refused login, such as one with a wrong secret."""
-        account_id, principal, source, resources = refused
-        self._note_refusal(scope, account_id, SIGN_IN, principal, source, resources=resources)
+        self._note_refusal(scope, SIGN_IN, refused)
 
     def _note_refusal(
-        self,
-        scope: Scope,
-        account_id: str,
-        action: str,
-        principal: str,
-        source: SourceIdentity | None,
-        *,
-        resources: Sequence[str] = (),
-        details: Mapping[str, object] | None = None,
+        self, scope: Scope, action: str, refused: RefusedLogin, **details: object
     ) -> None:
         """Count a refusal for the audit log of the caller's account; a later flush writes it."""
         if self._auditor is None:
             return
         refusal = AuditEvent(
             id="",
-            owner_id=account_id,
+            owner_id=refused.account_id,
             occurred_at=self._clock(),
             action=action,
-            resources=resources,
-            principal=principal,
-            source=source,
+            resources=refused.resources,
+            principal=refused.principal,
+            source=refused.source,
             client=self.client_of(scope),
-            details=details or {},
+            details=details,
             outcome="refused",
         )
         self._auditor.note_refusal(refusal)

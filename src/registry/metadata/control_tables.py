@@ -157,15 +157,6 @@ _p = image_pins.c
 PIN_HOLDS: Final = sa.or_(_p.expires_at.is_(None), _p.expires_at > sa.bindparam("now"))
 """A pin is in force."""
 
-event_rules = table(
-    "event_rules",
-    refers("account_id", "accounts"),
-    columns(ByteOrdered, "topic, repository_prefix"),  # a CRN, and the beginning of names
-    columns(Moment, "created_at"),
-    columns(sa.Text, "event_types"),
-    indexes("account_id, id"),
-)
-
 quarantined_objects = table(
     "quarantined_objects",
     # Its id is the object's, or new if only the bytes of that were replaced.

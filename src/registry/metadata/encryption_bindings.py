@@ -14,7 +14,7 @@ from sqlalchemy import Select, and_, bindparam, case, func, literal_column, sele
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, listed, paged, text_list
-from cloudcore.kms.key import KEY, KeyState
+from cloudcore.kms.key import KEY, Key, KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import encryption_bindings, repositories
 
@@ -65,15 +65,26 @@ class BoundKey(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """A binding of an account or a repository, active or ended."""
+    """What binds an account or a repository to a key, active or ended."""
 
-    id: str
+    id: str | None
+    """None for the platform key, which nobody has bound."""
     repository_id: str | None
     """None for the account's default."""
-    created_at: int
+    created_at: int | None
     ended_at: int | None
     """None while it is active."""
-    key: BoundKey
+    key: BoundKey | Key | None
+    """None if the account has no keys, so its blobs are not encrypted."""
+    is_changed: bool = False
+    """True if the request has made this binding."""
+
+    @property
+    def source(self) -> BindingSource:
+        """Return what has the binding."""
+        if self.id is None:
+            return "platform"
+        return "account" if self.repository_id is None else "repository"
 
 
 _IS_ACTIVE: Final = _b.ended_at.is_(None)

@@ -27,7 +27,7 @@ from registry.services.pull_through.concurrency import SingleFlight
 from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
 from registry.settings.groups import Delays, Limits
-from registry.upstream.base import Upstream
+from registry.upstream.client import RegistryClient
 
 if TYPE_CHECKING:
     from registry.services.data_keys import DataKeys
@@ -59,7 +59,7 @@ class ServiceContext:
     """Makes URLs of blobs to which clients are redirected; None if they are not."""
     data_keys: DataKeys | None = None
     """Opens and wraps the data keys of blobs; None if this process has no keys."""
-    upstream: Upstream | None = None
+    upstream: RegistryClient | None = None
     """Asks upstream registries. Without it nothing is fetched, and cached content is served."""
     cache_credential: OpenCredential = no_credential
     """Opens the credential of a rule of the pull-through cache."""

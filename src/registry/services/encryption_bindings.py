@@ -7,20 +7,23 @@ rewrapped. A key protects the blobs, in repositories and buckets, that deleting 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
-from cloudcore.kms.key import Key, KeyState
+from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, hold_key
 from cloudcore.kms.rules import KeyMissing, check_bindable
+from cloudcore.storage.bucket import BUCKET
 from cloudcore.storage.pieces import keys as piece_keys
-from cloudcore.storage.pieces.keys import KeyedPieces
+from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
+from cloudcore.wire import ResponseBody
 from registry.metadata import encryption_bindings as rows
 from registry.metadata import key_usage as usage
-from registry.metadata.encryption_bindings import BindingSource, BoundKey
-from registry.metadata.key_usage import KeyImage, WrappedBlobs
+from registry.metadata.encryption_bindings import Binding
+from registry.services.access.decisions import repository_reference
 from registry.services.repositories.names import lock_existing_repository
 
 BindingStatus = Literal["active", "key_disabled", "key_deleted", "ended"]
@@ -32,19 +35,6 @@ _STATUS_OF: dict[KeyState, BindingStatus] = {
     "pending_deletion": "key_disabled",
     "deleted": "key_deleted",
 }
-
-
-class EffectiveBinding(NamedTuple):
-    """The binding that decides the key of new blobs."""
-
-    source: BindingSource
-    id: str | None
-    """None for the platform key, which nobody has bound."""
-    key: BoundKey | None
-    """None if the account has no keys, so its blobs are not encrypted."""
-    created_at: int | None
-    is_changed: bool = False
-    """True if the request has made this binding."""
 
 
 class KeyToBind(NamedTuple):
@@ -60,25 +50,18 @@ def status_of(state: KeyState, ended_at: int | None = None) -> BindingStatus:
     return _STATUS_OF[state] if ended_at is None else "ended"
 
 
-def effective_binding(
-    tx: Connection, account_id: str, repository_id: str | None
-) -> EffectiveBinding:
+def effective_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding:
     """Return the binding of a repository, else its account's default, else the platform key."""
-    if repository_id is not None:
-        own = rows.find_binding(tx, account_id, repository_id)
-        if own is not None:
-            return EffectiveBinding("repository", own.id, own.key, own.created_at)
-    default = rows.find_binding(tx, account_id, None)
-    if default is not None:
-        return EffectiveBinding("account", default.id, default.key, default.created_at)
-    key = find_platform_key(tx, account_id)
-    bound = BoundKey(key.id, key.account_id, key.region, key.name, key.state) if key else None
-    return EffectiveBinding("platform", None, bound, None)
+    for bound_id in dict.fromkeys((repository_id, None)):
+        found = rows.find_binding(tx, account_id, bound_id)
+        if found is not None:
+            return found
+    return Binding(None, None, None, None, find_platform_key(tx, account_id))
 
 
 def bind_key(
     tx: Connection, account_id: str, repository_id: str | None, new: KeyToBind, now: int
-) -> EffectiveBinding:
+) -> Binding:
     """Bind a repository, or the account itself, to a key; an earlier binding ends.
 
     A binding to the same key stays as it is. Nobody disables or deletes the key meanwhile.
@@ -96,7 +79,7 @@ def bind_key(
         raise KeyMissing
     check_bindable(key)
     before = rows.find_binding(tx, account_id, repository_id)
-    if before is None or before.key.id != new.id:
+    if before is None or before.key is None or before.key.id != new.id:
         rows.end_binding(tx, account_id, repository_id, now)
         rows.add_binding(tx, new.binding_id, account_id, repository_id, new.id, now)
     effective = effective_binding(tx, account_id, repository_id)
@@ -122,24 +105,45 @@ MOST_LISTED: Final = 100
 """The most repositories and images that are named."""
 
 
-class KeyUsage(NamedTuple):
-    """The repositories, blobs, images and buckets that a key protects."""
+class ProtectedImage(ResponseBody):
+    """An image with blobs under a key."""
 
-    key: Key
+    repository: ResourceRef
+    digest: str
+
+
+class KeyUsage(ResponseBody):
+    """What a key protects; when the key is deleted, all that only it opens is shredded."""
+
+    kms_key: KeyReference
     is_account_default: bool
+    """True if it seals what is pushed to repositories without a key of their own."""
     repository_count: int
-    repositories: Sequence[tuple[str, str]]
-    """(id, name) of the first of those bound to the key themselves."""
-    blobs: WrappedBlobs
+    """Repositories that are bound to it themselves."""
+    repositories: Sequence[ResourceRef]
+    """The first 100 of them, by name."""
+    blob_count: int
+    """Blobs that it opens; of a deleted key, blobs that it opened."""
+    exclusive_blob_count: int
+    """Those that no other key opens, or only keys that are to be deleted too: its deletion shreds
+    them."""
+    exclusive_bytes: int
+    """Their size."""
     image_count: int
-    images: Sequence[KeyImage]
+    """Images with blobs that are read through it: without it they cannot be pulled."""
+    images: Sequence[ProtectedImage]
+    """The first 100 of them, by repository."""
     bucket_count: int
-    buckets: Sequence[tuple[str, str]]
-    """(id, name) of the first of those bound to the key themselves."""
-    pieces: KeyedPieces
-    """The content of buckets that is sealed under it, which no other key opens."""
+    """Buckets that are bound to it themselves."""
+    buckets: Sequence[ResourceRef]
+    """The first 100 of them, by name."""
+    object_count: int
+    """Objects of buckets with bytes that it opens: its deletion shreds them. Of a deleted key,
+    objects that it opened."""
+    object_bytes: int
+    """The size of these bytes, and of parts of uploads."""
     is_partial: bool
-    """True if there is more than was read, so that the counts are lower bounds."""
+    """True if more than 10,000 of a kind were found: then the counts are lower bounds."""
 
 
 def key_usage(
@@ -155,16 +159,29 @@ def key_usage(
     pieces = piece_keys.count_under(tx, account_id, key.id, most)
     bucket_count, buckets = piece_keys.bound_buckets(tx, account_id, key.id, MOST_LISTED)
     image_count, are_images_cut = usage.count_key_images(tx, account_id, key.id, most)
+    reference = partial(repository_reference, region, account_id)
+    bound = usage.list_bound_repositories(tx, account_id, key.id, MOST_LISTED, most)
     return KeyUsage(
-        key=key,
+        kms_key=reference_to(key),
         is_account_default=usage.is_account_default(tx, account_id, key.id),
         repository_count=repository_count,
-        repositories=usage.list_bound_repositories(tx, account_id, key.id, MOST_LISTED, most),
-        blobs=blobs,
+        repositories=[reference(*each) for each in bound],
+        blob_count=blobs.total,
+        exclusive_blob_count=blobs.exclusive_count,
+        exclusive_bytes=blobs.exclusive_bytes,
         image_count=image_count,
-        images=usage.list_key_images(tx, account_id, key.id, MOST_LISTED, most),
+        images=[
+            ProtectedImage(
+                repository=reference(each.repository_id, each.repository), digest=each.digest
+            )
+            for each in usage.list_key_images(tx, account_id, key.id, MOST_LISTED, most)
+        ],
         bucket_count=bucket_count,
-        buckets=buckets,
-        pieces=pieces,
+        buckets=[
+            ResourceRef(id=each, crn=BUCKET.crn(region, account_id, name), name=name)
+            for each, name in buckets
+        ],
+        object_count=pieces.objects,
+        object_bytes=pieces.size,
         is_partial=are_images_cut or max(repository_count, blobs.total, pieces.pieces) >= most,
     )

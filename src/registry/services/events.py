@@ -19,8 +19,8 @@ from cloudcore.jobs.outbox import emit
 from cloudcore.resource_references import Authorize
 from cloudcore.wire import rfc3339
 from registry.errors import NameInvalid
-from registry.metadata import event_rules
-from registry.metadata.event_rules import EventRule, find_rules
+from registry.metadata.event_rule import EventRule
+from registry.metadata.event_rules import EVENT_RULES, find_rules
 from registry.metadata.images.manifests import Description, describe
 from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import parse_name
@@ -223,29 +223,19 @@ def create_rule(
     if topic.id is None:
         raise TopicNotFound
     lock_account(tx, rule.account_id)
-    there = event_rules.find_rules(tx, rule.account_id).rules
-    for other in there:
+    for other in find_rules(tx, rule.account_id).rules:
         if _asks(other) == _asks(rule):
             raise Conflict("there is an equal rule", id=other.id)
     words = "an account has at most {limit} event rules"
-    use = event_rules.COUNTED.check(tx, rule.account_id, words)
-    event_rules.add_rule(tx, rule)
-    event_rules.COUNTED.tell(tx, rule.account_id, use, rule.created_at)
+    use = EVENT_RULES.counted.check(tx, rule.account_id, words, region=rule.region)
+    EVENT_RULES.add(tx, rule)
+    EVENT_RULES.counted.tell(tx, rule.account_id, use, rule.created_at)
     return rule, topic
 
 
-def get_rule(tx: Connection, account_id: str, rule_id: str) -> EventRule:
-    """Return a rule of an account, or raise `NotFound`."""
-    found = event_rules.find_rule(tx, account_id, rule_id)
-    if found is None:
-        raise _missing()
-    return found
-
-
-def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
+def delete_rule(tx: Connection, rule: EventRule, now: int) -> None:
     """Delete a rule, or raise NotFound; events already in the outbox are still delivered."""
-    if not event_rules.remove_rule(tx, account_id, rule_id):
-        raise _missing()
+    EVENT_RULES.remove(tx, EVENT_RULES.lock(tx, rule.account_id, rule.id), now)
 
 
 def _is_known(wanted: str, known: Sequence[str]) -> bool:
@@ -271,7 +261,3 @@ def _begins_a_name(prefix: str) -> bool:
 
 def _asks(rule: EventRule) -> tuple[str, frozenset[str], str]:
     return rule.topic, frozenset(rule.event_types), rule.repository_prefix
-
-
-def _missing() -> NotFound:
-    return NotFound("there is no such event rule")

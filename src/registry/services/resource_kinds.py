@@ -21,24 +21,6 @@ REPOSITORY_RULES: Final = ResourceRules(
     actions=frozenset({"registry:PullImage", "registry:DescribeImages", "registry:PushImage"}),
     public_actions=frozenset({"registry:PullImage"}),
 )
-EVENT_RULE: Final = ResourceKind(
-    crn="crn:registry:<region>:<account>:event-rule/<id>",
-    actions=("registry:DeleteEventRule", "registry:DescribeEventRules", "registry:PutEventRule"),
-)
-PULL_THROUGH_CACHE_RULE: Final = ResourceKind(
-    crn="crn:registry:<region>:<account>:pull-through-cache-rule/<prefix>",
-    actions=(
-        "registry:CreatePullThroughCacheRule",
-        "registry:DeletePullThroughCacheRule",
-        "registry:DescribePullThroughCacheRules",
-        "registry:TestPullThroughCacheRule",
-        "registry:UpdatePullThroughCacheRule",
-    ),
-    summaries={
-        "registry:DescribePullThroughCacheRules": "List pull-through cache rules with what they"
-        " saved and their faults."
-    },
-)
 AUTHORIZATION_TOKEN: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:authorization-token/own",
     actions=("registry:GetAuthorizationToken",),
@@ -131,11 +113,6 @@ REPOSITORY: Final = ResourceKind(
         "registry:GetRepositoryPolicy",
     ),
 )
-
-
-def cache_rule_crn(region: str, account_id: str, prefix: str) -> str:
-    """Return the CRN of a pull-through cache rule, which need not exist."""
-    return str(Crn("registry", region, account_id, "pull-through-cache-rule", prefix))
 
 
 def _template(name: str, summary: str, sid: str, actions: tuple[str, ...]) -> PolicyTemplate:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.metadata import storage_usage as storage
 from registry.metadata.collector.collection import measure_stage
 from registry.metadata.repositories.repository import VisibleRepository
@@ -31,80 +32,72 @@ _TOMBSTONES: Final = 100
 """Deleted images in one read."""
 
 
-class ImageStorage(NamedTuple):
-    """The storage of one image; that of an index includes everything under it."""
+class ImageStorage(ResponseBody):
+    """The storage used by an image; by an index with all images under it."""
 
     size_bytes: int
-    """The size of its distinct blobs, including those of all its descendants."""
+    """Bytes of its distinct blobs."""
     exclusive_bytes: int
-    """Freed by deleting it with the children that nothing else needs, as `images.index_deletion`
-    determines them: the size of the blobs that no other manifest of the account references."""
+    """Bytes freed by deleting it, and then the children that nothing else uses."""
+    shared_bytes: int
+    """Bytes that other images of the account need too."""
     freed_bytes: int
-    """Freed by deleting it alone; for an index, its children stay and hold all the blobs."""
+    """Bytes freed by deleting it alone, without the children of an index."""
     restorable_bytes: int
-    """The part of `exclusive_bytes` that restorable images or repositories also reference."""
+    """The part of `exclusive_bytes` that restorable deleted images hold too."""
+    unused_children: int
+    """Number of images under this index that nothing else uses."""
     unused_digests: Sequence[str]
-    """Digests of the manifests under it that nothing else needs, each after all its parents."""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Return the bytes that other manifests need too."""
-        return self.size_bytes - self.exclusive_bytes
+    """Their digests, an index before the images it lists: the order in which to delete them."""
 
 
-class RepositoryStorage(NamedTuple):
-    """The storage of one repository."""
-
-    logical_bytes: int = 0
-    """The size of its images without deduplication."""
-    size_bytes: int = 0
-    """The size of its distinct blobs."""
-    exclusive_bytes: int = 0
-    """Freed by deleting it: the size of the blobs that no other repository of the account needs."""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Return the bytes that other repositories need too."""
-        return self.size_bytes - self.exclusive_bytes
-
-
-class StorageUsage(NamedTuple):
-    """The storage of an account.
-
-    ``stored = live + restorable + pending``, where `live_bytes` is the size of `unique_bytes` on
-    disk.
-    """
+class RepositoryStorage(ResponseBody):
+    """The storage used by a repository."""
 
     logical_bytes: int
-    """The size of all images without deduplication. An index counts as its images."""
+    """Bytes its images would take if each had copies of its own."""
+    size_bytes: int
+    """Bytes of its distinct blobs."""
+    exclusive_bytes: int
+    """Bytes freed by deleting it."""
+    shared_bytes: int
+    """Bytes that other repositories of the account need too."""
+
+
+def _storage_of(sums: Sequence[int]) -> RepositoryStorage:
+    """Return the storage of a repository for its logical, distinct and exclusive bytes."""
+    logical, size, exclusive = sums
+    return RepositoryStorage(
+        logical_bytes=logical,
+        size_bytes=size,
+        exclusive_bytes=exclusive,
+        shared_bytes=size - exclusive,
+    )
+
+
+class StorageUsage(ResponseBody):
+    """The storage used by an account. Deleting frees nothing at once; the collector does later."""
+
+    logical_bytes: int
+    """Bytes its images would take if each had copies of its own."""
     unique_bytes: int
-    """The size of the distinct blobs of all images."""
+    """Bytes of the distinct blobs that its images need."""
+    dedup_ratio: float
+    """`logical_bytes` by `unique_bytes`."""
     stored_bytes: int
-    """The size on disk of all the account's blobs; unfinished uploads are not blobs yet."""
+    """Bytes on disk of all its blobs."""
+    compression_saved_bytes: int
+    """Bytes on disk that compression saves, of `unique_bytes`."""
     restorable_bytes: int
-    """The size on disk of the blobs that only restorable images or repositories need."""
+    """The part of `stored_bytes` that only restorable images and repositories hold."""
     pending_sweep_bytes: int
-    """The size on disk of the blobs that nothing needs. The collector removes them, except those of
-    a push in progress."""
-    as_of: int
-    """The start of the measurement; changes during it may or may not be counted."""
-    repositories: Sequence[tuple[NamedRepository, RepositoryStorage]]
-    """Sorted by `exclusive_bytes`, the largest first."""
+    """The part of `stored_bytes` that nothing needs, or nothing yet."""
+    as_of: RFC3339
 
-    @property
-    def dedup_ratio(self) -> float:
-        """Return `logical_bytes` divided by `unique_bytes`, or 1 for an empty account."""
-        return round(self.logical_bytes / self.unique_bytes, 4) if self.unique_bytes else 1.0
 
-    @property
-    def live_bytes(self) -> int:
-        """Return the size on disk of the blobs that images need."""
-        return self.stored_bytes - self.restorable_bytes - self.pending_sweep_bytes
-
-    @property
-    def compression_saved_bytes(self) -> int:
-        """Return how many bytes fewer than `unique_bytes` are on disk; sealing takes a few more."""
-        return max(0, self.unique_bytes - self.live_bytes)
+def saved_by_compression(unique: int, stored: int, restorable: int, pending: int) -> int:
+    """Return how many bytes fewer than `unique` are on disk; sealing takes a few more."""
+    return max(0, unique - (stored - restorable - pending))
 
 
 def measure_image(
@@ -119,22 +112,17 @@ def measure_image(
     deleted, kept = read_division(tx, repository_id, manifest.id, now)
     ids = [each.id for each in deleted]
     every = [*ids, *(each.id for each, _ in kept)]
-    whole = storage.sum_blobs_of(tx, account_id, repository_id, every, now)
-    if len(every) == 1:
-        return ImageStorage(
-            whole.size_bytes,
-            whole.exclusive_bytes,
-            whole.exclusive_bytes,
-            whole.restorable_bytes,
-            unused_digests=(),
-        )
-    together = storage.sum_blobs_of(tx, account_id, repository_id, ids, now)
-    alone = storage.sum_blobs_of(tx, account_id, repository_id, [manifest.id], now)
+    whole = together = alone = storage.sum_blobs_of(tx, account_id, repository_id, every, now)
+    if len(every) > 1:
+        together = storage.sum_blobs_of(tx, account_id, repository_id, ids, now)
+        alone = storage.sum_blobs_of(tx, account_id, repository_id, [manifest.id], now)
     return ImageStorage(
-        whole.size_bytes,
-        together.exclusive_bytes,
-        alone.exclusive_bytes,
-        together.restorable_bytes,
+        size_bytes=whole.size_bytes,
+        exclusive_bytes=together.exclusive_bytes,
+        shared_bytes=whole.size_bytes - together.exclusive_bytes,
+        freed_bytes=alone.exclusive_bytes,
+        restorable_bytes=together.restorable_bytes,
+        unused_children=len(deleted) - 1,
         unused_digests=[each.digest for each in deleted[1:]],
     )
 
@@ -146,18 +134,15 @@ async def measure_repository(
 
     Each slice is a transaction of its own, so that other requests run in between.
     """
-    sums = RepositoryStorage()
+    sums = [0, 0, 0]
     after: str | None = ""
     while after is not None:
         part = await database.read(storage.sum_links, account_id, repository_id, after, _SLICE)
-        sums = RepositoryStorage(
-            sums.logical_bytes + part.logical_bytes,
-            sums.size_bytes + part.size_bytes,
-            sums.exclusive_bytes + part.exclusive_bytes,
-        )
+        found = part.logical_bytes, part.size_bytes, part.exclusive_bytes
+        sums = [before + more for before, more in zip(sums, found, strict=True)]
         after = part.last if part.rows == _SLICE else None
         await _yield()
-    return sums
+    return _storage_of(sums)
 
 
 async def measure_restorable(
@@ -180,8 +165,10 @@ async def measure_restorable(
     return sum(sizes.values())
 
 
-async def measure_account(database: Database, account_id: str, now: int) -> StorageUsage:
-    """Return the storage of an account.
+async def measure_account(
+    database: Database, account_id: str, now: int
+) -> tuple[StorageUsage, Sequence[tuple[NamedRepository, RepositoryStorage]]]:
+    """Return the storage of an account, and of its repositories, most exclusive bytes first.
 
     It reads each object and each link once: about 1 s per 100,000. Each slice is a transaction of
     its own, and other requests run in between, so the result is not of a single moment.
@@ -202,19 +189,25 @@ async def measure_account(database: Database, account_id: str, now: int) -> Stor
         after = part.objects[-1].id
         await _yield()
     measured = [
-        (each, RepositoryStorage(*sums.repositories.get(each.id, ())))
+        (each, _storage_of(sums.repositories.get(each.id, (0, 0, 0))))
         async for each in _repositories(database, account_id)
     ]
     quarantined = await database.read(measure_stage, account_id, "quarantined")
-    return StorageUsage(
-        logical_bytes=sum(each.logical_bytes for _, each in measured),
-        unique_bytes=sums.unique_bytes,
-        stored_bytes=sums.stored_bytes + quarantined.stored_bytes,
-        restorable_bytes=sums.restorable_bytes,
-        pending_sweep_bytes=sums.pending_bytes + quarantined.stored_bytes,
-        as_of=now,
-        repositories=sorted(measured, key=lambda pair: (-pair[1].exclusive_bytes, pair[0].name)),
+    logical = sum(each.logical_bytes for _, each in measured)
+    stored = sums.stored_bytes + quarantined.stored_bytes
+    pending = sums.pending_bytes + quarantined.stored_bytes
+    unique, restorable = sums.unique_bytes, sums.restorable_bytes
+    usage = StorageUsage(
+        logical_bytes=logical,
+        unique_bytes=unique,
+        dedup_ratio=round(logical / unique, 4) if unique else 1.0,
+        stored_bytes=stored,
+        compression_saved_bytes=saved_by_compression(unique, stored, restorable, pending),
+        restorable_bytes=restorable,
+        pending_sweep_bytes=pending,
+        as_of=rfc3339(now),
     )
+    return usage, sorted(measured, key=lambda pair: (-pair[1].exclusive_bytes, pair[0].name))
 
 
 class _Slice(NamedTuple):
@@ -247,7 +240,7 @@ class _Sums:
     repositories: defaultdict[str, list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0, 0, 0])
     )
-    """The fields of `RepositoryStorage`, by the repository's id."""
+    """What `_storage_of` takes, by the repository's id."""
 
     def add(self, part: _Slice) -> None:
         """Add a slice."""

@@ -1,4 +1,4 @@
-"""The interface of upstream registries, for the pull-through cache.
+"""What upstream registries are asked with, what they answer, and how they fail.
 
 Answers of an upstream are untrusted: the caller checks bytes against their digest before it stores
 them.
@@ -7,7 +7,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from typing import Literal, NamedTuple, Protocol
 
 from registry.oci.digest import Digest
@@ -123,48 +122,6 @@ class ListedTags(NamedTuple):
     """Valid tags, each once."""
     is_whole: bool
     """False if there are more than are read."""
-
-
-class Upstream(Protocol):
-    """Asks upstream registries; one per process.
-
-    Every method raises NotUpstream or one of `UpstreamFailed`.
-    """
-
-    async def ping(self, remote: Remote) -> int:
-        """Ask for ``/v2/``, with a token if the upstream wants one; return the last status."""
-        ...
-
-    async def head_manifest(
-        self, remote: Remote, reference: str | Digest, known_etag: str | None = None
-    ) -> ManifestHead | None:
-        """Return the headers of a manifest; None if it still has the given ETag.
-
-        Registries do not count HEAD as a pull.
-        """
-        ...
-
-    async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
-        """Return a manifest, of at most `oci.manifest.MAX_BYTES`."""
-        ...
-
-    async def list_tags(self, remote: Remote) -> ListedTags:
-        """Return the tags of the repository, up to a bound."""
-        ...
-
-    async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
-        """Return the index of a manifest's referrers; None if the upstream has no such API."""
-        ...
-
-    async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
-        """Return the size of a blob, or None if the upstream does not state it."""
-        ...
-
-    def open_blob(
-        self, remote: Remote, digest: Digest, start: int = 0
-    ) -> AbstractAsyncContextManager[BlobStream]:
-        """Ask for a blob from an offset; leaving the context ends the request."""
-        ...
 
 
 class RateLimit(NamedTuple):

@@ -1,4 +1,4 @@
-"""The HTTP client of upstream registries (`Upstream`).
+"""The HTTP client of upstream registries.
 
 Answers are untrusted: lengths bound the bytes that are read, a digest in a header is only a claim,
 and an answer in an unrequested encoding is refused.
@@ -18,7 +18,7 @@ from cloudcore.outbound.http_connection import AnswerHead, AnswerTooLong, Reques
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
-from registry.upstream import response_headers
+from registry.upstream import lists, response_headers
 from registry.upstream.base import (
     BlobStream,
     FetchedManifest,
@@ -32,15 +32,6 @@ from registry.upstream.base import (
     UpstreamObserver,
     UpstreamRefused,
     UpstreamUnreachable,
-)
-from registry.upstream.lists import (
-    PAGE_SIZE,
-    BadTagPage,
-    RefusedLink,
-    RefusedPage,
-    TagPages,
-    join_pages,
-    next_page,
 )
 from registry.upstream.request import ANSWER_SECONDS, Exchange, Request
 from registry.upstream.response_headers import failure_of, origin_name
@@ -65,7 +56,10 @@ MAX_PAGES: Final = 20
 
 
 class RegistryClient:
-    """Asks upstream registries (`Upstream`); one per process."""
+    """Asks upstream registries; one per process.
+
+    Every method raises NotUpstream or one of `UpstreamFailed`.
+    """
 
     def __init__(
         self,
@@ -170,15 +164,15 @@ class RegistryClient:
                 pages.append(await self._body(remote, answer))
                 path = _next_referrers(answer.head, remote.origin, first)
         try:
-            return join_pages(pages)
-        except RefusedPage as error:
+            return lists.join_pages(pages)
+        except lists.RefusedPage as error:
             raise self._broken(remote, str(error)) from None
 
     async def list_tags(self, remote: Remote) -> ListedTags:
         """Return the tags of the repository, up to a bound."""
         first = _path(remote, "tags", "list")
-        path: str | None = f"{first}?n={PAGE_SIZE}"
-        pages = TagPages()
+        path: str | None = f"{first}?n={lists.PAGE_SIZE}"
+        pages = lists.TagPages()
         while path is not None and not pages.is_full:
             expected = _OK if pages.count else _OK | _NO_SUCH_API - {404}
             async with self._asked(remote, "GET", path, _ACCEPT_JSON, expected) as answer:
@@ -190,12 +184,12 @@ class RegistryClient:
                         pages.cut()
                     except RequestFailed as error:
                         raise failure_of(origin_name(remote.origin), error) from None
-                    except BadTagPage as error:
+                    except lists.BadTagPage as error:
                         raise self._broken(remote, str(error)) from None
             if status == 200:
                 try:
-                    path = next_page(answer.head, remote.origin, first)
-                except RefusedLink:
+                    path = lists.next_page(answer.head, remote.origin, first)
+                except lists.RefusedLink:
                     pages.cut()
             elif status == _BAD_REQUEST and path != first:
                 path = first  # it gives no pages of this size
@@ -335,6 +329,6 @@ def _path(remote: Remote, kind: str, reference: str) -> str:
 def _next_referrers(head: AnswerHead, origin: str, first: str) -> str | None:
     """Return the path of the next page of referrers; None if its link is refused."""
     try:
-        return next_page(head, origin, first)
-    except RefusedLink:
+        return lists.next_page(head, origin, first)
+    except lists.RefusedLink:
         return None

@@ -11,7 +11,7 @@ from cloudcore.db.rows import ONE, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, paged
 from registry.metadata.blobs.objects import OF_ACCOUNT, Link
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
-from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.metadata.pull_through.tables import pull_through_cache_rules
 from registry.metadata.repositories.repository import PULL_THROUGH_CACHE
 from registry.metadata.tables import manifest_children, manifests, repositories

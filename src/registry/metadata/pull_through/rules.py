@@ -9,13 +9,16 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal_col
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, bound, count, given, total
+from cloudcore.db.rows import ONE, ZERO, given, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Counted
-from registry.metadata.pull_through.tables import pull_through_cache_rules, pull_through_stats
+from registry.metadata.pull_through.cache_rule import CacheRule
+from registry.metadata.pull_through.tables import (
+    CACHE_RULES,
+    pull_through_cache_rules,
+    pull_through_stats,
+)
 from registry.metadata.tables import manifests, repositories, tags
-from registry.quotas import CACHE_RULES
 
 _r = pull_through_cache_rules.c
 _s = pull_through_stats.c
@@ -112,32 +115,8 @@ MAX_COMPONENTS: Final = 3
 """The most components of a prefix."""
 
 
-class CacheRule(NamedTuple):
-    """One rule of an account."""
-
-    id: str
-    account_id: str
-    prefix: str
-    upstream_url: str
-    """An origin: ``https://host[:port]``."""
-    upstream_prefix: str
-    """Of the names at the upstream, without a slash at its end; may be empty."""
-    username: str | None
-    secret_sealed: bytes | None
-    tag_ttl_seconds: int
-    negative_ttl_seconds: int
-    keep_unpulled_days: int | None
-    max_bytes: int | None
-    enabled: bool
-    last_success_at: int | None
-    created_at: int
-    updated_at: int
-
-
 _FOR_NAME: Final = Statement(
-    select(*(_r[name] for name in CacheRule._fields))
-    .join(accounts, accounts.c.id == _r.account_id)
-    .where(
+    CACHE_RULES.columns.join(accounts, accounts.c.id == _r.account_id).where(
         given(accounts.c.handle),
         _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
     )
@@ -154,7 +133,7 @@ _OVER: Final = Statement(
 def find_rule_for(tx: Connection, handle: str, repository: str) -> CacheRule | None:
     """Return the rule of an account under whose prefix a repository's name is, or None."""
     row = tx.row(_FOR_NAME, handle=handle, **_prefixes(repository))
-    return CacheRule(*row)._replace(enabled=bool(row[-4])) if row else None
+    return CACHE_RULES.record_of(row) if row else None
 
 
 def prefix_over(tx: Connection, account_id: str, repository: str) -> str | None:
@@ -173,8 +152,6 @@ def _prefixes(repository: str) -> dict[str, str]:
 
 
 _CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
-_FIXED: Final = ("id", "account_id", "prefix", "last_success_at", "created_at")
-_CHANGEABLE: Final = tuple(name for name in CacheRule._fields if name not in _FIXED)
 
 
 class RuleDetails(NamedTuple):
@@ -214,8 +191,7 @@ def _of_cached(value: ColumnElement[Any]) -> ColumnElement[Any]:
 
 def _columns() -> Select[Any]:
     return (
-        select(
-            *(_r[name] for name in CacheRule._fields),
+        CACHE_RULES.columns.add_columns(
             accounts.c.handle,
             *(func.coalesce(_s[name], ZERO) for name in Totals._fields),
             _of_cached(_repository.image_count),
@@ -229,11 +205,6 @@ def _columns() -> Select[Any]:
 
 _FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = paged(_columns().where(_r.prefix > bindparam("after")).order_by(_r.prefix))
-_number: Final = (
-    select(func.count()).select_from(pull_through_cache_rules).where(given(_r.account_id))
-)
-_COUNT: Final = Statement(_number)
-COUNTED: Final = Counted(CACHE_RULES, _number)
 # Conflicts with the key-share locks of the transactions that insert a repository of the account.
 _LOCK_ACCOUNT: Final = Statement(
     select(accounts.c.id).where(accounts.c.id == bindparam("account_id")).with_for_update()
@@ -242,9 +213,6 @@ _HOLD_ACCOUNT: Final = Statement(
     select(accounts.c.id)
     .where(accounts.c.id == bindparam("account_id"))
     .with_for_update(read=True, key_share=True)
-)
-_LOCK: Final = Statement(
-    select(_r.id).where(given(_r.account_id, _r.id)).with_for_update(key_share=True)
 )
 _PREFIXES: Final = Statement(select(_r.prefix).where(given(_r.account_id)))
 # Whoever pushes gives a tag no time at which the upstream is to be asked.
@@ -269,17 +237,6 @@ _PUSHED: Final = Statement(
 _HAS_PUSHED_TAG: Final = Statement(
     select(_repository.id).where(_repository.id == bindparam("repository_id"), _has_pushed_tag)
 )
-_ADD: Final = Statement(pull_through_cache_rules.insert().values(bound(CacheRule._fields)))
-_UPDATE: Final = Statement(
-    pull_through_cache_rules.update()
-    .where(_r.id == bindparam("rule_id"))
-    .values({name: bindparam(f"new_{name}") for name in _CHANGEABLE})
-)
-_DELETE: Final = Statement(
-    pull_through_cache_rules.delete().where(
-        _r.account_id == bindparam("account"), _r.id == bindparam("rule_id")
-    )
-)
 
 
 def find_rule(tx: Connection, account_id: str, rule_id: str) -> RuleDetails | None:
@@ -294,11 +251,6 @@ def list_rules(tx: Connection, account_id: str, after: str, limit: int) -> list[
     return [_details(row) for row in rows]
 
 
-def count_rules(tx: Connection, account_id: str) -> int:
-    """Return the number of rules of an account."""
-    return count(tx, _COUNT, account_id=account_id)
-
-
 def lock_account(tx: Connection, account_id: str) -> None:
     """Keep the account from getting repositories and rules until the transaction ends."""
     tx.row(_LOCK_ACCOUNT, account_id=account_id)
@@ -310,11 +262,6 @@ def hold_account(tx: Connection, account_id: str) -> None:
     A transaction that inserts a repository does so by its foreign key.
     """
     tx.row(_HOLD_ACCOUNT, account_id=account_id)
-
-
-def lock_rule(tx: Connection, account_id: str, rule_id: str) -> bool:
-    """Lock a rule until the transaction ends; return False if there is none."""
-    return tx.row(_LOCK, account_id=account_id, id=rule_id) is not None
 
 
 def prefixes_of(tx: Connection, account_id: str) -> list[str]:
@@ -333,27 +280,10 @@ def has_pushed_tag(tx: Connection, repository_id: str) -> bool:
     return tx.row(_HAS_PUSHED_TAG, repository_id=repository_id) is not None
 
 
-def add_rule(tx: Connection, rule: CacheRule) -> None:
-    """Insert a rule."""
-    tx.execute(_ADD, **rule._asdict())
-
-
-def save_rule(tx: Connection, rule: CacheRule) -> None:
-    """Update the changeable columns of a rule."""
-    values = {f"new_{name}": getattr(rule, name) for name in _CHANGEABLE}
-    tx.execute(_UPDATE, rule_id=rule.id, **values)
-
-
-def remove_rule(tx: Connection, account_id: str, rule_id: str) -> bool:
-    """Delete a rule of this account with its totals; return False if there is none."""
-    return tx.execute(_DELETE, account=account_id, rule_id=rule_id) == 1
-
-
 def _details(row: Row) -> RuleDetails:
-    own = len(CacheRule._fields)
-    rule = CacheRule(*row[:own])
+    own = CACHE_RULES.width
     return RuleDetails(
-        rule._replace(enabled=bool(rule.enabled)),
+        CACHE_RULES.record_of(row[:own]),
         row[own],
         Totals(*map(int, row[own + 1 : -2])),
         int(row[-2]),

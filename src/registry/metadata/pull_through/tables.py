@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import sqlalchemy as sa
 
 from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key
 from cloudcore.db.tables import columns, indexes, refers, table, unique_index
+from cloudcore.resources.rows import Rows
 from registry.metadata import control_tables as _tables  # noqa: F401 - foreign keys refer to them
+from registry.metadata.pull_through.cache_rule import CACHE_RULE
 
-pull_through_cache_rules = table(
-    "pull_through_cache_rules",
-    refers("account_id", "accounts"),
-    # One to three components; no prefix lies within another one of the account.
-    columns(ByteOrdered, "prefix"),
-    columns(sa.Boolean, "enabled"),
-    columns(sa.BigInteger, "tag_ttl_seconds, negative_ttl_seconds"),
-    columns(sa.BigInteger, "keep_unpulled_days NULL"),  # null: cached images are kept
-    columns(sa.BigInteger, "max_bytes NULL"),  # null: no limit
-    columns(Moment, "last_success_at NULL, created_at, updated_at"),
-    columns(sa.Text, "upstream_url, upstream_prefix DEFAULT '', username NULL"),
-    columns(sa.LargeBinary, "secret_sealed NULL"),
-    sa.UniqueConstraint("account_id", "prefix"),
+CACHE_RULES: Final = Rows(
+    CACHE_RULE,
     sa.CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
+    unique=sa.UniqueConstraint("account_id", "prefix"),
 )
+pull_through_cache_rules: Final = CACHE_RULES.table
 
 # The blobs that are being fetched from upstreams: one fetch per account, upstream and digest.
 blob_fills = table(

@@ -14,7 +14,7 @@ from cloudcore.db.rows import bound, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import QuotaUse, limit_query
-from registry.metadata.control_tables import event_rules
+from registry.metadata.event_rules import EVENT_RULES
 from registry.metadata.quotas import check_added, read_use, use_of
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.repositories.policies import RepositoryAccess
@@ -75,7 +75,7 @@ REPOSITORY_COLUMNS: Final = (
     _r.name,
     _r.tag_mutability,
     _r.immutable_tag_exclusions,
-    exists().where(event_rules.c.account_id == _r.account_id),
+    exists().where(EVENT_RULES.table.c.account_id == _r.account_id),
     _r.source,
     _r.is_sparse,
 )

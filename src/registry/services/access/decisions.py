@@ -14,6 +14,7 @@ from cloudcore.iam.policy import Effect, Policy, PolicyStatement
 from cloudcore.iam.principal import Principal, SourceIdentity
 from cloudcore.identity.rights.documents import names_principal, read_stored
 from cloudcore.resource_names import Crn
+from cloudcore.web.bodies import ResourceRef
 from registry.metadata.repositories.policies import RepositoryAccess
 from registry.oci.reference import Name
 from registry.services.resource_kinds import REPOSITORY_RULES
@@ -76,6 +77,13 @@ class AccessSubject(NamedTuple):
 def repository_crn(region: str, account_id: str, repository: str) -> str:
     """Return the CRN of a repository, which need not exist."""
     return str(Crn("registry", region, account_id, "repository", repository))
+
+
+def repository_reference(
+    region: str, account_id: str, repository_id: str, name: str
+) -> ResourceRef:
+    """Return the reference to a repository of an account in answers."""
+    return ResourceRef(id=repository_id, crn=repository_crn(region, account_id, name), name=name)
 
 
 class PolicyTooCostly(AccessDenied):

@@ -160,13 +160,13 @@ _ENDPOINT: Final = "access-key-login"
 
 
 class RefusedLogin(NamedTuple):
-    """A login that exists and was refused, for the audit log."""
+    """A login, or a request of one, that was refused, for the audit log."""
 
     account_id: str
     principal: str
     """CRN of the service account or role."""
-    source: SourceIdentity
-    resources: Sequence[str]
+    source: SourceIdentity | None
+    resources: Sequence[str] = ()
     """CRNs."""
 
 

@@ -17,6 +17,7 @@ from cloudcore.kms.vault import UsableKeys
 from cloudcore.objects import damage
 from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from cloudcore.serving.asgi import begin_stream
+from registry import errors
 from registry.blobstore.base import (
     PLAIN,
     DataKey,
@@ -26,13 +27,6 @@ from registry.blobstore.base import (
     OpenObject,
 )
 from registry.blobstore.inline import check_inline, open_inline
-from registry.errors import (
-    BlobUnknown,
-    KmsKeyDeleted,
-    KmsKeyDisabled,
-    NameUnknown,
-    StoreUnavailable,
-)
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.link_states import find_link_states
 from registry.metadata.blobs.objects import BLOB_ROWS, Link
@@ -185,7 +179,7 @@ async def begin_range(
     """
     try:
         return await begin_stream(blob.stream(start, stop))
-    except StoreUnavailable as error:
+    except errors.StoreUnavailable as error:
         await blob.aclose()
         await look_again(ctx, name, found, error)
         if isinstance(error, ObjectChanged):
@@ -219,7 +213,9 @@ async def look_again(ctx: ServiceContext, name: Name, found: FoundBlob, error: E
     if isinstance(error, ObjectChanged):
         await note_damage(ctx, found.link, damage.DIGEST)
         return
-    with suppress(BlobUnknown, NameUnknown, KmsKeyDisabled, StoreUnavailable):
+    with suppress(
+        errors.BlobUnknown, errors.NameUnknown, errors.KmsKeyDisabled, errors.StoreUnavailable
+    ):
         await check_blob(ctx, name, found)
 
 
@@ -290,10 +286,10 @@ def _find_readable(
         return link, None
     check_key(name, link)
     if data_keys is None:
-        raise StoreUnavailable("the blob is sealed, and this process has no keys")
+        raise errors.StoreUnavailable("the blob is sealed, and this process has no keys")
     try:
         return link, data_keys.usable_for(tx, link.account_id, [wrap_of(link)])
-    except KmsKeyDeleted:
+    except errors.KmsKeyDeleted:
         raise _shredded(name, link) from None
     except WrapBroken:
         return link, None
@@ -308,7 +304,7 @@ def check_key(name: Name, link: Link) -> None:
     if link.wrapped_data_key is None or link.key_state == "deleted":
         raise _shredded(name, link)
     if link.key_state != "enabled":
-        raise KmsKeyDisabled(
+        raise errors.KmsKeyDisabled(
             f"the KMS key of blob {link.digest} in {name} is disabled, or its deletion is pending"
         )
 
@@ -331,21 +327,21 @@ async def _open_data_key(
         with suppress(WrapBroken):
             return (await ctx.data_keys.open_under(link.account_id, usable, [wrap]))[0]
     ctx.broken_wraps.log(link)
-    raise BlobUnknown(
+    raise errors.BlobUnknown(
         f"the wrapped data key of blob {link.digest} in {name} is damaged; push it again",
         digest=link.digest,
     )
 
 
-def _shredded(name: Name, link: Link) -> BlobUnknown:
-    return BlobUnknown(
+def _shredded(name: Name, link: Link) -> errors.BlobUnknown:
+    return errors.BlobUnknown(
         f"the KMS key of blob {link.digest} in {name} was deleted; push the blob again",
         digest=link.digest,
         reason="kms_key_not_found",
     )
 
 
-def _damaged(name: Name, digest: str) -> BlobUnknown:
-    return BlobUnknown(
+def _damaged(name: Name, digest: str) -> errors.BlobUnknown:
+    return errors.BlobUnknown(
         f"the bytes of blob {digest} in {name} are damaged; push them again", digest=str(digest)
     )

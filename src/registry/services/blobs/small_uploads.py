@@ -23,28 +23,13 @@ from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.new_blobs import PushTarget
 from registry.metadata.blobs.new_blobs import begin_in_target as begin_row
-from registry.metadata.blobs.uploads import (
-    FIRST_TOKEN,
-    ReceivedBytes,
-    SessionEnd,
-    Upload,
-    UploadWrap,
-    lease_of,
-)
 from registry.metadata.quotas import check_bytes
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
+from registry.services.blobs import sealing
 from registry.services.blobs.deduplication import NotWrapped
 from registry.services.blobs.push_cache import CachedTarget
 from registry.services.blobs.recording import NewBytes, TargetChangedError, record_blob
-from registry.services.blobs.sealing import (
-    cached_target,
-    key_of,
-    new_seal,
-    open_seal,
-    seal_under,
-    wrap_for_row,
-)
 from registry.services.blobs.upload_bodies import Chunk, check_limit
 from registry.services.blobs.upload_ids import UploadSession, unknown
 from registry.services.blobs.upload_leases import UploadLeaseLost
@@ -68,7 +53,7 @@ def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
     upload, limit = session.upload, ctx.limits.inline_max_bytes
     if limit <= 0 or upload.lease_holder is not None:
         return -1
-    if upload.body is None and (upload.received_bytes or upload.lease_token >= FIRST_TOKEN):
+    if upload.body is None and (upload.received_bytes or upload.lease_token >= uploads.FIRST_TOKEN):
         return -1
     return max(-1, limit - upload.received_bytes)
 
@@ -95,21 +80,21 @@ async def keep_few(
 
 
 async def seal_received(
-    ctx: ServiceContext, upload: Upload, writing: WritingKey | None, data: bytes
-) -> ReceivedBytes:
+    ctx: ServiceContext, upload: uploads.Upload, writing: WritingKey | None, data: bytes
+) -> uploads.ReceivedBytes:
     """Return the received bytes of a small session, sealed as they are in its row.
 
     Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that it writes under cannot be
     used.
     """
     stage_id = ctx.new_id()
-    seal = await new_seal(ctx, upload.account_id, writing, stage_id)
+    seal = await sealing.new_seal(ctx, upload.account_id, writing, stage_id)
     if seal is None:
-        return ReceivedBytes(len(data), {}, stage_id, None, data)
+        return uploads.ReceivedBytes(len(data), {}, stage_id, None, data)
     body = sealed_bytes(data, seal.data_key, stage_id)
     kept = KeptBytes(body, seal.wrapped, stage_id, len(data))
     digests = digests_of_kept(kept, data, upload.algorithm)
-    return ReceivedBytes(len(data), digests, stage_id, wrap_for_row(seal), body)
+    return uploads.ReceivedBytes(len(data), digests, stage_id, sealing.wrap_for_row(seal), body)
 
 
 def has_digests(session: UploadSession) -> bool:
@@ -138,7 +123,7 @@ async def finish_as_it_is(
     upload = session.upload
     if target is not None and (target.repository_id, target.account_id) != _ids_of(upload):
         return False
-    wrap = UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
+    wrap = uploads.UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
     if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
         return False
     kept = KeptBytes(upload.body, wrap.wrapped_data_key, upload.stage_id, upload.received_bytes)
@@ -175,13 +160,13 @@ async def finish_few(
     stage_id, sealed = upload.stage_id, upload.body
     if data or seal is None or keys.writing is None:
         stage_id, sealed = ctx.new_id(), None
-        seal = await new_seal(ctx, upload.account_id, keys.writing, stage_id)
+        seal = await sealing.new_seal(ctx, upload.account_id, keys.writing, stage_id)
     try:
-        stored = store_inline(whole, expected, stage_id, key_of(seal), sealed)
+        stored = store_inline(whole, expected, stage_id, sealing.key_of(seal), sealed)
     except DigestMismatch:
         await end_small(ctx, name, session)
         raise
-    seal = await seal_under(ctx, keys.writing, seal, stage_id)
+    seal = await sealing.seal_under(ctx, keys.writing, seal, stage_id)
     await _record(ctx, name, session, NewBytes(*_ids_of(upload), stored, seal))
 
 
@@ -191,7 +176,7 @@ async def end_small(ctx: ServiceContext, name: Name, session: UploadSession) -> 
     Raise UploadUnknown if it has ended, UploadBusy if another request has written to it.
     """
     upload = session.upload
-    lease = lease_of(upload) if session.is_written else None
+    lease = uploads.lease_of(upload) if session.is_written else None
     ending = ending_of(ctx, upload.id, lease)
     if not await ctx.database.write(uploads.remove_upload, ending, ctx.clock()):
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
@@ -216,10 +201,12 @@ async def _open_received(
     if upload.body is None:
         return b"", None
     try:
-        seal = await open_seal(ctx, upload, keys)
-        opened = open_inline(upload.body, upload.stage_id, upload.received_bytes, key_of(seal))
+        seal = await sealing.open_seal(ctx, upload, keys)
+        opened = open_inline(
+            upload.body, upload.stage_id, upload.received_bytes, sealing.key_of(seal)
+        )
     except (ObjectUnknown, ObjectDamaged):
-        ending = ending_of(ctx, upload.id, lease_of(upload))
+        ending = ending_of(ctx, upload.id, uploads.lease_of(upload))
         await ctx.database.write(uploads.remove_upload, ending, ctx.clock())
         raise unknown(upload.id) from None
     return opened.in_memory(), seal
@@ -228,24 +215,28 @@ async def _open_received(
 async def _record(ctx: ServiceContext, name: Name, session: UploadSession, new: NewBytes) -> None:
     """Record the blob and end its session."""
     upload = session.upload
-    lease = lease_of(upload) if session.is_written else None
+    lease = uploads.lease_of(upload) if session.is_written else None
     try:
         await record_blob(ctx, new, ending_of(ctx, upload.id, lease))
     except UploadLeaseLost:
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock()) from None
 
 
-def _ids_of(upload: Upload) -> tuple[str, str]:
+def _ids_of(upload: uploads.Upload) -> tuple[str, str]:
     return upload.repository_id, upload.account_id
 
 
 def _keep(
-    tx: Connection, ctx: ServiceContext, session: UploadSession, received: ReceivedBytes, now: int
+    tx: Connection,
+    ctx: ServiceContext,
+    session: UploadSession,
+    received: uploads.ReceivedBytes,
+    now: int,
 ) -> bool:
     """Store the bytes of a small session; return False if its row has changed since it was read."""
     expires_at = now + ctx.limits.upload_idle
     if session.is_written:
-        lease = lease_of(session.upload)
+        lease = uploads.lease_of(session.upload)
         return uploads.advance_upload(tx, lease, received, expires_at)
     return uploads.begin_upload(tx, session.upload, received, now, expires_at)
 
@@ -258,7 +249,7 @@ def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | 
     has_few = 0 < (chunk.declared_bytes or 0) <= ctx.limits.inline_max_bytes
     if not has_few or chunk.give_back is None:
         return None
-    return cached_target(ctx, name)
+    return sealing.cached_target(ctx, name)
 
 
 def find_unwritten(
@@ -321,7 +312,7 @@ async def push_to_target(
     known: CachedTarget,
     chunk: Chunk,
     expected: Digest,
-    ending: SessionEnd | None = None,
+    ending: uploads.SessionEnd | None = None,
 ) -> bool:
     """Make a whole small body a blob and end its session; return False if nothing was written.
 
@@ -350,13 +341,13 @@ async def _push(
     known: CachedTarget,
     data: bytes,
     expected: Digest,
-    ending: SessionEnd | None,
+    ending: uploads.SessionEnd | None,
 ) -> bool:
     target, writing = known
     stage_id = ctx.new_id()
     try:
-        seal = await new_seal(ctx, target.account_id, writing, stage_id)
-        stored = store_inline(data, expected, stage_id, key_of(seal))
+        seal = await sealing.new_seal(ctx, target.account_id, writing, stage_id)
+        stored = store_inline(data, expected, stage_id, sealing.key_of(seal))
         new = NewBytes(target.repository_id, target.account_id, stored, seal, target=target)
         await record_blob(ctx, new, ending)
     except (TargetChangedError, KmsKeyDeleted, KmsKeyDisabled):

@@ -34,15 +34,8 @@ from registry.metadata.blobs.uploads import FIRST_TOKEN, ReceivedBytes
 from registry.metadata.quotas import check_bytes
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
+from registry.services.blobs import sealing
 from registry.services.blobs.recording import NewBytes, drop_stored, record_new
-from registry.services.blobs.sealing import (
-    find_upload_keys,
-    key_of,
-    new_seal,
-    open_seal,
-    seal_under,
-    wrap_for_row,
-)
 from registry.services.blobs.small_uploads import received_bytes
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
 from registry.services.blobs.upload_ids import UploadSession, busy, unknown
@@ -149,7 +142,7 @@ async def _held(
         of = upload.account_id, expected, use
         use = await ctx.database.read(use_unless_there, *of)
     check_bytes(use, upload.received_bytes + (adding or 0))
-    async with ctx.leases.hold(ctx, name, session, partial(find_upload_keys, ctx)) as hold:
+    async with ctx.leases.hold(ctx, name, session, partial(sealing.find_upload_keys, ctx)) as hold:
         hold.use = use
         yield hold
 
@@ -235,7 +228,7 @@ async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | Non
 async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
     """Record the received bytes, and release the lease."""
     received = ReceivedBytes(
-        progress.received_bytes, progress.digests, hold.stage_id, wrap_for_row(hold.seal)
+        progress.received_bytes, progress.digests, hold.stage_id, sealing.wrap_for_row(hold.seal)
     )
 
     async def advance() -> bool:
@@ -273,7 +266,7 @@ async def record_staged(
     """
     upload = hold.upload
     writing = hold.keys.writing if hold.keys else None
-    seal = await seal_under(ctx, writing, hold.seal, stored.object_id)
+    seal = await sealing.seal_under(ctx, writing, hold.seal, stored.object_id)
     new = NewBytes(upload.repository_id, upload.account_id, stored, seal, is_cached)
     hold.is_over = True
     try:
@@ -324,14 +317,17 @@ async def _open_in_place(ctx: ServiceContext, hold: UploadHold) -> Staged:
         is_fresh = upload.lease_token == FIRST_TOKEN
         with suppress(StageBusy):
             return await ctx.writer.stage(
-                upload.stage_id, key_of(hold.seal), upload.algorithm, is_fresh=is_fresh
+                upload.stage_id, sealing.key_of(hold.seal), upload.algorithm, is_fresh=is_fresh
             )
     else:
-        hold.seal = await open_seal(ctx, upload, hold.keys)
+        hold.seal = await sealing.open_seal(ctx, upload, hold.keys)
     staged = await ctx.writer.resume(upload.stage_id)
     try:
         await staged.rewind(
-            upload.received_bytes, upload.digests, upload.algorithm, data_key=key_of(hold.seal)
+            upload.received_bytes,
+            upload.digests,
+            upload.algorithm,
+            data_key=sealing.key_of(hold.seal),
         )
     except BaseException:
         await staged.aclose()
@@ -345,13 +341,13 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
     hold.stage_id = ctx.new_id()
     hold.seal = await new_stage_seal(ctx, hold)
     if upload.received_bytes == 0:
-        return await ctx.writer.stage(hold.stage_id, key_of(hold.seal), upload.algorithm)
+        return await ctx.writer.stage(hold.stage_id, sealing.key_of(hold.seal), upload.algorithm)
     return await ctx.writer.stage_copy(
         hold.stage_id,
         upload.stage_id,
         upload.received_bytes,
-        data_key=key_of(hold.seal),
-        source_key=key_of(await open_seal(ctx, upload, hold.keys)),
+        data_key=sealing.key_of(hold.seal),
+        source_key=sealing.key_of(await sealing.open_seal(ctx, upload, hold.keys)),
     )
 
 
@@ -361,14 +357,14 @@ async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
     hold.before = await received_bytes(ctx, session, hold.keys)
     hold.stage_id = ctx.new_id()
     hold.seal = await new_stage_seal(ctx, hold)
-    key = key_of(hold.seal)
+    key = sealing.key_of(hold.seal)
     return await ctx.writer.stage(hold.stage_id, key, hold.upload.algorithm, is_fresh=True)
 
 
 async def new_stage_seal(ctx: ServiceContext, hold: UploadHold) -> Seal | None:
     """Return the seal for newly staged bytes, or None if they are stored plain."""
     writing = hold.keys.writing if hold.keys else None
-    return await new_seal(ctx, hold.upload.account_id, writing, hold.stage_id)
+    return await sealing.new_seal(ctx, hold.upload.account_id, writing, hold.stage_id)
 
 
 async def discard_stage(staged: Staged) -> None:

@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
@@ -33,7 +33,9 @@ from registry.metadata.blobs.uploads import FIRST_TOKEN, Lease, ReceivedBytes, U
 from registry.oci.reference import Name
 from registry.services.blobs.upload_ids import UploadSession, busy, unknown
 from registry.services.blobs.writing_keys import Seal, UploadKeys
-from registry.settings.groups import Limits
+
+if TYPE_CHECKING:
+    from registry.services.context import ServiceContext
 
 Look = Callable[[Connection, Upload], UploadKeys]
 """Finds the keys of a session in the transaction that takes its lease."""
@@ -65,25 +67,6 @@ class UploadHold:
     def has_copy(self) -> bool:
         """Return True if this holder writes to a copy of the received bytes."""
         return self.stage_id != self.upload.stage_id
-
-
-class LeaseContext(Protocol):
-    """The part of `registry.services.context.ServiceContext` that a lease needs."""
-
-    @property
-    def database(self) -> Database:
-        """Return the database of upload sessions."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """Return the clock."""
-        ...
-
-    @property
-    def limits(self) -> Limits:
-        """Return the limits, for how long a session may be idle."""
-        ...
 
 
 class UploadLeaseLost(Exception):
@@ -131,7 +114,7 @@ class Leases:
 
     @asynccontextmanager
     async def hold(
-        self, ctx: LeaseContext, name: Name, session: UploadSession, look: Look | None = None
+        self, ctx: ServiceContext, name: Name, session: UploadSession, look: Look | None = None
     ) -> AsyncIterator[UploadHold]:
         """Hold the lease of an open session in the block, with the keys that `look` finds.
 
@@ -216,7 +199,7 @@ class Leases:
         return True
 
     async def _take_lease(
-        self, ctx: LeaseContext, claim: _Claim, *, is_written: bool
+        self, ctx: ServiceContext, claim: _Claim, *, is_written: bool
     ) -> UploadHold:
         """Take the lease of an open session; raise UploadUnknown or UploadBusy as `hold`."""
         write = ctx.database.write_relaxed if self._has_own_database else ctx.database.write
@@ -233,7 +216,7 @@ class Leases:
             raise
         return hold
 
-    async def _refuse_held(self, ctx: LeaseContext, claim: _Claim) -> None:
+    async def _refuse_held(self, ctx: ServiceContext, claim: _Claim) -> None:
         """Raise UploadBusy if another holder has the lease, without a write transaction."""
         upload = await ctx.database.read(
             uploads.find_upload, *claim.name, claim.upload.id, ctx.clock()

@@ -13,14 +13,7 @@ from registry.metadata.blobs.uploads import Lease, SessionEnd
 from registry.metadata.quotas import check_bytes
 from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
-from registry.services.blobs.upload_ids import (
-    RepositoryIds,
-    UploadSession,
-    busy,
-    new_upload,
-    started_at,
-    unknown,
-)
+from registry.services.blobs import upload_ids
 from registry.services.context import ServiceContext
 
 _RETRY_SECONDS: Final = 60
@@ -29,23 +22,23 @@ _RETRY_SECONDS: Final = 60
 
 def get_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
-) -> UploadSession:
+) -> upload_ids.UploadSession:
     """Return a session of a repository that is open at `now` (end-13), or raise UploadUnknown."""
     found = uploads.find_here(tx, name.handle, name.repository, upload_id, now)
     if found is None or found.has_expired:
-        raise unknown(upload_id)
+        raise upload_ids.unknown(upload_id)
     if found.upload is not None:
-        return UploadSession(found.upload, is_written=True, use=found.use)
-    ids = RepositoryIds(found.repository_id, found.account_id)
+        return upload_ids.UploadSession(found.upload, is_written=True, use=found.use)
+    ids = upload_ids.RepositoryIds(found.repository_id, found.account_id)
     session = None if found.has_ended else unwritten_session(ctx, ids, upload_id, now)
     if session is None:
-        raise unknown(upload_id)
+        raise upload_ids.unknown(upload_id)
     return session._replace(use=found.use)
 
 
 def unwritten_session(
-    ctx: ServiceContext, ids: RepositoryIds, upload_id: str, now: int
-) -> UploadSession | None:
+    ctx: ServiceContext, ids: upload_ids.RepositoryIds, upload_id: str, now: int
+) -> upload_ids.UploadSession | None:
     """Return the rowless session of an id; None if the id was not issued here, or has expired.
 
     It may have a row, or have ended.
@@ -53,7 +46,9 @@ def unwritten_session(
     given = ctx.upload_ids.read(upload_id, ids)
     if given is None or given.started_at + ctx.limits.upload_idle <= now:
         return None
-    return UploadSession(new_upload(upload_id, ids, given.algorithm), is_written=False)
+    return upload_ids.UploadSession(
+        upload_ids.new_upload(upload_id, ids, given.algorithm), is_written=False
+    )
 
 
 def check_room(
@@ -116,15 +111,15 @@ def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.Full
     return upload_quota.FullParameters(now, most[0] - 1, most[1] - 1, adding)
 
 
-def ids_of(found: Repository | new_blobs.PushTarget) -> RepositoryIds:
+def ids_of(found: Repository | new_blobs.PushTarget) -> upload_ids.RepositoryIds:
     """Return the ids that the ids of a repository's sessions are bound to."""
     repository_id = found.id if isinstance(found, Repository) else found.repository_id
-    return RepositoryIds(repository_id, found.account_id)
+    return upload_ids.RepositoryIds(repository_id, found.account_id)
 
 
 def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> SessionEnd:
     """Return the end of a session; `lease` is None if it has no row."""
-    return SessionEnd(upload_id, lease, started_at(upload_id) + ctx.limits.upload_idle)
+    return SessionEnd(upload_id, lease, upload_ids.started_at(upload_id) + ctx.limits.upload_idle)
 
 
 def lost_session(
@@ -132,4 +127,4 @@ def lost_session(
 ) -> UploadBusy:
     """Return the error for a request that has lost its session; raise UploadUnknown if it ended."""
     get_session(tx, ctx, name, upload_id, now)
-    return busy()
+    return upload_ids.busy()

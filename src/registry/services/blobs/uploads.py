@@ -22,6 +22,7 @@ from registry.metadata.repositories.repository import Repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access.decisions import Rights
+from registry.services.blobs import small_uploads, staged_uploads
 from registry.services.blobs.push_cache import CachedTarget
 from registry.services.blobs.recording import NewBytes, record_blob
 from registry.services.blobs.sealing import (
@@ -31,25 +32,6 @@ from registry.services.blobs.sealing import (
     key_of,
     new_seal,
     repository_and_key,
-)
-from registry.services.blobs.small_uploads import (
-    begin_in_target,
-    end_small,
-    find_unwritten,
-    finish_as_it_is,
-    finish_few,
-    has_digests,
-    keep_few,
-    push_to_target,
-    room_for_few,
-    target_for,
-)
-from registry.services.blobs.staged_uploads import (
-    cancel_staged,
-    discard_stage,
-    finish_staged,
-    stage_chunk,
-    use_unless_there,
 )
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
 from registry.services.blobs.upload_ids import UploadSession
@@ -123,20 +105,20 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
     """
     known = None if chunk.span is not None and chunk.span.first else cached_target(ctx, name)
     if known is not None:
-        begun = await begin_in_target(ctx, name, known, upload_id, chunk)
+        begun = await small_uploads.begin_in_target(ctx, name, known, upload_id, chunk)
         if begun is not None:
             return begun
     adding = chunk.declared_bytes or 0
     session, keys = await _find_to_append(ctx, name, upload_id, known, adding)
     if keys is not None:
         _check_offset(session, chunk)
-        few = await chunk.few(room_for_few(ctx, session))
+        few = await chunk.few(small_uploads.room_for_few(ctx, session))
         if few is not None:
-            received = await keep_few(ctx, name, session, keys, few.data)
+            received = await small_uploads.keep_few(ctx, name, session, keys, few.data)
             if not few.is_complete:
                 raise cut_short()
             return received
-    return await stage_chunk(ctx, name, session, chunk)
+    return await staged_uploads.stage_chunk(ctx, name, session, chunk)
 
 
 async def _find_to_append(
@@ -144,7 +126,7 @@ async def _find_to_append(
 ) -> tuple[UploadSession, UploadKeys | None]:
     if known is not None:
         of = known, upload_id, ctx.clock(), adding
-        found = await ctx.database.read(find_unwritten, ctx, *of)
+        found = await ctx.database.read(small_uploads.find_unwritten, ctx, *of)
         if found is not None:
             return found
     return await ctx.database.read(
@@ -165,11 +147,11 @@ async def finish_upload(
 
     """
     brings, now = chunk.declared_bytes != 0, ctx.clock()
-    known = target_for(ctx, name, chunk)
+    known = small_uploads.target_for(ctx, name, chunk)
     unwritten = known and unwritten_session(ctx, ids_of(known.target), upload_id, now)
     if known and unwritten and (chunk.span is None or not chunk.span.first):
         ending = ending_of(ctx, upload_id, None)
-        if await push_to_target(ctx, name, known, chunk, expected, ending):
+        if await small_uploads.push_to_target(ctx, name, known, chunk, expected, ending):
             return
     known = None if brings else cached_target(ctx, name)
     found = await ctx.database.read(
@@ -178,23 +160,25 @@ async def finish_upload(
     session, keys = found
     if keys is not None:
         _check_offset(session, chunk)
-        few = await chunk.few(room_for_few(ctx, session))
+        few = await chunk.few(small_uploads.room_for_few(ctx, session))
         if few is not None:
-            if not brings and has_digests(session):
+            if not brings and small_uploads.has_digests(session):
                 proved = None if known is None else known.target
-                if await finish_as_it_is(ctx, name, session, keys.writing, expected, proved):
+                if await small_uploads.finish_as_it_is(
+                    ctx, name, session, keys.writing, expected, proved
+                ):
                     return
                 keys = await ctx.database.read(partial(find_upload_keys, ctx), session.upload)
             if few.is_complete:
-                await finish_few(ctx, name, session, keys, few.data, expected)
+                await small_uploads.finish_few(ctx, name, session, keys, few.data, expected)
                 return
             if not session.is_written:
                 upload = session.upload
                 ids = upload.repository_id, upload.account_id
                 await ctx.database.read(check_room, ctx, *ids, ctx.clock())
-            await keep_few(ctx, name, session, keys, few.data)
+            await small_uploads.keep_few(ctx, name, session, keys, few.data)
             raise cut_short()
-    await finish_staged(ctx, name, session, expected, chunk)
+    await staged_uploads.finish_staged(ctx, name, session, expected, chunk)
 
 
 def _find(
@@ -219,9 +203,9 @@ def _find(
     upload = session.upload
     if may_count and not session.is_written:
         check_room(tx, ctx, upload.repository_id, upload.account_id, now, adding)
-    if room_for_few(ctx, session) < 0:
+    if small_uploads.room_for_few(ctx, session) < 0:
         return session, None
-    opens = brings_bytes or not has_digests(session)
+    opens = brings_bytes or not small_uploads.has_digests(session)
     if known is not None and not opens:
         return session, UploadKeys(known.writing, None)
     return session, find_upload_keys(ctx, tx, upload, opens=opens)
@@ -246,14 +230,14 @@ async def push_blob(
 
     """
     check_limit(ctx, chunk.declared_bytes or 0)
-    known = target_for(ctx, name, chunk)
-    if known is not None and await push_to_target(ctx, name, known, chunk, expected):
+    known = small_uploads.target_for(ctx, name, chunk)
+    if known is not None and await small_uploads.push_to_target(ctx, name, known, chunk, expected):
         return
     repository, writing, use = await repository_and_key(ctx, name, rights)
     ctx.push_cache.keep(name, repository, writing)
     if use is not None:
         of = repository.account_id, expected, use
-        use = await ctx.database.read(use_unless_there, *of)
+        use = await ctx.database.read(staged_uploads.use_unless_there, *of)
     check_bytes(use, chunk.declared_bytes or 0)
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, repository.account_id, writing, stage_id)
@@ -277,10 +261,10 @@ async def push_blob(
         try:
             stored = await chunk.body(sink, finish)
         except BaseException:
-            await discard_stage(staged)  # there is no session that could resume them
+            await staged_uploads.discard_stage(staged)  # there is no session that could resume them
             raise
         if stored is None:
-            await discard_stage(staged)
+            await staged_uploads.discard_stage(staged)
             raise cut_short()
         await record_blob(ctx, NewBytes(repository.id, repository.account_id, stored, seal))
 
@@ -289,9 +273,9 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
     """End a session and delete its bytes (end-14); raise UploadUnknown or UploadBusy."""
     session = await ctx.database.read(get_session, ctx, name, upload_id, ctx.clock())
     if session.is_written:
-        await cancel_staged(ctx, name, session)
+        await staged_uploads.cancel_staged(ctx, name, session)
     else:
-        await end_small(ctx, name, session)
+        await small_uploads.end_small(ctx, name, session)
 
 
 def _limited(

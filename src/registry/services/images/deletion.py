@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
+from cloudcore.wire import ResponseBody
 from registry.errors import ManifestInvalid, ManifestReferenced
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.collector.collection import condemn, lock_objects
@@ -66,8 +67,8 @@ def referenced(
     )
 
 
-class IncompleteIndex(NamedTuple):
-    """An index that lacks a manifest since it was deleted by force."""
+class IncompleteIndex(ResponseBody):
+    """An index that lists an image which was deleted by force: a pull of its platform fails."""
 
     digest: str
     tags: Sequence[str]
@@ -102,8 +103,12 @@ def detach_listed(
     references.measure_indexes(tx, parents)
     found: defaultdict[str, list[IncompleteIndex]] = defaultdict(list)
     for parent, child in kept:
-        found[child].append(IncompleteIndex(rows[parent].digest, rows[parent].tags[:_MOST_TAGS]))
-    return {child: sorted(indexes)[:_MOST_INDEXES] for child, indexes in found.items()}
+        row = rows[parent]
+        found[child].append(IncompleteIndex(digest=row.digest, tags=row.tags[:_MOST_TAGS]))
+    return {
+        child: sorted(indexes, key=lambda each: each.digest)[:_MOST_INDEXES]
+        for child, indexes in found.items()
+    }
 
 
 def drop_unlisted(

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, PlatformError
 from cloudcore.resource_names import parse_uuid
+from cloudcore.web.envelope import rendering
+from cloudcore.wire import ResponseBody
 from registry.errors import DigestInvalid, ManifestUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import details as images
@@ -38,28 +42,45 @@ from registry.services.tags.prefix_index import prefix_index_of
 _SHORT: Final = re.compile("(?:sha256:)?[0-9a-f]{6,63}")
 
 
-class DeletedItem(NamedTuple):
-    """A deleted image with its tags, or a deleted tag of an image."""
+class DeletedImage(ResponseBody):
+    """An image or tag that was deleted."""
 
     digest: str
     tags: Sequence[str]
-    incomplete: Sequence[IncompleteIndex] = ()
-    """Indexes that list the image and stay, by digest; the first 20."""
+    incomplete_indexes: Sequence[IncompleteIndex] | UnsetType = UNSET
+    """Indexes that stay and lack the image now, by digest; the first 20. Restoring the image, or
+    pushing it again, makes them whole. Absent if there are none."""
 
 
-class BatchFailure(NamedTuple):
-    """Why one item of a batch failed; `digest` or `tag` as it was given."""
+class FailedDeletion(ResponseBody):
+    """An item of a batch that was not deleted, and why."""
 
     digest: str | None
     tag: str | None
-    error: PlatformError
+    code: str
+    message: str
+    params: dict[str, Any] | UnsetType = UNSET
+    """As in the error of a single deletion: the pins or the indexes that hold an image."""
 
 
-class BatchOutcome(NamedTuple):
-    """The result of each item of a batch."""
+class BatchDeletion(ResponseBody):
+    """The outcome of each item of a batch."""
 
-    deleted: list[DeletedItem]
-    failures: list[BatchFailure]
+    deleted: list[DeletedImage]
+    failures: list[FailedDeletion]
+
+
+def _failed(
+    error: PlatformError, digest: str | None = None, tag: str | None = None
+) -> FailedDeletion:
+    """Return the outcome for an item, `digest` or `tag` as it was given."""
+    return FailedDeletion(
+        digest=digest,
+        tag=tag,
+        code=rendering(type(error))[1],
+        message=error.message,
+        params=error.params or UNSET,
+    )
 
 
 def list_images(
@@ -185,7 +206,7 @@ def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -
 
 def delete_image(
     tx: Connection, found: VisibleRepository, reference: str, change: Change, *, force: bool
-) -> DeletedItem:
+) -> DeletedImage:
     """Delete an image and every tag that points to it; return them.
 
     With `force`, it is deleted even if it is pinned or listed; the indexes that list it stay
@@ -206,8 +227,11 @@ def delete_image(
     tags = images.tag_names_of(tx, repository.id, [manifest.id]) if incomplete else {}
     events = drop_image(tx, repository, manifest, change, has_force=True)
     publish(tx, change, repository, events)
-    item = DeletedItem(manifest.digest, tags.get(manifest.id, ()))
-    return item._replace(incomplete=incomplete.get(manifest.id, ()))
+    return DeletedImage(
+        digest=manifest.digest,
+        tags=tags.get(manifest.id, ()),
+        incomplete_indexes=incomplete.get(manifest.id, UNSET),
+    )
 
 
 def delete_batch(
@@ -218,7 +242,7 @@ def delete_batch(
     change: Change,
     *,
     force: bool,
-) -> BatchOutcome:
+) -> BatchDeletion:
     """Delete images by digest, then tags by name; return the result of each item.
 
     With `force`, pinned and listed images are deleted too; indexes that stay lack them. Items fail
@@ -229,7 +253,7 @@ def delete_batch(
     deleted.
     """
     repository = lock_visible_repository(tx, found)
-    outcome = BatchOutcome([], [])
+    outcome = BatchDeletion(deleted=[], failures=[])
     events = _delete_images(tx, found, repository, digests, change, outcome, force=force)
     gone = {tag for each in outcome.deleted for tag in each.tags}
     for tag in dict.fromkeys(tags):
@@ -239,10 +263,10 @@ def delete_batch(
         try:
             events.append(drop_tag(tx, repository, tag, None, change))
         except (ManifestUnknown, Conflict) as error:
-            outcome.failures.append(BatchFailure(None, tag, error))
+            outcome.failures.append(_failed(error, tag=tag))
         else:
             assert record is not None
-            outcome.deleted.append(DeletedItem(record.digest, [tag]))
+            outcome.deleted.append(DeletedImage(digest=record.digest, tags=[tag]))
     publish(tx, change, repository, events)
     return outcome
 
@@ -253,7 +277,7 @@ def _delete_images(
     repository: Repository,
     digests: Sequence[str],
     change: Change,
-    outcome: BatchOutcome,
+    outcome: BatchDeletion,
     *,
     force: bool,
 ) -> list[RegistryEvent]:
@@ -272,23 +296,27 @@ def _delete_images(
             break
         events += drop_unlisted(tx, repository, [requested[each][1] for each in free], change)
         outcome.deleted.extend(
-            DeletedItem(requested[each][1].digest, tags[each], incomplete.get(each, ()))
+            DeletedImage(
+                digest=requested[each][1].digest,
+                tags=tags[each],
+                incomplete_indexes=incomplete.get(each, UNSET),
+            )
             for each in free
         )
         waiting = [each for each in waiting if each in kept]
     for each in ids:
         digest, manifest = requested[each]
         if each in pins:
-            outcome.failures.append(BatchFailure(digest, None, _pinned(pins[each])))
+            outcome.failures.append(_failed(_pinned(pins[each]), digest))
         elif each in waiting:
             outcome.failures.append(
-                BatchFailure(digest, None, referenced(tx, repository, manifest, has_force=True))
+                _failed(referenced(tx, repository, manifest, has_force=True), digest)
             )
     return events
 
 
 def _find_requested(
-    tx: Connection, found: VisibleRepository, digests: Sequence[str], outcome: BatchOutcome
+    tx: Connection, found: VisibleRepository, digests: Sequence[str], outcome: BatchDeletion
 ) -> dict[str, tuple[str, ManifestRow]]:
     """Return the images of a batch by id, each with the digest that the batch names it by."""
     names = {digest: _name(tx, found, digest) for digest in digests}
@@ -298,7 +326,7 @@ def _find_requested(
         if name in rows:
             requested.setdefault(rows[name].id, (digest, rows[name]))
         else:
-            outcome.failures.append(BatchFailure(digest, None, _unknown(digest)))
+            outcome.failures.append(_failed(_unknown(digest), digest))
     return requested
 
 

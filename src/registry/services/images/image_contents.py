@@ -16,14 +16,8 @@ from cloudcore.threads import DOCUMENTS
 from registry.metadata.images import details as images
 from registry.metadata.images.details import ImageRow
 from registry.metadata.repositories.repository import VisibleRepository
+from registry.oci import image_contents as contents
 from registry.oci.digest import Digest
-from registry.oci.image_contents import (
-    MAX_CONFIGURATION_BYTES,
-    Configuration,
-    parse_configuration,
-    parse_contents,
-    parse_layers,
-)
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.context import ServiceContext
@@ -34,19 +28,21 @@ MAX_BYTES: Final = 2_000_000
 
 async def read_configuration(
     ctx: ServiceContext, found: VisibleRepository, image: ImageRow
-) -> Configuration | None:
+) -> contents.Configuration | None:
     """Return the configuration of an image, or None if it cannot be read."""
     if image.config_digest is None:
         return None
     name = Name(found.handle, found.repository.name)
     try:
         blob = await stat_blob(ctx, name, Digest.parse(image.config_digest))
-        if blob.link.size > MAX_CONFIGURATION_BYTES:
+        if blob.link.size > contents.MAX_CONFIGURATION_BYTES:
             return None
         stored = await open_blob(ctx, name, blob)
         async with aclosing(stored):
             document = b"".join([part async for part in stored.stream()])
-        return await DOCUMENTS.run(found.repository.account_id, parse_configuration, document)
+        return await DOCUMENTS.run(
+            found.repository.account_id, contents.parse_configuration, document
+        )
     except PlatformError:
         return None
 
@@ -72,7 +68,7 @@ async def _platforms_of_index(
     document = await ctx.database.read(read, found.repository.id, image.id)
     if document is None:
         return []  # deleted meanwhile
-    manifest = await DOCUMENTS.run(account_id, parse_contents, document.body)
+    manifest = await DOCUMENTS.run(account_id, contents.parse_contents, document.body)
     return [] if manifest is None else manifest.platforms
 
 
@@ -88,7 +84,7 @@ async def read_attachment(
     read = Large(account_id, images.find_document)
     document = await ctx.database.read(read, found.repository.id, image.id)
     body = b"" if document is None else document.body  # deleted meanwhile
-    layers = await DOCUMENTS.run(account_id, parse_layers, body)
+    layers = await DOCUMENTS.run(account_id, contents.parse_layers, body)
     if layer >= len(layers):
         raise NotFound(f"the image has no layer {layer}", layers=len(layers))
     name = Name(found.handle, found.repository.name)

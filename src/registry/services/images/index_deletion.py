@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
+from cloudcore.wire import ResponseBody
 from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow
@@ -19,7 +20,7 @@ from registry.metadata.images.relations import TreeMember, members_of, parent_ed
 from registry.metadata.repositories.repository import VisibleRepository
 from registry.metadata.storage_usage import sum_blobs_of
 from registry.services.changes import Change
-from registry.services.images.details import BatchOutcome, delete_batch, get_manifest_row
+from registry.services.images.details import BatchDeletion, delete_batch, get_manifest_row
 from registry.services.repositories.names import lock_visible_repository
 
 MAX_MEMBERS: Final = 100
@@ -60,11 +61,18 @@ class TreePreview(NamedTuple):
     """Bytes freed on disk once the images can no longer be restored."""
 
 
-class TreeOutcome(NamedTuple):
-    """The result for an index and the requested children."""
+class KeptDigest(ResponseBody):
+    """A child that stayed."""
 
-    batch: BatchOutcome
-    kept: Sequence[tuple[TreeMember, KeptReason]]
+    digest: str
+    reason: KeptReason
+
+
+class IndexDeletion(BatchDeletion):
+    """The outcome for the index, and for each child that was to be deleted."""
+
+    kept: list[KeptDigest]
+    """Children that stayed because something else needs them."""
 
 
 def divide(root: str, members: Collection[TreeMember], needs: Iterable[TreeNeed]) -> Division:
@@ -159,7 +167,7 @@ def delete_with_children(
     change: Change,
     *,
     force: bool,
-) -> TreeOutcome:
+) -> IndexDeletion:
     """Delete an index and those of its children that nothing else needs.
 
     With `only`, delete no children except those with these sha256 digests. Manifests that cannot
@@ -177,7 +185,15 @@ def delete_with_children(
     wanted = {each.digest for each in deleted if only is None or each.digest in only}
     going = [deleted[0].digest, *(each.digest for each in deleted[1:] if each.digest in wanted)]
     batch = delete_batch(tx, found, going, [], change, force=force)
-    return TreeOutcome(batch, [each for each in kept if only is None or each[0].digest in only])
+    return IndexDeletion(
+        deleted=batch.deleted,
+        failures=batch.failures,
+        kept=[
+            KeptDigest(digest=each.digest, reason=reason)
+            for each, reason in kept
+            if only is None or each.digest in only
+        ],
+    )
 
 
 def _bounded(division: Division) -> Division:

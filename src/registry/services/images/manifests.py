@@ -33,13 +33,7 @@ from registry.services.images.deletion import drop_image
 from registry.services.images.manifest_damage import is_small_and_whole
 from registry.services.pull_through import references
 from registry.services.pull_through.references import measured_tree
-from registry.services.repositories.names import (
-    as_pushed_to,
-    get_named_repository,
-    lock_known_repository,
-    lock_named_repository,
-    repository_for_push,
-)
+from registry.services.repositories import names
 from registry.services.tags.pointers import Precondition, point_tag
 
 MAX_LISTED_BYTES: Final = 1 << 40
@@ -146,7 +140,7 @@ async def push_manifest(
 
     """
     read = await read_pushed(name, put)
-    repository = await repository_for_push(ctx, name, rights)
+    repository = await names.repository_for_push(ctx, name, rights)
     result, kept = await ctx.database.write(
         put_manifest,
         name,
@@ -168,7 +162,7 @@ def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) 
     `NameUnknown` if it, or the repository, does not exist.
     """
     change.begin()
-    repository = lock_named_repository(tx, name)
+    repository = names.lock_named_repository(tx, name)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
     if manifest is None:
@@ -181,7 +175,7 @@ def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) 
 def _get(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest:
     found = _find(tx, name, reference)
     if found is None:
-        get_named_repository(tx, name)
+        names.get_named_repository(tx, name)
         raise _unknown(name, reference)
     return found
 
@@ -215,8 +209,8 @@ def put_manifest(
 
     """
     change.begin()
-    repository = lock_known_repository(tx, name, repository_id)
-    asked = repository if put.is_fetched else as_pushed_to(tx, repository)
+    repository = names.lock_known_repository(tx, name, repository_id)
+    asked = repository if put.is_fetched else names.as_pushed_to(tx, repository)
     parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()

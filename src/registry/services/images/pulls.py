@@ -28,11 +28,11 @@ from registry.services.resource_kinds import PULLS, TRANSFER
 class PullCounts(NamedTuple):
     """Counts of a process since the last flush."""
 
-    misses: Mapping[str, int]
+    misses: Counter[str]
     """By rule."""
-    fetched_bytes: Mapping[str, int]
+    fetched_bytes: Counter[str]
     """By rule."""
-    served_bytes: Mapping[str, int]
+    served_bytes: Counter[str]
     """By repository, of which most are not cached."""
 
 
@@ -40,31 +40,27 @@ class CacheCounts:
     """Counts of this process since the last flush."""
 
     def __init__(self) -> None:
-        self._misses: Counter[str] = Counter()
-        self._fetched: Counter[str] = Counter()
-        self._served: Counter[str] = Counter()
+        self._counts = PullCounts(Counter(), Counter(), Counter())
 
     def fetched(self, rule_id: str, size: int, *, is_image: bool = False) -> None:
         """Count bytes that came from an upstream; with `is_image`, they are a manifest's."""
-        self._fetched[rule_id] += size
+        self._counts.fetched_bytes[rule_id] += size
         if is_image:
-            self._misses[rule_id] += 1
+            self._counts.misses[rule_id] += 1
 
     def served(self, repository_id: str, size: int) -> None:
         """Count bytes of blobs that a client of any repository gets."""
-        self._served[repository_id] += size
+        self._counts.served_bytes[repository_id] += size
 
     def take(self) -> PullCounts:
         """Return the counts, and reset them to zero."""
-        taken = PullCounts(self._misses, self._fetched, self._served)
-        self._misses, self._fetched, self._served = Counter(), Counter(), Counter()
+        taken, self._counts = self._counts, PullCounts(Counter(), Counter(), Counter())
         return taken
 
     def put_back(self, counted: PullCounts) -> None:
         """Restore counts that could not be written."""
-        self._misses.update(counted.misses)
-        self._fetched.update(counted.fetched_bytes)
-        self._served.update(counted.served_bytes)
+        for counter, lost in zip(self._counts, counted, strict=True):
+            counter.update(lost)
 
 
 def record_counts(tx: Connection, pulls: Mapping[str, int], counted: PullCounts) -> None:

@@ -7,29 +7,19 @@ is restored with those of its children that were deleted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, NotFound, PlatformError
+from cloudcore.errors import Conflict, NotFound
+from cloudcore.web.envelope import rendering
+from cloudcore.wire import ResponseBody
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.collector.collection import condemn, lock_objects
-from registry.metadata.images import manifests
+from registry.metadata.images import manifests, tombstones
 from registry.metadata.images.manifests import ManifestRow
-from registry.metadata.images.tombstones import (
-    Tombstone,
-    children_of,
-    find_tombstone,
-    objects_of,
-    remove_tombstone,
-    undelete,
-)
 from registry.metadata.pull_through.rules import has_pushed_tag, hold_account
+from registry.metadata.repositories import deleted as rows
 from registry.metadata.repositories import repository as repositories
-from registry.metadata.repositories.deleted import (
-    find_deleted_repository,
-    lock_deleted_repository,
-    undelete_repository,
-)
 from registry.metadata.repositories.details import RepositoryDetails, find_repository_details
 from registry.metadata.repositories.repository import (
     PULL_THROUGH_CACHE,
@@ -42,35 +32,33 @@ from registry.metadata.tags.pointers import find_tag
 from registry.services.changes import Change
 from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, RegistryEvent, publish
 from registry.services.pull_through import references
+from registry.services.repositories import names
 from registry.services.repositories.details import get_repository
-from registry.services.repositories.names import (
-    as_restored_in,
-    check_unmirrored,
-    lock_existing_repository,
-)
 from registry.services.tags.pointers import point_restored_tag
 
 
-class Restored(NamedTuple):
-    """A restored image."""
+class RestoredImage(ResponseBody):
+    """An image that was restored."""
 
     digest: str
     tags: list[str]
-    """The tags that point to it again."""
+    """The tags that were restored with it."""
 
 
-class RestorationFailure(NamedTuple):
-    """Why an image was not restored; `digest` as it was given."""
+class NotRestored(ResponseBody):
+    """An image that was not restored, and why."""
 
     digest: str
-    error: PlatformError
+    """As it was given."""
+    code: str
+    message: str
 
 
-class RestorationBatch(NamedTuple):
-    """The restored images, children among them, and the failures of a batch."""
+class RestoreOutcome(ResponseBody):
+    """The outcome for each requested image, and for the children restored with it."""
 
-    restored: list[Restored]
-    failures: list[RestorationFailure]
+    restored: list[RestoredImage]
+    failures: list[NotRestored]
 
 
 MAX_RESTORED: Final = 200
@@ -80,7 +68,7 @@ and each takes a dozen statements while other writers wait."""
 
 def restore_images(
     tx: Connection, record: RepositoryDetails, digests: Sequence[str], change: Change
-) -> RestorationBatch:
+) -> RestoreOutcome:
     """Restore images one by one, each by any digest that its content was verified with.
 
     An image that was restored as the child of an index before it is skipped.
@@ -88,8 +76,8 @@ def restore_images(
     Raise `NotFound` if the repository was deleted meanwhile; `ManifestInvalid` as `restore_image`
     does, and then none of the images is restored.
     """
-    repository = lock_existing_repository(tx, record.id)
-    batch = RestorationBatch([], [])
+    repository = names.lock_existing_repository(tx, record.id)
+    batch = RestoreOutcome(restored=[], failures=[])
     events: list[RegistryEvent] = []
     for requested in dict.fromkeys(digests):
         digest = blobs.canonical_digest(tx, record.handle, requested) or requested
@@ -99,7 +87,8 @@ def restore_images(
             most = MAX_RESTORED - len(batch.restored)
             images, image_events = restore_image(tx, repository, digest, change, most)
         except (Conflict, NotFound) as error:  # before anything was written
-            batch.failures.append(RestorationFailure(requested, error))
+            code = rendering(type(error))[1]
+            batch.failures.append(NotRestored(digest=requested, code=code, message=error.message))
             continue
         batch.restored.extend(images)
         events += image_events
@@ -109,7 +98,7 @@ def restore_images(
 
 def restore_image(
     tx: Connection, repository: Repository, digest: str, change: Change, most: int = MAX_RESTORED
-) -> tuple[list[Restored], list[RegistryEvent]]:
+) -> tuple[list[RestoredImage], list[RegistryEvent]]:
     """Restore the image with this sha256 digest, and the deleted children that it lists.
 
     Return the restored images, children first, and the events to publish. The caller holds the
@@ -125,24 +114,24 @@ def restore_image(
     """
     if manifests.find_manifest(tx, repository.id, digest):
         raise Conflict(f"the image {digest} is not deleted", digest=digest)
-    restored: list[Restored] = []
+    restored: list[RestoredImage] = []
     events: list[RegistryEvent] = []
     for tombstone, children in _plan(tx, repository, digest, change.now, most):
         tags, image_events = _undelete_image(tx, repository, tombstone, children, change)
-        restored.append(Restored(tombstone.digest, tags))
+        restored.append(RestoredImage(digest=tombstone.digest, tags=tags))
         events += image_events
     return restored, events
 
 
 def _plan(
     tx: Connection, repository: Repository, digest: str, now: int, most: int
-) -> list[tuple[Tombstone, list[str]]]:
+) -> list[tuple[tombstones.Tombstone, list[str]]]:
     """Return the tombstones to restore, each after those of its children, with the children.
 
     Only reads, so a Conflict leaves nothing half restored.
     """
-    plan: dict[str, tuple[Tombstone, list[str]]] = {}
-    found: dict[str, tuple[Tombstone, list[str]]] = {}
+    plan: dict[str, tuple[tombstones.Tombstone, list[str]]] = {}
+    found: dict[str, tuple[tombstones.Tombstone, list[str]]] = {}
     waiting = [digest]
     while waiting:
         each = waiting[-1]
@@ -168,14 +157,14 @@ def _plan(
 
 def _with_children(
     tx: Connection, repository: Repository, digest: str, asked: str, now: int
-) -> tuple[Tombstone, list[str]]:
+) -> tuple[tombstones.Tombstone, list[str]]:
     """Return the tombstone of `digest`, which is `asked` or under it, and its children."""
     tombstone = _restorable(tx, repository, digest, now)
     if tombstone is None and digest == asked:
         raise NotFound(f"no image {digest} can be restored", digest=digest)
     if tombstone is None:
         raise Conflict(f"{asked} lists {digest}, which cannot be restored any more", digest=digest)
-    return tombstone, children_of(tx, tombstone.id) if tombstone.is_index else []
+    return tombstone, tombstones.children_of(tx, tombstone.id) if tombstone.is_index else []
 
 
 def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Change) -> str:
@@ -184,7 +173,7 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
     Raise `NotFound` if the repository has no restorable tag of this name, or was deleted meanwhile;
     `Conflict` if a tag of this name exists, or the image is deleted too.
     """
-    repository = lock_existing_repository(tx, record.id)
+    repository = names.lock_existing_repository(tx, record.id)
     deleted = find_deleted_tag(tx, repository.id, tag, change.now)
     if deleted is None:
         if find_tag(tx, repository.id, tag) is not None:
@@ -194,7 +183,7 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
     manifest = manifests.find_manifest(tx, repository.id, digest)
     if manifest is None:
         raise Conflict(f"its image was deleted; restore {digest}", digest=digest)
-    asked = as_restored_in(tx, repository)
+    asked = names.as_restored_in(tx, repository)
     event = point_restored_tag(tx, asked, tag, manifest, deleted.pushed_digest, change)
     # There is no live tag of the same name: setting one removes the deleted one.
     assert event is not None
@@ -204,9 +193,9 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
 
 def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: int) -> str:
     """Return the name of a repository that is restorable, or live again, or raise NotFound."""
-    found = find_deleted_repository(tx, account_id, repository_id, now) or find_repository_details(
-        tx, account_id, repository_id
-    )
+    found = rows.find_deleted_repository(
+        tx, account_id, repository_id, now
+    ) or find_repository_details(tx, account_id, repository_id)
     if found is None:
         raise NotFound("no such repository can be restored")
     return found.name
@@ -224,39 +213,41 @@ def restore_repository(
             somebody has pushed to it.
 
     """
-    found = lock_deleted_repository(tx, account_id, repository_id, change.now)
+    found = rows.lock_deleted_repository(tx, account_id, repository_id, change.now)
     if found is None:
         name = name_to_restore(tx, account_id, repository_id, change.now)
         raise Conflict("the repository is not deleted", name=name)
     hold_account(tx, account_id)
-    if not undelete_repository(tx, found, change.now):
+    if not rows.undelete_repository(tx, found, change.now):
         raise Conflict("there is a repository of this name; delete it first", name=found.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
     publish(tx, change, repository, [RegistryEvent(REPOSITORY_CREATED)])
     restored = get_repository(tx, account_id, repository_id)
     if restored.source != PULL_THROUGH_CACHE or has_pushed_tag(tx, repository_id):
-        check_unmirrored(tx, account_id, restored.name)
+        names.check_unmirrored(tx, account_id, restored.name)
     return restored
 
 
-def _restorable(tx: Connection, repository: Repository, digest: str, now: int) -> Tombstone | None:
-    found = find_tombstone(tx, repository.id, digest)
+def _restorable(
+    tx: Connection, repository: Repository, digest: str, now: int
+) -> tombstones.Tombstone | None:
+    found = tombstones.find_tombstone(tx, repository.id, digest)
     return found if found and found.restorable_until > now else None
 
 
 def _undelete_image(
     tx: Connection,
     repository: Repository,
-    tombstone: Tombstone,
+    tombstone: tombstones.Tombstone,
     children: list[str],
     change: Change,
 ) -> tuple[list[str], list[RegistryEvent]]:
     """Restore an image whose children exist; return its tags and the events to publish."""
-    asked = as_restored_in(tx, repository)
-    held = objects_of(tx, tombstone.id)
+    asked = names.as_restored_in(tx, repository)
+    held = tombstones.objects_of(tx, tombstone.id)
     lock_objects(tx, repository.account_id, held)
-    digests = undelete(tx, tombstone, change.now)
+    digests = tombstones.undelete(tx, tombstone, change.now)
     links = blobs.linked_blobs(tx, repository.id, digests)
     if digests:
         manifests.add_blob_edges(tx, tombstone.id, repository.id, digests)
@@ -278,7 +269,7 @@ def _undelete_image(
         (tag, point_restored_tag(tx, asked, tag, manifest, pushed, change))
         for tag, pushed in tombstone.tags
     ]
-    remove_tombstone(tx, tombstone.id)
+    tombstones.remove_tombstone(tx, tombstone.id)
     condemn(tx, repository.account_id, held, change.now)  # what links made meanwhile do not need
     tags = [tag for tag, event in moved if event]
     change.tell("restored", tombstone.digest, tags)

@@ -19,7 +19,8 @@ from cloudcore.errors import Unavailable
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.images.manifests import KeptBody, StoredManifest
 from registry.metadata.pull_through import lookups
-from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.pull_through.cache_rule import CACHE_RULE, CacheRule
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories import repository as repositories
 from registry.metadata.repositories.repository import (
     PULL_THROUGH_CACHE,
@@ -37,20 +38,19 @@ from registry.services.images.manifests import ManifestPut, read_pushed
 from registry.services.pull_through.remote import as_error, remote_of
 from registry.services.pull_through.upstream_states import record_failure
 from registry.services.repositories.names import name_unknown
-from registry.services.resource_kinds import cache_rule_crn
 from registry.upstream.base import (
     FetchedManifest,
     NotUpstream,
     Remote,
-    Upstream,
     UpstreamBroken,
     UpstreamFailed,
 )
+from registry.upstream.client import RegistryClient
 
 
 def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
     """Return the context of a change by the cache; its actor is the rule, not the client."""
-    return ctx.change_by(cache_rule_crn(ctx.registry_host.region, rule.account_id, rule.prefix))
+    return ctx.change_by(CACHE_RULE.crn_of(rule))
 
 
 async def cached_repository(ctx: ServiceContext, name: Name) -> Repository:
@@ -92,7 +92,7 @@ class UpstreamRoute(NamedTuple):
     """The rule and the upstream from which a name's content is fetched."""
 
     rule: CacheRule
-    upstream: Upstream
+    upstream: RegistryClient
     remote: Remote
 
 

@@ -23,15 +23,9 @@ from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
 from registry.metadata.quotas import check_bytes
+from registry.services.blobs import staged_uploads
 from registry.services.blobs.recording import drop_stored
 from registry.services.blobs.sealing import find_upload_keys, key_of
-from registry.services.blobs.staged_uploads import (
-    discard_stage,
-    end_staged,
-    new_stage_seal,
-    open_stage,
-    record_staged,
-)
 from registry.services.blobs.upload_ids import RepositoryIds, UploadSession, new_upload
 from registry.services.blobs.upload_leases import UploadHold
 from registry.services.blobs.writing_keys import UploadKeys
@@ -98,7 +92,7 @@ async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill 
                 await _drop(ctx, hold)
             raise
         except ObjectUnknown:  # what was noted is lost
-            await end_staged(ctx, hold)
+            await staged_uploads.end_staged(ctx, hold)
             raise FillTaken from None
         except StageBusy:
             raise FillTaken from None
@@ -110,7 +104,7 @@ async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill 
 
 async def _drop(ctx: ServiceContext, hold: UploadHold) -> None:
     """End a fill, and delete its staged bytes; the staged file is closed."""
-    if await end_staged(ctx, hold):
+    if await staged_uploads.end_staged(ctx, hold):
         with suppress(StageBusy, StoreUnavailable):  # the orphan scan finds it
             await ctx.writer.discard(hold.stage_id)
 
@@ -299,7 +293,7 @@ class _Fetch:
     async def _open_stage(self, resources: AsyncExitStack) -> None:
         """Open the staged file, and announce it to readers, here and in other workers."""
         ctx, hold, feed = self._ctx, self._hold, self._feed
-        staged = await open_stage(ctx, hold)
+        staged = await staged_uploads.open_stage(ctx, hold)
         stage = FillStage(ctx, hold, staged, feed, self._size)
         resources.push_async_callback(stage.aclose)
         feed.open(self._size, StagedFill(hold.stage_id, key_of(hold.seal)), self._offset)
@@ -307,7 +301,7 @@ class _Fetch:
             await stage.publish()
         except BaseException:
             if hold.has_copy:  # no row names it
-                await discard_stage(staged)
+                await staged_uploads.discard_stage(staged)
             raise
         self._stage = stage
 
@@ -323,9 +317,9 @@ class _Fetch:
         try:
             stored = await stage.commit(self._source.digest)
         except DigestMismatch:
-            await end_staged(self._ctx, hold, stage.staged)
+            await staged_uploads.end_staged(self._ctx, hold, stage.staged)
             raise
-        is_new = await record_staged(self._ctx, hold, stored, is_cached=True)
+        is_new = await staged_uploads.record_staged(self._ctx, hold, stored, is_cached=True)
         self._feed.finish()
         if not is_new:
             try:
@@ -335,9 +329,9 @@ class _Fetch:
 
     async def _record_small(self) -> None:
         ctx, hold, whole = self._ctx, self._hold, bytes(self._small)
-        hold.seal = await new_stage_seal(ctx, hold)
+        hold.seal = await staged_uploads.new_stage_seal(ctx, hold)
         stored = store_inline(whole, self._source.digest, hold.stage_id, key_of(hold.seal))
-        await record_staged(ctx, hold, stored, is_cached=True)
+        await staged_uploads.record_staged(ctx, hold, stored, is_cached=True)
         self._feed.open(len(whole), None)
         self._feed.append(whole)
         self._feed.finish()

@@ -26,8 +26,9 @@ from registry.errors import DigestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.blobs.objects import canonical_digests
 from registry.metadata.images.manifests import find_manifests
 from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.metadata.pull_through.lookups import CachedReferrers, KeptTags
-from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories.repository import Repository, find_repository, lock_repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name

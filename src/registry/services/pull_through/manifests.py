@@ -17,22 +17,16 @@ from cloudcore.errors import QuotaExceeded, Unavailable
 from registry.errors import ManifestUnknown, NameUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.metadata.pull_through.lookups import LastAnswer
-from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.events import publish
 from registry.services.images import manifests
+from registry.services.pull_through import fetched_manifests
 from registry.services.pull_through.concurrency import NoSlot
-from registry.services.pull_through.fetched_manifests import (
-    UpstreamRoute,
-    change_by_rule,
-    fetch_missing,
-    not_upstream,
-    route_to,
-    store_fetched,
-)
 from registry.services.repositories.names import lock_named_repository
 from registry.services.tags.pointers import drop_tag
 from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamFailed, UpstreamLimited
@@ -57,7 +51,7 @@ async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest
     try:
         found = await manifests.get_whole_manifest(ctx, name, reference)
     except (ManifestUnknown, NameUnknown) as missing:
-        return await fetch_missing(ctx, name, reference, missing)
+        return await fetched_manifests.fetch_missing(ctx, name, reference, missing)
     if found.fresh_until is None or ctx.upstream is None or ctx.clock() < found.fresh_until:
         return found
     try:
@@ -71,7 +65,7 @@ async def _revalidate(
     ctx: ServiceContext, name: Name, tag: str, found: StoredManifest
 ) -> StoredManifest:
     rule = await ctx.database.read(find_rule_for, name.handle, name.repository)
-    route = route_to(ctx, rule, name)
+    route = fetched_manifests.route_to(ctx, rule, name)
     if route is None:
         return found  # what is cached is served, and nothing is fetched
     assert found.fresh_until is not None
@@ -92,7 +86,11 @@ async def _revalidate(
 
 
 async def _look(
-    ctx: ServiceContext, route: UpstreamRoute, name: Name, tag: str, found: StoredManifest
+    ctx: ServiceContext,
+    route: fetched_manifests.UpstreamRoute,
+    name: Name,
+    tag: str,
+    found: StoredManifest,
 ) -> StoredManifest:
     last = await ctx.database.read(lookups.last_answer, found.repository_id, tag)
     try:
@@ -105,7 +103,7 @@ async def _look(
         except ConstraintViolated:  # the rule was deleted meanwhile: what is cached is served
             return found
         if is_gone:
-            raise not_upstream(name, tag) from None
+            raise fetched_manifests.not_upstream(name, tag) from None
         await _renew(ctx, route.rule, tag, found, None)
     except (UpstreamFailed, TimeoutError) as failure:
         now = ctx.clock()
@@ -126,7 +124,7 @@ async def _serve_stale(
 
 async def _ask(
     ctx: ServiceContext,
-    route: UpstreamRoute,
+    route: fetched_manifests.UpstreamRoute,
     name: Name,
     tag: str,
     found: StoredManifest,
@@ -144,7 +142,7 @@ async def _ask(
         async with asyncio.timeout(_LOOK_SECONDS):
             fetched = await route.upstream.get_manifest(route.remote, tag)
         try:
-            await store_fetched(ctx, route, name, tag, fetched)
+            await fetched_manifests.store_fetched(ctx, route, name, tag, fetched)
         except TagImmutable:  # whoever made the repository immutable wants the first one
             await _renew(ctx, route.rule, tag, found, None)
         except NameUnknown:  # nothing fills it any more: what is there is served
@@ -164,7 +162,7 @@ def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name
 
     Return False if the tag must stay: its repository is immutable, or nothing fills it any more.
     """
-    change = change_by_rule(ctx, rule)
+    change = fetched_manifests.change_by_rule(ctx, rule)
     try:
         repository = lock_named_repository(tx, name)
         if find_rule_for(tx, name.handle, name.repository) is None:

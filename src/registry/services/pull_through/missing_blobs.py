@@ -17,8 +17,9 @@ from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown, NameUnknown
 from registry.metadata.blobs import objects
 from registry.metadata.pull_through import fills
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.metadata.pull_through.cached_images import links_of_rule
-from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories import repository as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name

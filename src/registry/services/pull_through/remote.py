@@ -13,7 +13,8 @@ from cloudcore.errors import Unavailable
 from cloudcore.keyring import Keyring, KeyringError
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
-from registry.metadata.pull_through.rules import CacheRule
+from cloudcore.wire import ResponseBody
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.oci.reference import Name
 from registry.services.pull_through.upstream_states import UpstreamWatch
 from registry.upstream.base import (
@@ -21,7 +22,6 @@ from registry.upstream.base import (
     HiddenUpstream,
     NotUpstream,
     Remote,
-    Upstream,
     UpstreamFailed,
     UpstreamLimited,
     UpstreamStage,
@@ -115,13 +115,14 @@ _OK: Final = 200
 _NOT_FOUND: Final = 404
 
 
-class Probed(NamedTuple):
-    """The result of a test request."""
+class UpstreamTest(ResponseBody):
+    """How a test of a rule's upstream ended; a failure is an answer, not an error."""
 
     ok: bool
     stage: UpstreamStage
-    """How far it came."""
+    """How far it came: the name's address, the connection, the token, or the answer."""
     http_status: int | None
+    """The status that the upstream answered, or null if it did not."""
     latency_ms: int
     message: str
 
@@ -134,19 +135,20 @@ class Wanted(NamedTuple):
 
 
 async def ask_upstream(
-    upstream: Upstream | None,
+    upstream: RegistryClient | None,
     open_credential: OpenCredential,
     rule: CacheRule,
     wanted: Wanted | None,
     clock: Clock,
-) -> Probed:
+) -> UpstreamTest:
     """Ask the upstream of a rule for an image, without pulling it, or only whether it answers."""
     began = clock()
 
     def ended(
         stage: UpstreamStage, status: int | None, message: str, *, ok: bool = False
-    ) -> Probed:
-        return Probed(ok, stage, status, max(0, clock() - began) // 1000, message)
+    ) -> UpstreamTest:
+        ms = max(0, clock() - began) // 1000
+        return UpstreamTest(ok=ok, stage=stage, http_status=status, latency_ms=ms, message=message)
 
     if upstream is None:
         return ended("dns", None, "this server asks no upstreams")

@@ -15,6 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
 from registry.metadata.images.manifests import find_manifests
 from registry.metadata.pull_through import cached_images as rows
+from registry.metadata.pull_through.cache_rule import CACHE_RULE
 from registry.metadata.pull_through.cached_images import CachedImage, Retention
 from registry.metadata.repositories.daily_usage import DAY
 from registry.metadata.repositories.repository import lock_repository
@@ -22,7 +23,6 @@ from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import publish
 from registry.services.images.deletion import drop_unlisted
-from registry.services.resource_kinds import cache_rule_crn
 
 EVERY_SECONDS: Final = 900
 _BATCH: Final = 500
@@ -76,7 +76,7 @@ async def _drop_before(
 
     With `down_to`, stop when the rule has cached at most this many bytes.
     """
-    change = ctx.change_by(cache_rule_crn(ctx.registry_host.region, rule.account_id, rule.prefix))
+    change = ctx.change_by(CACHE_RULE.crn(ctx.registry_host.region, rule.account_id, rule.prefix))
     dropped = 0
     excess: _Excess | None = None
     while dropped < _MOST_A_TURN:
@@ -132,7 +132,7 @@ def _sum(tx: Connection, rule: Retention, down_to: int) -> _Excess:
 
 
 def _record(ctx: ServiceContext, rule: Retention, dropped: int, tx: Connection) -> None:
-    crn, now = cache_rule_crn(ctx.registry_host.region, rule.account_id, rule.prefix), ctx.clock()
+    crn, now = CACHE_RULE.crn(ctx.registry_host.region, rule.account_id, rule.prefix), ctx.clock()
     event = AuditEvent(
         id=uuid7(now),
         owner_id=rule.account_id,

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.outbound.destinations import Allowed, NotAllowed, check_url
 from registry.errors import NameInvalid
 from registry.metadata.pull_through import lookups, upstream_states
 from registry.metadata.pull_through import rules as rows
-from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule, RuleDetails
+from registry.metadata.pull_through.cache_rule import CacheRule
+from registry.metadata.pull_through.rules import MAX_COMPONENTS, RuleDetails
+from registry.metadata.pull_through.tables import CACHE_RULES
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.pull_through.upstream_states import UpstreamCondition, conditions
 
@@ -115,15 +119,15 @@ def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
         if f"{other}/".startswith(f"{rule.prefix}/") or f"{rule.prefix}/".startswith(f"{other}/"):
             raise Conflict(f"the rule of {other} has these names", prefix=other)
     words = "an account has at most {limit} pull-through cache rules"
-    use = rows.COUNTED.check(tx, rule.account_id, words)
+    use = CACHE_RULES.counted.check(tx, rule.account_id, words, region=rule.region)
     repository = rows.pushed_repository_under(tx, rule.account_id, rule.prefix)
     if repository is not None:
         raise Conflict(
             f"the repository {repository} is under {rule.prefix}/; the names of a rule are its own",
             repository=repository,
         )
-    rows.add_rule(tx, rule)
-    rows.COUNTED.tell(tx, rule.account_id, use, rule.created_at)
+    CACHE_RULES.add(tx, rule)
+    CACHE_RULES.counted.tell(tx, rule.account_id, use, rule.created_at)
     return get_rule(tx, rule.account_id, rule.id, rule.created_at)
 
 
@@ -131,7 +135,7 @@ def get_rule(tx: Connection, account_id: str, rule_id: str, now: int) -> ShownRu
     """Return a rule of an account, or raise `NotFound`."""
     found = rows.find_rule(tx, account_id, rule_id)
     if found is None:
-        raise _missing()
+        raise CACHE_RULES.missing()
     return ShownRule(found, conditions(tx, [rule_id], now)[rule_id])
 
 
@@ -157,10 +161,8 @@ def update_rule(
     credential is not given anew: who may change a rule could otherwise have its secret sent to a
     server of their own.
     """
-    if not rows.lock_rule(tx, account_id, rule_id):
-        raise _missing()
-    rule = get_rule(tx, account_id, rule_id, now).details.rule
-    changed = rule._replace(**changes)
+    rule = CACHE_RULES.lock(tx, account_id, rule_id)
+    changed = structs.replace(rule, **changes)
     is_other = changed.upstream_url != rule.upstream_url
     if is_other and rule.username is not None and "username" not in changes:
         raise InvalidInput(
@@ -169,7 +171,7 @@ def update_rule(
             reason="required",
         )
     if changed != rule:
-        rows.save_rule(tx, changed._replace(updated_at=now))
+        CACHE_RULES.save(tx, structs.replace(changed, updated_at=now))
     if any(getattr(changed, name) != getattr(rule, name) for name in _ASKED_BY):
         upstream_states.forget_state(tx, rule_id)
         lookups.forget_absences(tx, rule_id)
@@ -179,11 +181,6 @@ def update_rule(
     return get_rule(tx, account_id, rule_id, now)
 
 
-def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
+def delete_rule(tx: Connection, rule: CacheRule, now: int) -> None:
     """Delete a rule, or raise NotFound; its cached images stay, and are pulled as before."""
-    if not rows.remove_rule(tx, account_id, rule_id):
-        raise _missing()
-
-
-def _missing() -> NotFound:
-    return NotFound("there is no such pull-through cache rule")
+    CACHE_RULES.remove(tx, CACHE_RULES.lock(tx, rule.account_id, rule.id), now)

@@ -20,7 +20,6 @@ from registry.metadata.pull_through.upstream_states import UpstreamFault, Upstre
 from registry.upstream.base import (
     RateLimit,
     Remote,
-    UpstreamBroken,
     UpstreamFailed,
     UpstreamLimited,
     UpstreamRefused,
@@ -31,6 +30,11 @@ LIMITED: Final = "UPSTREAM_LIMITED"
 UNREACHABLE: Final = "UPSTREAM_UNREACHABLE"
 REFUSED: Final = "UPSTREAM_REFUSED"
 BROKEN: Final = "UPSTREAM_BROKEN"
+_CODES: Final = {
+    UpstreamLimited: LIMITED,
+    UpstreamUnreachable: UNREACHABLE,
+    UpstreamRefused: REFUSED,
+}
 
 FAILURES_TO_PAUSE: Final = 3
 """After so many failures in a row the upstream is left alone."""
@@ -59,7 +63,6 @@ class UpstreamCondition(NamedTuple):
     """Of the last day, the latest first."""
     budget_left: int | None
     """Pulls that the upstream still allows, by its last answer; None if unknown."""
-    budget_limit: int | None
     paused_until: int | None
     """When it is asked again, if it is left alone now."""
 
@@ -238,17 +241,7 @@ def _opens_circuit(failure: UpstreamFailed) -> bool:
 
 
 def _code(failure: UpstreamFailed) -> str:
-    match failure:
-        case UpstreamLimited():
-            return LIMITED
-        case UpstreamUnreachable():
-            return UNREACHABLE
-        case UpstreamRefused():
-            return REFUSED
-        case UpstreamBroken():
-            return BROKEN
-        case _:
-            return BROKEN
+    return next((code for kind, code in _CODES.items() if isinstance(failure, kind)), BROKEN)
 
 
 def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
@@ -276,5 +269,5 @@ def _condition(
 ) -> UpstreamCondition:
     is_paused = state.paused_until is not None and state.paused_until > now
     return UpstreamCondition(
-        faults, state.rate_remaining, state.rate_limit, state.paused_until if is_paused else None
+        faults, state.rate_remaining, state.paused_until if is_paused else None
     )

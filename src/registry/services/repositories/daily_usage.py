@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
-from registry.metadata.repositories.daily_usage import (
-    DAY,
-    SPANS,
-    AccountDay,
-    Growth,
-    list_account_days,
-    list_growth,
-    measure_accounts,
-    measure_batch,
-)
+from cloudcore.web.bodies import ResourceRef
+from cloudcore.wire import ResponseBody
+from registry.metadata.repositories import daily_usage as rows
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.stale import LastUse, count_stale, find_stale, list_last_uses
+from registry.services.access.decisions import repository_reference
 from registry.services.context import ServiceContext
 
 EVERY_SECONDS: Final = 6 * 3600
 """Seconds between two measurements."""
 _ACCOUNTS: Final = 500
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class AccountHistory(NamedTuple):
-    """The days of an account, and the repositories whose sizes changed most."""
+class StorageDay(ResponseBody):
+    """One day, in UTC."""
 
-    days: list[AccountDay]
+    day: str
+    """As ``2026-01-31``."""
+    size_bytes: int
+    """Sum of the sizes of its repositories, as last measured on that day."""
+    pulls: int
+    """Manifests that were pulled, but for pullers that do not count."""
+
+
+class RepositoryGrowth(ResponseBody):
+    """How the size of a repository has changed."""
+
+    repository: ResourceRef
+    size_bytes_before: int
+    """On its first day of the span with a measurement; 0 if it did not exist."""
+    size_bytes: int
+    """When it was last measured; that is every six hours."""
+
+
+class StorageHistory(ResponseBody):
+    """The days that were recorded, oldest first, and the 20 repositories that changed most."""
+
+    days: Sequence[StorageDay]
     growth_days: int
-    growth: list[Growth]
+    """The days over which repositories are compared: the least of 7, 30, 90 and 366 that is not
+    below `days`."""
+    repositories: Sequence[RepositoryGrowth]
 
 
 class StalePage(NamedTuple):
@@ -44,34 +64,50 @@ class StalePage(NamedTuple):
 
 async def measure_repositories(ctx: ServiceContext) -> None:
     """Record the sizes of all repositories for this day, in batches of one transaction each."""
-    await measure_day(ctx.database, ctx.clock() // DAY)
+    await measure_day(ctx.database, ctx.clock() // rows.DAY)
 
 
 async def measure_day(database: Database, day: int) -> None:
     """Record the sizes of all repositories and accounts for a day, their growth, and last uses."""
     sums: Counter[str] = Counter()
     after = ""
-    while (measured := await database.write_relaxed(measure_batch, day, after)) is not None:
+    while (measured := await database.write_relaxed(rows.measure_batch, day, after)) is not None:
         after = measured.last
         for account_id, size in measured.sums.items():
             sums[account_id] += size
     accounts = sorted(sums)
     for start in range(0, len(accounts), _ACCOUNTS):
         batch = {each: sums[each] for each in accounts[start : start + _ACCOUNTS]}
-        await database.write_relaxed(measure_accounts, day, batch)
+        await database.write_relaxed(rows.measure_accounts, day, batch)
 
 
-def read_history(tx: Connection, account_id: str, now: int, days: int, most: int) -> AccountHistory:
+def read_history(
+    tx: Connection, account_id: str, region: str, now: int, days: int, most: int
+) -> StorageHistory:
     """Return the last `days` of an account, and the `most` repositories that changed most.
 
     Growth is that of the shortest span of `SPANS` that has all these days, at the last measurement.
     """
-    today = now // DAY
-    span = next((each for each in SPANS if each >= days), SPANS[-1])
-    return AccountHistory(
-        list_account_days(tx, account_id, today - days + 1, today),
-        span,
-        list_growth(tx, account_id, span, most),
+    today = now // rows.DAY
+    span = next((each for each in rows.SPANS if each >= days), rows.SPANS[-1])
+    return StorageHistory(
+        days=[
+            StorageDay(
+                day=f"{_EPOCH + timedelta(days=each.day):%Y-%m-%d}",
+                size_bytes=each.size_bytes,
+                pulls=each.pulls,
+            )
+            for each in rows.list_account_days(tx, account_id, today - days + 1, today)
+        ],
+        growth_days=span,
+        repositories=[
+            RepositoryGrowth(
+                repository=repository_reference(region, account_id, each.repository_id, each.name),
+                size_bytes_before=each.before,
+                size_bytes=each.size_bytes,
+            )
+            for each in rows.list_growth(tx, account_id, span, most)
+        ],
     )
 
 

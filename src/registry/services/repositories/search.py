@@ -12,15 +12,7 @@ from heapq import merge
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.metadata.repositories.search_index import (
-    KINDS,
-    IndexedName,
-    MatchPosition,
-    list_matches,
-    list_unsettled,
-    match,
-    settle_batch,
-)
+from registry.metadata.repositories import search_index
 from registry.services.context import ServiceContext
 
 EVERY_SECONDS: Final = 60
@@ -37,24 +29,24 @@ _IN_NAMES: Final = re.compile(r"[a-z0-9._/-]+")
 class Findings(NamedTuple):
     """A page of matches: repositories first, then tags, each by the text from the match on."""
 
-    names: list[IndexedName]
-    continue_after: MatchPosition | None
+    names: list[search_index.IndexedName]
+    continue_after: search_index.MatchPosition | None
     """None if there are no more."""
     is_complete: bool
     """False if there were more new names than a request reads."""
 
 
 def search_names(
-    tx: Connection, account_id: str, text: str, after: MatchPosition | None, limit: int
+    tx: Connection, account_id: str, text: str, after: search_index.MatchPosition | None, limit: int
 ) -> Findings:
     """Return up to `limit` names that contain the text, in any case, after a position."""
     wanted = text.lower()
     if not _IN_NAMES.fullmatch(wanted):
         return Findings([], None, is_complete=True)
     # Before the index: a name that is indexed in between is found twice, never missed.
-    unsettled, is_complete = list_unsettled(tx, account_id, wanted, MAX_UNSETTLED)
+    unsettled, is_complete = search_index.list_unsettled(tx, account_id, wanted, MAX_UNSETTLED)
     waiting = [each for each in unsettled if after is None or each.position > after]
-    found: list[IndexedName] = []
+    found: list[search_index.IndexedName] = []
     last = after
     indexed = _read_index(tx, account_id, wanted, after)
     names = merge(waiting, indexed, key=lambda each: each.position)
@@ -63,21 +55,21 @@ def search_names(
             return Findings(found, last, is_complete)
         is_again = each.position == last
         last = each.position
-        is_match = match(wanted, each.name) == each.position.characters
+        is_match = search_index.match(wanted, each.name) == each.position.characters
         if is_match and each.repository_id is not None and not is_again:
             found.append(each)
     return Findings(found, None, is_complete)
 
 
 def _read_index(
-    tx: Connection, account_id: str, text: str, after: MatchPosition | None
-) -> Iterator[IndexedName]:
-    for kind in KINDS:
+    tx: Connection, account_id: str, text: str, after: search_index.MatchPosition | None
+) -> Iterator[search_index.IndexedName]:
+    for kind in search_index.KINDS:
         if after is not None and after.kind > kind:
             continue
         last = after if after is not None and after.kind == kind else None
         while True:
-            rows = list_matches(tx, account_id, kind, text, last, _PAGE)
+            rows = search_index.list_matches(tx, account_id, kind, text, last, _PAGE)
             yield from rows
             if len(rows) < _PAGE:
                 break
@@ -86,5 +78,5 @@ def _read_index(
 
 async def index_names(ctx: ServiceContext) -> None:
     """Index all new names and forget those that are gone, in batches of one transaction each."""
-    while await ctx.database.write_relaxed(settle_batch, _BATCH) == _BATCH:
+    while await ctx.database.write_relaxed(search_index.settle_batch, _BATCH) == _BATCH:
         pass

@@ -15,13 +15,7 @@ from typing import Final, NamedTuple, Self
 
 from cloudcore.db.base import Connection
 from registry.metadata.repositories.repository import VisibleRepository
-from registry.metadata.tags.prefix_index import (
-    MAX_CHANGES,
-    Position,
-    find_position,
-    find_tagged_images,
-    list_changes,
-)
+from registry.metadata.tags import prefix_index as rows
 from registry.oci.reference import is_tag
 
 _WIDTH: Final = 36
@@ -100,7 +94,7 @@ class PrefixIndex(NamedTuple):
 
 class _CacheEntry(NamedTuple):
     prefix_index: PrefixIndex
-    last: Position | None
+    last: rows.Position | None
     """The last tag event that the index includes, or None if there was none."""
     updated_at: int
     """The repository's `updated_at` when the index was read."""
@@ -143,7 +137,7 @@ def prefix_index_of(tx: Connection, found: VisibleRepository, prefix: str) -> Pr
     entry = _cache.get(key)
     fresh = entry and _updated(tx, found, prefix, entry)
     if fresh is None:
-        ids, last = find_tagged_images(tx, found.repository.id, prefix)
+        ids, last = rows.find_tagged_images(tx, found.repository.id, prefix)
         fresh = _CacheEntry(PrefixIndex(SortedIds.of(ids), len(ids)), last, found.updated_at)
     _cache.put(key, fresh)
     return fresh.prefix_index
@@ -153,14 +147,14 @@ def _updated(
     tx: Connection, found: VisibleRepository, prefix: str, entry: _CacheEntry
 ) -> _CacheEntry | None:
     """Return an entry updated from the tag history, or None if the history does not suffice."""
-    last = find_position(tx, found.repository.id)
+    last = rows.find_position(tx, found.repository.id)
     if last is None or entry.last is None:
         # History is kept for a year, so later events may have been purged as well.
         return entry if last == entry.last and entry.updated_at == found.updated_at else None
     if last == entry.last:
         return entry
-    changes = list_changes(tx, found.repository.id, prefix, entry.last.sequence)
-    if len(changes) == MAX_CHANGES or not changes or changes[0].position != entry.last:
+    changes = rows.list_changes(tx, found.repository.id, prefix, entry.last.sequence)
+    if len(changes) == rows.MAX_CHANGES or not changes or changes[0].position != entry.last:
         return None
     under = [change for change in changes[1:] if change.tag.startswith(prefix)]
     images, count = entry.prefix_index

@@ -596,13 +596,11 @@ def _create_tables() -> None:
         _columns(sa.Text, "description, subject, html NULL, text NULL, variables, tags"),
         _unique_index("name", "account_id, region, name"),
     )
-    _table(
+    _resource_table(
         "event_rules",
-        _refers("account_id", "accounts"),
         _columns(ByteOrdered, "topic, repository_prefix"),
-        _columns(Moment, "created_at"),
         _columns(sa.Text, "event_types"),
-        _index("account_id, id"),
+        _unique("account_id, topic, repository_prefix, event_types"),
     )
     _resource_table(
         "instance_pools",
@@ -766,15 +764,14 @@ def _create_tables() -> None:
         _unique("provider_id, user_id"),
         _index("user_id"),
     )
-    _table(
+    _resource_table(
         "pull_through_cache_rules",
-        _refers("account_id", "accounts"),
         _columns(ByteOrdered, "prefix"),
         _columns(sa.Boolean, "enabled"),
-        _columns(sa.BigInteger, "tag_ttl_seconds, negative_ttl_seconds, keep_unpulled_days NULL"),
+        _columns(sa.Integer, "tag_ttl_seconds, negative_ttl_seconds, keep_unpulled_days NULL"),
         _columns(sa.BigInteger, "max_bytes NULL"),
-        _columns(Moment, "last_success_at NULL, created_at, updated_at"),
-        _columns(sa.Text, "upstream_url, upstream_prefix DEFAULT '', username NULL"),
+        _columns(Moment, "last_success_at NULL"),
+        _columns(sa.Text, "upstream_url, upstream_prefix, username NULL"),
         _columns(sa.LargeBinary, "secret_sealed NULL"),
         _unique("account_id, prefix"),
         _check("credential", "(username IS NULL) = (secret_sealed IS NULL)"),
