@@ -8,16 +8,10 @@ from dataclasses import dataclass, field
 
 from cloudcore.serving.asgi import FileRegion
 from cloudcore.storage.needs import StoredPiece
-from registry.blobstore.base import (
-    DataKey,
-    ObjectDamaged,
-    ObjectUnknown,
-    OpenObject,
-    Staged,
-    Stored,
-)
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, OpenObject, Stored
 from registry.blobstore.inline import open_inline, store_inline
 from registry.blobstore.opening import FileStore
+from registry.blobstore.store import Staged
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from registry.services.blobs.sealing import key_of

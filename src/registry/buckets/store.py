@@ -35,8 +35,9 @@ from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage.errors import BytesDamaged
 from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, StoredPiece
 from registry import errors
-from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore
+from registry.blobstore.store import BlobStore
 from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
 from registry.gc.orphans import RECENT, SETTLED, FoundOrphans, Tenant, begun_at, due_places
 from registry.metadata.blobs.wraps import hold_enabled

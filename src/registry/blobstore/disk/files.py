@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from registry.blobstore.backups import deleting
-from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
+from registry.blobstore.base import DataKey, ListedBytes, ObjectUnknown, Orphan, StageBusy
 from registry.blobstore.disk import orphans
 from registry.blobstore.disk.disk_io import (
     check_room,
@@ -43,7 +43,6 @@ from registry.blobstore.sealed.frames import resumable_at
 from registry.blobstore.sealed.objects import SealedObject, unseal, unseal_cached
 from registry.blobstore.sealed.shared_frames import SharedFrames
 from registry.blobstore.staging import canonical_id, is_canonical_id
-from registry.blobstore.sweeper import ListedBytes, Orphan
 
 T = TypeVar("T")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.base import DataKey, OpenObject, Staged
+from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.locks import FleetLocks
 from registry.blobstore.reading import ThreadedObject
-from registry.blobstore.threaded_store import ThreadedStore
+from registry.blobstore.store import BlobStore, Staged
 from registry.blobstore.threads import Threads
 
 _LOOK_SECONDS: Final = 0.02
 
 
-class FilesystemStore(ThreadedStore):
+class FilesystemStore(BlobStore):
     """Keep blobs below `root` (`DiskFiles`).
 
     A file whose inode is in the kernel's memory is opened on the event loop. That takes a few

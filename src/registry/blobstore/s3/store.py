@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from registry.blobstore.base import DataKey
+from registry.blobstore.base import DataKey, Deleted
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.staged import S3Staged
-from registry.blobstore.sweeper import Deleted
-from registry.blobstore.threaded_store import ThreadedStore
+from registry.blobstore.store import BlobStore
 from registry.blobstore.threads import Runner, Threads
 
 _AT_ONCE: Final = 32
@@ -17,7 +16,7 @@ _LOOK_SECONDS: Final = 0.5
 """Between looks for the commit of another process: each is a request."""
 
 
-class S3Store(ThreadedStore):
+class S3Store(BlobStore):
     """Keep blobs in a bucket, by the calls of `files`, which is closed with this."""
 
     def __init__(self, files: S3Files, look_seconds: float = _LOOK_SECONDS) -> None:
