@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.serving.asgi import FileRegion, begin_stream
+from cloudcore.serving.asgi import begin_stream
 from cloudcore.storage import objects
 from cloudcore.storage.bucket import TRANSFER, Bucket
 from cloudcore.storage.conditions import (
@@ -56,48 +55,6 @@ class FoundObject(NamedTuple):
     skipped: int
     """Bytes of the first of them before the range."""
     usable: KeyAccess | None
-
-
-@dataclass(slots=True)
-class OpenRange:
-    """A range of the bytes of an object, open until `aclose`."""
-
-    opened: OpenBytes
-    start: int
-    stop: int
-    _begun: AsyncIterator[bytes] | None = None
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        return self.stop - self.start
-
-    def file_region(self) -> FileRegion | None:
-        """Return it as a region of a file, or None if it is not in one."""
-        return self.opened.file_region(self.start, self.stop)
-
-    def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
-        """Yield the bytes after the first `skipped`; each view is valid until the next. Blocks."""
-        return self.opened.chunks(self.start + skipped, self.stop)
-
-    async def begin(self) -> None:
-        """Read the first part of `stream` in advance, while an error can still be answered.
-
-        Raise `Unavailable` if the bytes are absent or damaged; the object is closed then.
-        """
-        try:
-            self._begun = await begin_stream(self.stream())
-        except BaseException:
-            await self.aclose()
-            raise
-
-    def stream(self) -> AsyncIterator[bytes]:
-        """Yield the bytes in order; call it once after `begin`."""
-        return self._begun or self.opened.stream(self.start, self.stop)
-
-    async def aclose(self) -> None:
-        """Close it; do nothing if that is done."""
-        await self.opened.aclose()
 
 
 async def find_object(
@@ -176,25 +133,38 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
     raise BytesDamaged
 
 
-async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenRange:
+async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
     """Open a found range for a client, as `open_object`, and count its bytes."""
     opened = await open_object(needs, found)
     needs.meter.count(found.object.account_id, TRANSFER.name, opened.length)
     return opened
 
 
-async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
+async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
     """Open a found range of an object; the caller closes it.
 
     Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KeyDeleted`,
     `KeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
     """
     assert found.usable is not None, "it was found to be sent"
-    opened = await needs.bytes.open(found.object.account_id, found.pieces, found.usable)
-    return OpenRange(opened, found.skipped, found.skipped + found.stop - found.start)
+    start, stop = found.skipped, found.skipped + found.stop - found.start
+    account_id = found.object.account_id
+    return await needs.bytes.open(account_id, found.pieces, found.usable, start, stop)
 
 
-async def parts_of(opened: OpenRange) -> AsyncGenerator[bytes, None]:
+async def begin(opened: OpenBytes) -> AsyncIterator[bytes]:
+    """Return an open range's parts, the first of which was read: an error can still be answered.
+
+    Raise `Unavailable` if the bytes are absent or damaged; the range is closed then.
+    """
+    try:
+        return await begin_stream(opened.stream())
+    except BaseException:
+        await opened.aclose()
+        raise
+
+
+async def parts_of(opened: OpenBytes) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an open range, and close it at the end."""
     try:
         async for part in opened.stream():

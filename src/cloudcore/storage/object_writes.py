@@ -24,8 +24,14 @@ from cloudcore.storage.bucket_rows import check_room
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions, check_write
 from cloudcore.storage.errors import IncompleteBody
-from cloudcore.storage.needs import KeyAccess, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
-from cloudcore.storage.object_reads import OpenRange
+from cloudcore.storage.needs import (
+    KeyAccess,
+    OpenBytes,
+    SealedPiece,
+    StagedPiece,
+    StorageNeeds,
+    StoredPiece,
+)
 from cloudcore.storage.object_rows import (
     ObjectAttributes,
     ObjectChecksum,
@@ -174,7 +180,7 @@ async def store_part(
         return await staging.record(bucket, piece, record_part)
 
 
-def copy_of(opened: OpenRange) -> Body:
+def copy_of(opened: OpenBytes) -> Body:
     """Return the bytes of an open object, or of a range of it, as a body to store."""
 
     async def copy(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:

@@ -81,27 +81,29 @@ class StagedPiece:
 
 @dataclass(slots=True)
 class OpenPieces:
-    """Pieces that follow each other; the first is open, others are opened when they are reached."""
+    """A range of pieces that follow each other; the first is open, others when they are reached."""
 
     store: FileStore
     pieces: Sequence[StoredPiece]
     keys: Sequence[DataKey | None]
     first: OpenObject
+    start: int
+    stop: int
 
     @property
     def length(self) -> int:
         """Return the number of bytes."""
-        return sum(piece.size for piece in self.pieces)
+        return self.stop - self.start
 
-    def file_region(self, start: int, stop: int) -> FileRegion | None:
+    def file_region(self) -> FileRegion | None:
         """Return a range of the first piece as a region of its file, or None."""
-        if stop > self.pieces[0].size:
+        if self.stop > self.pieces[0].size:
             return None
-        return self.first.file_region(start, stop)
+        return self.first.file_region(self.start, self.stop)
 
-    def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Yield a range (`OpenBytes.chunks`)."""
-        for number, begin, end in self._spans(start, stop):
+    def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
+        """Yield the range behind `skipped` bytes (`OpenBytes.chunks`)."""
+        for number, begin, end in self._spans(skipped):
             if number == 0:
                 yield from self.first.shared_chunks(begin, end)
                 continue
@@ -116,9 +118,9 @@ class OpenPieces:
             finally:
                 opened.close()
 
-    async def stream(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Yield a range in parts (`OpenBytes.stream`)."""
-        for number, begin, end in self._spans(start, stop):
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield the range in parts (`OpenBytes.stream`)."""
+        for number, begin, end in self._spans():
             if number == 0:
                 async for part in self.first.stream(begin, end):
                     yield part
@@ -133,11 +135,11 @@ class OpenPieces:
         """Close the first piece."""
         await self.first.aclose()
 
-    def _spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield which bytes of which piece a range has."""
+    def _spans(self, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
+        """Yield which bytes of which piece the range has behind `skipped` bytes."""
         at = 0
         for number, piece in enumerate(self.pieces):
-            begin, end = max(start - at, 0), min(stop - at, piece.size)
+            begin, end = max(self.start + skipped - at, 0), min(self.stop - at, piece.size)
             if begin < end:
                 yield number, begin, end
             at += piece.size

@@ -161,15 +161,20 @@ class BlobBucketBytes(BucketBytes):
         return StagedPiece(self.store, piece_id, staged, seal, self.sealing.inline_bytes)
 
     async def open(
-        self, account_id: str, pieces: Sequence[StoredPiece], usable: object
+        self,
+        account_id: str,
+        pieces: Sequence[StoredPiece],
+        usable: object,
+        start: int,
+        stop: int,
     ) -> OpenPieces:
-        """Open pieces, the first at once (`BucketBytes.open`)."""
+        """Open a range of pieces, the first at once (`BucketBytes.open`)."""
         keys = await self._open_keys(account_id, pieces, usable)
         try:
             first = await open_piece(self.store, pieces[0], keys[0])
         except (ObjectUnknown, ObjectDamaged):
             raise BytesDamaged from None
-        return OpenPieces(self.store, pieces, keys, first)
+        return OpenPieces(self.store, pieces, keys, first, start, stop)
 
     async def rewrap(
         self, account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]], /

@@ -101,9 +101,8 @@ async def get_object(call: S3Call) -> Answer:
     if call.request.method == "HEAD":
         return Answer(status, fields)
     opened = await object_reads.open_to_send(call.needs, found)
-    if is_streamed(call.scope, opened):
-        await opened.begin()
-    return Answer(status, fields, opened)
+    parts = await object_reads.begin(opened) if is_streamed(call.scope, opened) else None
+    return Answer(status, fields, opened, parts)
 
 
 async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Fields:
