@@ -74,44 +74,39 @@ async def create_bucket(call: S3Call) -> Answer:
 
 async def head_bucket(call: S3Call) -> Answer:
     """HeadBucket: 200 if the caller may see it."""
-    await call.find_bucket()
     return empty(200, [("x-amz-bucket-region", call.region)])
 
 
 async def delete_bucket(call: S3Call) -> Answer:
     """DeleteBucket, of one without objects; its open uploads end."""
-    bucket = await call.find_bucket()
-    await buckets.end_uploads(call.needs, bucket)
-    await call.change(buckets.BUCKETS.remove, bucket, call.now, bucket_id=bucket.id)
+    await buckets.end_uploads(call.needs, call.bucket)
+    await call.change(buckets.BUCKETS.remove, call.bucket, call.now, bucket_id=call.bucket.id)
     return empty(204)
 
 
 async def get_bucket_location(call: S3Call) -> Answer:
     """GetBucketLocation: the region."""
-    await call.find_bucket()
     return xml("LocationConstraint", [escape(call.region)])
 
 
 async def get_bucket_cors(call: S3Call) -> Answer:
     """GetBucketCors: the rules."""
-    rules = buckets.get_cors(await call.find_bucket())
+    rules = buckets.get_cors(call.bucket)
     return xml("CORSConfiguration", [_rule(rule) for rule in rules])
 
 
 async def put_bucket_cors(call: S3Call) -> Answer:
     """PutBucketCors: replace the rules."""
-    bucket = await call.find_bucket()
     rules = documents.read_cors(await read_document(call))
     for rule in rules:
         check_rule(rule)
-    await call.ctx.database.write(buckets.put_cors, bucket, rules, call.now)
+    await call.ctx.database.write(buckets.put_cors, call.bucket, rules, call.now)
     return empty()
 
 
 async def delete_bucket_cors(call: S3Call) -> Answer:
     """DeleteBucketCors: 204, also if there are none."""
-    bucket = await call.find_bucket()
-    await call.ctx.database.write(buckets.put_cors, bucket, None, call.now)
+    await call.ctx.database.write(buckets.put_cors, call.bucket, None, call.now)
     return empty(204)
 
 

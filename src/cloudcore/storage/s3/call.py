@@ -48,6 +48,8 @@ class S3Call:
     """Of a PostObject, whose file the body begins with anew."""
     now: int = field(init=False)
     """When it came."""
+    bucket: Bucket = field(init=False)
+    """The request's, after `find_bucket`."""
 
     def __post_init__(self) -> None:
         """Store the time."""
@@ -107,17 +109,17 @@ class S3Call:
         return await self.ctx.database.write(run)
 
     async def find_bucket(self) -> Bucket:
-        """Return the request's bucket; authorize the operation on it.
+        """Find the request's bucket; authorize the operation on it, or on the request's object.
 
-        Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket`
-        if the account has no such bucket.
+        Raise as `find_bucket_with`.
         """
-        self.ctx.authorize(self.crn_of(self.request.bucket))
-        return await self.look_up(self.request.bucket)
-
-    async def find_bucket_of_key(self) -> Bucket:
-        """Return the request's bucket; authorize the operation on the request's object."""
-        return await self.find_bucket_with(self.request.bucket, self.request.key)
+        request = self.request
+        if request.key:
+            self.bucket = await self.find_bucket_with(request.bucket, request.key)
+        else:
+            self.ctx.authorize(self.crn_of(request.bucket))
+            self.bucket = await self.look_up(request.bucket)
+        return self.bucket
 
     async def find_bucket_with(self, name: str, key: str, action: str | None = None) -> Bucket:
         """Return a bucket; authorize the operation, or `action`, on an object of it.
@@ -164,13 +166,13 @@ def check_read(call: S3Call) -> None:
         raise S3Error("InvalidArgument", f"{_HEADER} is not supported for this operation.")
 
 
-def written_fields(call: S3Call, bucket: Bucket) -> Fields:
+def written_fields(call: S3Call) -> Fields:
     """Return the headers about the encryption of what a request writes.
 
     Raise `S3Error` if the request demands encryption, and the install seals nothing.
     """
     if call.needs.bytes.seals:
-        return sealed_fields(bucket)
+        return sealed_fields(call.bucket)
     if _HEADER in call.request.headers:
         raise S3Error("NotImplemented", "Nothing is sealed here: the operator has turned it off.")
     return []

@@ -13,7 +13,7 @@ from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import StepBudget
 from cloudcore.storage import object_reads, object_writes, objects
-from cloudcore.storage.bucket import Bucket, key_bytes, object_crn
+from cloudcore.storage.bucket import key_bytes, object_crn
 from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
 from cloudcore.storage.multipart import MAX_PARTS
@@ -79,7 +79,6 @@ _PRINTABLE: Final = re.compile(r"[\x20-\x7e\xa0-\xff]*")
 
 async def get_object(call: S3Call) -> Answer:
     """GetObject and HeadObject: the bytes of an object, of a range, or of a part."""
-    bucket = await call.find_bucket_of_key()
     check_read(call)
     part_number = call.number("partNumber", 1, MAX_PARTS)
     range_header = call.header("range")
@@ -87,7 +86,7 @@ async def get_object(call: S3Call) -> Answer:
         raise S3Error("InvalidRequest", "Cannot specify both Range header and partNumber.")
     found = await object_reads.find_object(
         call.needs,
-        bucket,
+        call.bucket,
         call.request.key,
         read_conditions(call.request.headers),
         partial(parse_range, range_header),
@@ -96,7 +95,7 @@ async def get_object(call: S3Call) -> Answer:
     )
     if found.outcome == "not_modified":
         return Answer(304, named_fields(found.object))
-    fields = [*_fields(call, found), *await _encryption(call, bucket, found)]
+    fields = [*_fields(call, found), *await _encryption(call, found)]
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
         return Answer(status, fields)
@@ -105,7 +104,7 @@ async def get_object(call: S3Call) -> Answer:
     return Answer(status, fields, opened, parts)
 
 
-async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Fields:
+async def _encryption(call: S3Call, found: FoundObject) -> Fields:
     """Return the headers about the encryption of an object; none if it is plain."""
     if not call.needs.bytes.seals:
         return []
@@ -114,7 +113,7 @@ async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Field
     else:
         of = found.object.account_id, found.object.id
         are_sealed = await call.needs.database.read(piece_rows.are_sealed, *of)
-    return sealed_fields(bucket) if are_sealed else []
+    return sealed_fields(call.bucket) if are_sealed else []
 
 
 def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
@@ -142,9 +141,8 @@ def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
 
 async def get_object_attributes(call: S3Call) -> Answer:
     """GetObjectAttributes: the attributes of HeadObject, and the parts, as a document."""
-    bucket = await call.find_bucket_of_key()
     found, pieces = await call.needs.database.read(
-        object_reads.list_parts, bucket, call.request.key
+        object_reads.list_parts, call.bucket, call.request.key
     )
     asked = [each.strip() for each in (call.header("x-amz-object-attributes") or "").split(",")]
     content = {
@@ -187,17 +185,16 @@ def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]
 
 async def put_object(call: S3Call) -> Answer:
     """PutObject: store the body; it replaces the existing object."""
-    bucket = await call.find_bucket_of_key()
     body, headers = S3Body(call), call.request.headers
     conditions = read_conditions(headers)
     if conditions.modified_since is not None or conditions.unmodified_since is not None:
         raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
-    attributes = read_attributes(headers, bucket.account_id)
-    encryption = written_fields(call, bucket)
+    attributes = read_attributes(headers, call.bucket.account_id)
+    encryption = written_fields(call)
     stored = await object_writes.store_object(
         call.needs,
         call.events,
-        bucket,
+        call.bucket,
         call.request.key,
         attributes,
         body,
@@ -212,10 +209,10 @@ async def copy_object(call: S3Call) -> Answer:
     """CopyObject: store the bytes of another object, with its attributes or new ones."""
     headers = call.request.headers
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
-    bucket = await call.find_bucket_of_key()
+    bucket = await call.find_bucket()
     source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
     check_supported(headers, bucket.account_id)
-    encryption = written_fields(call, bucket)
+    encryption = written_fields(call)
     refuse_checksum(call)
     replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
     replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))
@@ -278,12 +275,11 @@ def _directive(value: str) -> bool:
 
 async def delete_object(call: S3Call) -> Answer:
     """DeleteObject: 204, also if there is none."""
-    bucket = await call.find_bucket_of_key()
     conditions = read_conditions(call.request.headers)
     if any(name.startswith("x-amz-if-match-") for name in call.request.headers):
         raise S3Error("NotImplemented", "A deletion is conditional on If-Match.")
     await call.needs.database.write(
-        objects.delete_object, bucket, call.request.key, call.now, call.events, conditions
+        objects.delete_object, call.bucket, call.request.key, call.now, call.events, conditions
     )
     return empty(204)
 
@@ -335,45 +331,39 @@ async def delete_objects(call: S3Call) -> Answer:
 
 async def get_object_tagging(call: S3Call) -> Answer:
     """GetObjectTagging: the tags of an object; without any, none."""
-    bucket = await call.find_bucket_of_key()
-    found = await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    found = await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return tagging(found.attributes.tags)
 
 
 async def put_object_tagging(call: S3Call) -> Answer:
     """PutObjectTagging: replace the tags of an object."""
-    bucket = await call.find_bucket_of_key()
     tags = documents.read_tags(await read_document(call))
-    await call.needs.database.write(objects.put_tags, bucket, call.request.key, tags)
+    await call.needs.database.write(objects.put_tags, call.bucket, call.request.key, tags)
     return empty()
 
 
 async def delete_object_tagging(call: S3Call) -> Answer:
     """DeleteObjectTagging: delete all tags of an object."""
-    bucket = await call.find_bucket_of_key()
-    await call.needs.database.write(objects.put_tags, bucket, call.request.key, {})
+    await call.needs.database.write(objects.put_tags, call.bucket, call.request.key, {})
     return empty(204)
 
 
 async def refuse_lock(call: S3Call) -> Answer:
     """GetObjectLegalHold, PutObjectRetention and their kin: no bucket locks its objects."""
-    bucket = await call.find_bucket_of_key()
-    await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 
 
 async def get_object_acl(call: S3Call) -> Answer:
     """GetObjectAcl: the owner has full control; policies decide about others."""
-    bucket = await call.find_bucket_of_key()
-    await call.needs.database.read(objects.find_object, bucket, call.request.key)
-    return private_acl(bucket.account_id)
+    await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
+    return private_acl(call.bucket.account_id)
 
 
 async def put_object_acl(call: S3Call) -> Answer:
     """PutObjectAcl: accept the private list, which changes nothing."""
-    bucket = await call.find_bucket_of_key()
     await check_acl(call)
-    await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return empty()
 
 
