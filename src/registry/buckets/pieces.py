@@ -1,5 +1,7 @@
 """Write a piece of a bucket, and read several in order."""
 
+# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -32,7 +34,6 @@ class StagedPiece:
     is_committed: bool = False
 
     def write(self, view: memoryview, /) -> None:
-        """Append bytes (`StagedPiece.write`)."""
         if self.few is None:
             self.staged.write(view)
             return
@@ -45,7 +46,6 @@ class StagedPiece:
         self.staged.write(view)
 
     def finish(self) -> StoredPiece:
-        """Make the bytes durable, or seal them (`StagedPiece.finish`)."""
         if self.few is not None:
             data = bytes(self.few)
             stored = store_inline(data, digest_of(data), self.piece_id, key_of(self.seal))
@@ -55,14 +55,12 @@ class StagedPiece:
         return self._recorded(stored)
 
     async def discard(self) -> None:
-        """Delete the bytes (`StagedPiece.discard`)."""
         if self.is_committed:
             await self.store.remove_duplicate(self.piece_id)
         else:
             await self.staged.discard()
 
     async def aclose(self) -> None:
-        """End the hold (`StagedPiece.aclose`)."""
         await self.staged.aclose()
 
     def _recorded(self, stored: Stored) -> StoredPiece:
@@ -102,7 +100,6 @@ class OpenPieces:
         return self.first.file_region(self.start, self.stop)
 
     def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
-        """Yield the range behind `skipped` bytes (`OpenBytes.chunks`)."""
         for number, begin, end in self._spans(skipped):
             if number == 0:
                 yield from self.first.shared_chunks(begin, end)
@@ -119,7 +116,6 @@ class OpenPieces:
                 opened.close()
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Yield the range in parts (`OpenBytes.stream`)."""
         for number, begin, end in self._spans():
             if number == 0:
                 async for part in self.first.stream(begin, end):

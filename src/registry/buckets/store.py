@@ -9,6 +9,8 @@ database that is older than the bytes. If too many of them seem to belong to no 
 turn is left.
 """
 
+# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+
 from __future__ import annotations
 
 import logging
@@ -123,13 +125,11 @@ class BlobBucketBytes(BucketBytes):
 
     @property
     def seals(self) -> bool:
-        """Return True if new pieces are sealed (`BucketBytes.seals`)."""
         return self.sealing.seals
 
     def key_to_write(
         self, tx: Connection, account_id: str, kms_key_id: str | None
     ) -> UsableKeys | None:
-        """Find a KMS key usable (`BucketBytes.key_to_write`)."""
         if not self.sealing.seals:
             return None
         key = find_key(tx, account_id, kms_key_id)
@@ -142,14 +142,12 @@ class BlobBucketBytes(BucketBytes):
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
     ) -> UsableKeys:
-        """Find the KMS keys of pieces usable (`BucketBytes.keys_to_read`)."""
         if any(piece.encoding == SHREDDED for piece in pieces):
             raise KeyDeleted
         with _translated():
             return self.sealing.keys.usable_for(tx, account_id, _wraps(pieces))
 
     async def stage(self, account_id: str, usable: object) -> StagedPiece:
-        """Begin a new piece (`BucketBytes.stage`)."""
         piece_id = self.new_id()
         seal = None
         if isinstance(usable, UsableKeys):
@@ -168,7 +166,6 @@ class BlobBucketBytes(BucketBytes):
         start: int,
         stop: int,
     ) -> OpenPieces:
-        """Open a range of pieces, the first at once (`BucketBytes.open`)."""
         keys = await self._open_keys(account_id, pieces, usable)
         try:
             first = await open_piece(self.store, pieces[0], keys[0])
@@ -179,20 +176,16 @@ class BlobBucketBytes(BucketBytes):
     async def rewrap(
         self, account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]], /
     ) -> Rewrapped:
-        """Wrap data keys under another KMS key (`BucketBytes.rewrap`)."""
         with _translated():
             return await rewrap(self.sealing.keys, account_id, kms_key_id, wraps)
 
     def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:
-        """Hold KMS keys, if all are enabled (`BucketBytes.hold_keys`)."""
         return hold_enabled(tx, account_id, kms_key_ids)
 
     async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
-        """Delete the bytes of pieces (`BucketBytes.delete`)."""
         return (await self.store.delete(piece_ids)).object_ids
 
     async def scan(self, owned: Owned) -> int:
-        """Set aside bytes that no row names (`BucketBytes.scan`)."""
         return await self.orphans.turn(owned)
 
     async def _open_keys(
@@ -213,11 +206,9 @@ class KmsBucketKeys(BucketKeys):
     region: str
 
     def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> Key:
-        """Return the key that a request names (`BucketKeys.resolve`)."""
         return key_to_bind(tx, Scope(account_id, self.region), value, authorize)
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Key | None:
-        """Return a key by its id, or the platform key (`BucketKeys.describe`)."""
         return find_key(tx, account_id, key_id)
 
 

@@ -1,5 +1,7 @@
 """The files of a blob store on a local disk: one per object, opened by id below a folder."""
 
+# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+
 from __future__ import annotations
 
 import fcntl
@@ -83,7 +85,6 @@ class DiskFiles:
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
     ) -> StoredFile | SealedObject:
-        """Open an object (`BlobReader.open`)."""
         stored = self._found(object_id, partial(open_stored, size=None if data_key else size))
         return (
             stored if data_key is None else unseal(stored, object_id, size, data_key, self._frames)
@@ -109,7 +110,6 @@ class DiskFiles:
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
     ) -> StoredFile | SealedObject | GrowingFile | GrowingSealedFile:
-        """Open staged bytes that grow (`BlobReader.open_staged`)."""
         name = canonical_id(upload_id)
         with disk_errors():
             growing = GrowingFile.open(self._folders, name)
@@ -118,22 +118,18 @@ class DiskFiles:
         return growing if data_key is None else GrowingSealedFile(growing, name, data_key)
 
     def open_stored(self, object_id: str, stored_size: int) -> ColdFile:
-        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
         return ColdFile(self._found(object_id, partial(open_stored, size=stored_size)))
 
     def check(self, object_id: str, stored_size: int) -> None:
-        """Check the presence and size of an object (`BlobReader.check`)."""
         self._found(object_id, partial(check_stored, size=stored_size))
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
-        """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""
         path = object_path(canonical_id(object_id))
         return check_cached(self._folders.objects, path, stored_size)
 
     def stage(
         self, upload_id: str, algorithm: str | None = None, data_key: DataKey | None = None
     ) -> StagedFile:
-        """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
         name = canonical_id(upload_id)
         with disk_errors():
             if self._has_object(name):
@@ -141,7 +137,6 @@ class DiskFiles:
             return StagedFile.create(self._folders, self._shared, name, algorithm, data_key)
 
     def resume(self, upload_id: str) -> StagedFile:
-        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         name = canonical_id(upload_id)
         with disk_errors():
             try:
@@ -169,7 +164,6 @@ class DiskFiles:
         data_key: DataKey | None = None,
         source_key: DataKey | None = None,
     ) -> StagedFile:
-        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         source = canonical_id(source_id)
         staged = self.stage(upload_id, data_key=data_key)
         try:
@@ -182,7 +176,6 @@ class DiskFiles:
         return staged
 
     def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
-        """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
         name = canonical_id(upload_id)
         places = ((self._folders.uploads, name), (self._folders.objects, object_path(name)))
         with disk_errors():
@@ -196,7 +189,6 @@ class DiskFiles:
         return self.resumable(name, received, is_sealed=is_sealed)
 
     def discard(self, upload_id: str) -> None:
-        """Delete the staged bytes of an id (`BlobWriter.discard`)."""
         name = canonical_id(upload_id)
         with disk_errors(), suppress(FileNotFoundError):
             descriptor = open_held(self._folders.uploads, name)
@@ -206,7 +198,6 @@ class DiskFiles:
                 os.close(descriptor)
 
     def check_room(self) -> None:
-        """Check that one more byte can be stored (`BlobWriter.check_room`)."""
         with disk_errors():
             check_room(self._folders.uploads, 1)
             check_writable(self._folders.uploads)
@@ -221,7 +212,6 @@ class DiskFiles:
             yield from _entries(name, self._folders.objects)
 
     def list_ids(self, partition: str) -> Iterator[str]:
-        """Yield the ids of a folder's objects (`BlobSweeper.list_ids`)."""
         with disk_errors():
             yield from filter(is_canonical_id, names_in(partition, self._folders.objects))
 
@@ -250,7 +240,6 @@ class DiskFiles:
             os.unlink(path, dir_fd=self._folders.objects)
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
-        """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
         name = canonical_id(object_id)
         with disk_errors():
             return orphans.set_aside(self._folders, name, moment, staged_too=staged_too)
@@ -261,7 +250,6 @@ class DiskFiles:
             yield from orphans.listed(self._folders)
 
     def take_back(self, object_id: str) -> bool:
-        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
         with disk_errors():
             return orphans.take_back(self._folders, canonical_id(object_id))
 
@@ -290,7 +278,6 @@ class DiskFiles:
             return read_generation(self._folders.root)
 
     def note_generation(self, generation: str) -> None:
-        """Note the generation of the database (`BlobSweeper.note_generation`)."""
         with disk_errors():
             write_generation(self._folders.root, generation)
 
