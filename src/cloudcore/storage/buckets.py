@@ -14,18 +14,10 @@ from cloudcore.jobs.runs import remove_runs
 from cloudcore.quotas.limits import refuse
 from cloudcore.resources.methods import Methods
 from cloudcore.storage import bucket_rows as rows
-from cloudcore.storage import object_rows, upload_rows
+from cloudcore.storage import errors, object_rows, upload_rows
 from cloudcore.storage.bucket import BUCKET, Bucket
 from cloudcore.storage.bucket_rows import check_unused
 from cloudcore.storage.cors import CorsRule
-from cloudcore.storage.errors import (
-    BucketAlreadyExists,
-    BucketAlreadyOwnedByYou,
-    BucketNotEmpty,
-    NoSuchBucket,
-    NoSuchCORSConfiguration,
-    TooManyBuckets,
-)
 from cloudcore.storage.multipart import abort
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.tables import BUCKET_ROWS
@@ -40,7 +32,7 @@ def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Buck
     """Return the account's bucket of a name, or raise `NoSuchBucket`."""
     found = BUCKET_ROWS.find_named(tx, account_id, region, name)
     if found is None:
-        raise NoSuchBucket
+        raise errors.NoSuchBucket
     return found
 
 
@@ -57,9 +49,11 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
         BUCKET_ROWS.add(tx, bucket)
     except Conflict:
         own = BUCKET_ROWS.find_named(tx, *of, bucket.name)
-        raise (BucketAlreadyExists if own is None else BucketAlreadyOwnedByYou) from None
+        raise (
+            errors.BucketAlreadyExists if own is None else errors.BucketAlreadyOwnedByYou
+        ) from None
     if use.used >= use.limit:
-        refuse(BUCKET.room, use, "an account has at most {limit} buckets", TooManyBuckets)
+        refuse(BUCKET.room, use, "an account has at most {limit} buckets", errors.TooManyBuckets)
     BUCKET_ROWS.counted.tell(tx, bucket.account_id, use, bucket.created_at)
     return bucket
 
@@ -73,9 +67,11 @@ def _empty(tx: Connection, bucket: Bucket) -> None:
     check_unused(tx, bucket)
     of = bucket.account_id, bucket.id
     if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
-        raise BucketNotEmpty
+        raise errors.BucketNotEmpty
     if upload_rows.list_uploads(tx, *of, EVERY_KEY, (b"", ""), 1):
-        raise BucketNotEmpty("uploads began in the bucket while it was deleted; delete it again")
+        raise errors.BucketNotEmpty(
+            "uploads began in the bucket while it was deleted; delete it again"
+        )
     upload_rows.erase_ended(tx, *of)
     remove_runs(tx, bucket.id)
     rows.erase_counts(tx, bucket)
@@ -95,7 +91,7 @@ async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
         check_unused(tx, bucket)
         of = bucket.account_id, bucket.id
         if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
-            raise BucketNotEmpty
+            raise errors.BucketNotEmpty
         found = upload_rows.list_uploads(tx, *of, EVERY_KEY, (b"", ""), _ENDED_AT_ONCE)
         for each in found:
             upload = upload_rows.lock_upload(tx, *of, each.id)
@@ -110,7 +106,7 @@ async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
 def get_cors(bucket: Bucket) -> list[CorsRule]:
     """Return the CORS rules of a bucket; raise `NoSuchCORSConfiguration` if it has none."""
     if bucket.cors is None:
-        raise NoSuchCORSConfiguration
+        raise errors.NoSuchCORSConfiguration
     return msgspec.json.decode(bucket.cors, type=list[CorsRule])
 
 

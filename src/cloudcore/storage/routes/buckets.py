@@ -14,15 +14,8 @@ from cloudcore.errors import invalid_field
 from cloudcore.iam.principal import stored_source
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid, check_tags
-from cloudcore.storage import buckets
+from cloudcore.storage import bucket_rows, buckets
 from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name, named_bucket_crn
-from cloudcore.storage.bucket_rows import (
-    Held,
-    damaged_keys,
-    held_by_bucket,
-    held_by_each,
-    list_buckets,
-)
 from cloudcore.storage.cors import CorsRule, CorsRules, cors_rules
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.pieces import rewrapping
@@ -111,7 +104,7 @@ class ManyBuckets(ResponseBody):
     meta: PageMeta
 
 
-def bucket_record(bucket: Bucket, held: Held, **single: Any) -> BucketRecord:  # noqa: ANN401
+def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> BucketRecord:  # noqa: ANN401
     """Return the record of a bucket; `single` has the fields that lists leave out."""
     return BucketRecord(
         id=bucket.id,
@@ -217,12 +210,13 @@ async def list_account_buckets(ctx: Context) -> ManyBuckets:
     ctx.authorize(BUCKET.crn(region, account_id, "*"))
     of = account_id, region, [query.name or ""]
     found, meta = await read_page(
-        ctx, query, list_buckets, BUCKET_ROWS.count, *of, key=lambda each: each.name
+        ctx, query, bucket_rows.list_buckets, BUCKET_ROWS.count, *of, key=lambda each: each.name
     )
     ids = [each.id for each in found]
-    held = await ctx.database.read(held_by_each, account_id, ids) if ids else {}
+    held = await ctx.database.read(bucket_rows.held_by_each, account_id, ids) if ids else {}
     return ManyBuckets(
-        buckets=[bucket_record(each, held.get(each.id, Held())) for each in found], meta=meta
+        buckets=[bucket_record(each, held.get(each.id, bucket_rows.Held())) for each in found],
+        meta=meta,
     )
 
 
@@ -323,9 +317,11 @@ def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> OneBucket
     key = needs.keys.describe(tx, bucket.account_id, bucket.kms_key_id)
     record = bucket_record(
         bucket,
-        held_by_bucket(tx, bucket.account_id, bucket.id),
+        bucket_rows.held_by_bucket(tx, bucket.account_id, bucket.id),
         kms_key=key and reference_to(key),
         rewrap=rewrap_record(rewrapping.last_rewrap(tx, bucket.id)),
-        faults=bucket_faults(damaged_keys(tx, bucket.account_id, bucket.id, MOST_DAMAGED)),
+        faults=bucket_faults(
+            bucket_rows.damaged_keys(tx, bucket.account_id, bucket.id, MOST_DAMAGED)
+        ),
     )
     return OneBucket(bucket=record)

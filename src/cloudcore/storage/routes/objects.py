@@ -25,15 +25,7 @@ from cloudcore.storage.object_reads import FoundObject
 from cloudcore.storage.object_rows import ObjectChecksum, StoredObject, list_page
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_of, found_bucket
-from cloudcore.storage.s3.object_headers import (
-    METADATA,
-    check_supported,
-    checksum_fields,
-    named_fields,
-    object_fields,
-    read_attributes,
-    read_conditions,
-)
+from cloudcore.storage.s3 import object_headers
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
@@ -238,7 +230,7 @@ async def get_object(
         needs,
         found_in,
         key,
-        read_conditions(headers),
+        object_headers.read_conditions(headers),
         partial(parse_range, headers.get("range")),
         is_head=is_head,
     )
@@ -278,12 +270,12 @@ async def put_object(
         return one_object(found_in, crn, tagged)
     headers = _headers(request)
     conditions = _write_conditions(headers)
-    check_supported(headers, found_in.account_id)
-    attributes = read_attributes(
+    object_headers.check_supported(headers, found_in.account_id)
+    attributes = object_headers.read_attributes(
         {
             name: value
             for name, value in headers.items()
-            if name in _KEPT or name.startswith(METADATA)
+            if name in _KEPT or name.startswith(object_headers.METADATA)
         },
         found_in.account_id,
     )
@@ -337,9 +329,11 @@ async def delete_object(
 async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> StreamReply:
     found = asked.object
     if asked.outcome == "not_modified":
-        return StreamReply(_whole(b""), status=304, headers=_encoded(named_fields(found)))
+        return StreamReply(
+            _whole(b""), status=304, headers=_encoded(object_headers.named_fields(found))
+        )
     length = asked.stop - asked.start
-    fields = [*object_fields(found), *checksum_fields(found.checksum)]
+    fields = [*object_headers.object_fields(found), *object_headers.checksum_fields(found.checksum)]
     headers = [*_encoded(fields), *_UNTRUSTED]
     status = 206 if asked.is_range else 200
     if asked.is_range:
@@ -381,7 +375,9 @@ def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)
-    return read_conditions(headers)._replace(modified_since=None, unmodified_since=None)
+    return object_headers.read_conditions(headers)._replace(
+        modified_since=None, unmodified_since=None
+    )
 
 
 def _headers(request: AnyRequest) -> dict[str, str]:

@@ -22,7 +22,7 @@ from cloudcore.storage.object_rows import ObjectAttributes, StoredObject
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import ListedPiece
-from cloudcore.storage.s3 import documents
+from cloudcore.storage.s3 import documents, object_headers, payloads
 from cloudcore.storage.s3.answers import (
     Answer,
     Fields,
@@ -39,23 +39,6 @@ from cloudcore.storage.s3.answers import (
 )
 from cloudcore.storage.s3.call import MAX_LISTED, S3Call, check_read, sealed_fields, written_fields
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.object_headers import (
-    check_supported,
-    checksum_fields,
-    named_fields,
-    object_fields,
-    read_attributes,
-    read_conditions,
-    read_tagging,
-)
-from cloudcore.storage.s3.payloads import (
-    S3Body,
-    check_acl,
-    read_algorithm,
-    read_document,
-    read_large,
-    refuse_checksum,
-)
 from cloudcore.storage.s3.requests import read_copy_source
 
 _DELETION_STEPS: Final = 1_000_000_000
@@ -88,13 +71,13 @@ async def get_object(call: S3Call) -> Answer:
         call.needs,
         call.bucket,
         call.request.key,
-        read_conditions(call.request.headers),
+        object_headers.read_conditions(call.request.headers),
         partial(parse_range, range_header),
         part_number,
         is_head=call.request.method == "HEAD",
     )
     if found.outcome == "not_modified":
-        return Answer(304, named_fields(found.object))
+        return Answer(304, object_headers.named_fields(found.object))
     fields = [*_fields(call, found), *await _encryption(call, found)]
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
@@ -117,7 +100,7 @@ async def _encryption(call: S3Call, found: FoundObject) -> Fields:
 
 
 def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
-    fields = dict(object_fields(found.object))
+    fields = dict(object_headers.object_fields(found.object))
     for name in _OVERRIDES:
         override = call.request.fields.get(f"response-{name}")
         if override is None:
@@ -131,9 +114,9 @@ def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
         fields["content-range"] = f"bytes {found.start}-{found.stop - 1}/{size}"
     if (call.header("x-amz-checksum-mode") or "").upper() == "ENABLED":
         if found.part is not None:
-            fields |= checksum_fields(found.part.checksum)
+            fields |= object_headers.checksum_fields(found.part.checksum)
         elif not found.is_range:
-            fields |= checksum_fields(found.object.checksum)
+            fields |= object_headers.checksum_fields(found.object.checksum)
     if found.part is not None and found.object.has_parts:
         fields["x-amz-mp-parts-count"] = str(found.part.total)
     return list(fields.items())
@@ -159,7 +142,7 @@ async def get_object_attributes(call: S3Call) -> Answer:
     if not asked or any(name not in content for name in asked):
         raise S3Error("InvalidArgument", "x-amz-object-attributes names no attribute.")
     answer = [content[name] for name in content if name in asked]
-    return xml("GetObjectAttributesResponse", answer, named_fields(found)[1:])
+    return xml("GetObjectAttributesResponse", answer, object_headers.named_fields(found)[1:])
 
 
 def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]) -> str:
@@ -185,11 +168,11 @@ def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]
 
 async def put_object(call: S3Call) -> Answer:
     """PutObject: store the body; it replaces the existing object."""
-    body, headers = S3Body(call), call.request.headers
-    conditions = read_conditions(headers)
+    body, headers = payloads.S3Body(call), call.request.headers
+    conditions = object_headers.read_conditions(headers)
     if conditions.modified_since is not None or conditions.unmodified_since is not None:
         raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
-    attributes = read_attributes(headers, call.bucket.account_id)
+    attributes = object_headers.read_attributes(headers, call.bucket.account_id)
     encryption = written_fields(call)
     stored = await object_writes.store_object(
         call.needs,
@@ -201,7 +184,11 @@ async def put_object(call: S3Call) -> Answer:
         body.terms(),
         conditions,
     )
-    fields = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
+    fields = [
+        ("etag", quoted(stored.etag)),
+        *object_headers.checksum_fields(stored.checksum),
+        *encryption,
+    ]
     return empty(200, fields)
 
 
@@ -211,9 +198,9 @@ async def copy_object(call: S3Call) -> Answer:
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
     bucket = await call.find_bucket()
     source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
-    check_supported(headers, bucket.account_id)
+    object_headers.check_supported(headers, bucket.account_id)
     encryption = written_fields(call)
-    refuse_checksum(call)
+    payloads.refuse_checksum(call)
     replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
     replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))
     same = (source.id, source_key) == (bucket.id, call.request.key)
@@ -227,18 +214,20 @@ async def copy_object(call: S3Call) -> Answer:
         call.needs,
         source,
         source_key,
-        read_conditions(headers, "x-amz-copy-source-"),
+        object_headers.read_conditions(headers, "x-amz-copy-source-"),
         is_copy=True,
     )
-    given = read_attributes(
+    given = object_headers.read_attributes(
         {name: each for name, each in headers.items() if name != "x-amz-tagging"}, bucket.account_id
     )
     attributes = _copied_attributes(given, found.object.attributes, replaces=replaces)
     if replaces_tags:
-        attributes = attributes._replace(tags=read_tagging(headers.get("x-amz-tagging", "")))
+        attributes = attributes._replace(
+            tags=object_headers.read_tagging(headers.get("x-amz-tagging", ""))
+        )
     before = found.object.checksum
     named = headers.get("x-amz-checksum-algorithm", None if before is None else before.algorithm)
-    algorithm = None if named is None else read_algorithm(named)
+    algorithm = None if named is None else payloads.read_algorithm(named)
     async with aclosing(await object_reads.open_object(call.needs, found)) as opened:
         made = await object_writes.store_object(
             call.needs,
@@ -248,7 +237,7 @@ async def copy_object(call: S3Call) -> Answer:
             attributes,
             object_writes.copy_of(opened),
             Terms(found.object.size, algorithm),
-            read_conditions(headers),
+            object_headers.read_conditions(headers),
         )
     return xml("CopyObjectResult", copied(made), encryption)
 
@@ -275,7 +264,7 @@ def _directive(value: str) -> bool:
 
 async def delete_object(call: S3Call) -> Answer:
     """DeleteObject: 204, also if there is none."""
-    conditions = read_conditions(call.request.headers)
+    conditions = object_headers.read_conditions(call.request.headers)
     if any(name.startswith("x-amz-if-match-") for name in call.request.headers):
         raise S3Error("NotImplemented", "A deletion is conditional on If-Match.")
     await call.needs.database.write(
@@ -291,7 +280,7 @@ async def delete_objects(call: S3Call) -> Answer:
     share `_DELETION_STEPS`; keys beyond are refused.
     """
     crn = call.crn_of(call.request.bucket)
-    asked = await read_large(call, documents.expect_deletion())
+    asked = await payloads.read_large(call, documents.expect_deletion())
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
     assert call.ctx.caller is not None
@@ -337,7 +326,7 @@ async def get_object_tagging(call: S3Call) -> Answer:
 
 async def put_object_tagging(call: S3Call) -> Answer:
     """PutObjectTagging: replace the tags of an object."""
-    tags = documents.read_tags(await read_document(call))
+    tags = documents.read_tags(await payloads.read_document(call))
     await call.needs.database.write(objects.put_tags, call.bucket, call.request.key, tags)
     return empty()
 
@@ -362,7 +351,7 @@ async def get_object_acl(call: S3Call) -> Answer:
 
 async def put_object_acl(call: S3Call) -> Answer:
     """PutObjectAcl: accept the private list, which changes nothing."""
-    await check_acl(call)
+    await payloads.check_acl(call)
     await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return empty()
 

@@ -17,7 +17,7 @@ from cloudcore.storage.multipart import MAX_PARTS, Completion
 from cloudcore.storage.object_rows import ObjectChecksum, span_of
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces.rows import Piece
-from cloudcore.storage.s3 import documents
+from cloudcore.storage.s3 import documents, payloads
 from cloudcore.storage.s3.answers import (
     Answer,
     Fields,
@@ -33,14 +33,6 @@ from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.list_calls import encoding, owner
 from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
-from cloudcore.storage.s3.payloads import (
-    S3Body,
-    read_algorithm,
-    read_document,
-    read_large,
-    read_whole_checksum,
-    refuse_checksum,
-)
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.upload_rows import Upload
 
@@ -57,7 +49,7 @@ _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
 async def create_upload(call: S3Call) -> Answer:
     """CreateMultipartUpload; its body is ignored, but compared with its announced hashes."""
     key_bytes(call.request.key)
-    await read_document(call)
+    await payloads.read_document(call)
     attributes = read_attributes(call.request.headers, call.bucket.account_id)
     encryption = written_fields(call)
     algorithm, kind = _checksum(call)
@@ -87,7 +79,7 @@ def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
         if kind:
             raise S3Error("InvalidRequest", "The x-amz-checksum-type needs an algorithm.")
         return None, None
-    algorithm = read_algorithm(named)
+    algorithm = payloads.read_algorithm(named)
     if not kind:
         return algorithm.value, _DEFAULT_KIND[algorithm]
     if kind == "FULL_OBJECT" and algorithm.is_crc:
@@ -103,7 +95,7 @@ async def upload_part(call: S3Call) -> Answer:
     """UploadPart: store the body; it replaces a part of the same number."""
     upload = await _find_upload(call)
     encryption = written_fields(call)
-    body = S3Body(call)
+    body = payloads.S3Body(call)
     promise = body.promise
     sent = promise.algorithm if promise.checksum or promise.trailer else None
     if sent is not None and upload.checksum_algorithm not in (None, sent.value):
@@ -123,7 +115,7 @@ async def copy_part(call: S3Call) -> Answer:
     """UploadPartCopy: a part from the bytes of an object, or of a range of it."""
     headers = call.request.headers
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
-    refuse_checksum(call)
+    payloads.refuse_checksum(call)
     bucket = await call.find_bucket()
     source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
     encryption = written_fields(call)
@@ -254,7 +246,7 @@ async def list_uploads(call: S3Call) -> Answer:
 async def complete_upload(call: S3Call) -> Answer:
     """CompleteMultipartUpload: one transaction, so the client need not be kept waiting."""
     encryption = written_fields(call)
-    listed = await read_large(call, documents.expect_completion(), checksum_of_object=True)
+    listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
         upload_rows.find_upload, call.bucket.account_id, call.bucket.id, _upload_id(call)
     )
@@ -269,7 +261,7 @@ async def complete_upload(call: S3Call) -> Answer:
         listed,
         call.ctx.new_id(),
         read_conditions(call.request.headers),
-        read_whole_checksum(call),
+        payloads.read_whole_checksum(call),
         None if kind is None else kind.upper(),
         None if size is None else int(size),
     )

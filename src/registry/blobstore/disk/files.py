@@ -14,15 +14,7 @@ from typing import Final, TypeVar
 
 from registry.blobstore.backups import deleting
 from registry.blobstore.base import DataKey, ListedBytes, ObjectUnknown, Orphan, StageBusy
-from registry.blobstore.disk import orphans
-from registry.blobstore.disk.disk_io import (
-    check_room,
-    check_writable,
-    disk_errors,
-    names_in,
-    open_folder,
-    try_lock,
-)
+from registry.blobstore.disk import disk_io, orphans, stored_file
 from registry.blobstore.disk.folders import (
     SHARDS,
     Folders,
@@ -32,14 +24,6 @@ from registry.blobstore.disk.folders import (
 )
 from registry.blobstore.disk.growing_file import GrowingFile, GrowingSealedFile
 from registry.blobstore.disk.staged_file import Shared, StagedFile, open_held
-from registry.blobstore.disk.stored_file import (
-    ColdFile,
-    StoredFile,
-    check_cached,
-    check_stored,
-    open_cached,
-    open_stored,
-)
 from registry.blobstore.locks import FleetLocks
 from registry.blobstore.sealed.frames import resumable_at
 from registry.blobstore.sealed.objects import SealedObject, unseal, unseal_cached
@@ -84,23 +68,25 @@ class DiskFiles:
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> StoredFile | SealedObject:
-        stored = self._found(object_id, partial(open_stored, size=None if data_key else size))
+    ) -> stored_file.StoredFile | SealedObject:
+        stored = self._found(
+            object_id, partial(stored_file.open_stored, size=None if data_key else size)
+        )
         return (
             stored if data_key is None else unseal(stored, object_id, size, data_key, self._frames)
         )
 
     def open_cached(
         self, object_id: str, size: int | None, data_key: DataKey | None = None
-    ) -> StoredFile | SealedObject | None:
+    ) -> stored_file.StoredFile | SealedObject | None:
         """Open an object if the file data that this needs is in the kernel's memory; never block.
 
         Return None if it is not, or the object is absent: then call `open`.
         """
         path = object_path(canonical_id(object_id))
         if data_key is None:
-            return open_cached(self._folders.objects, path, size)
-        stored = open_cached(self._folders.objects, path)
+            return stored_file.open_cached(self._folders.objects, path, size)
+        stored = stored_file.open_cached(self._folders.objects, path)
         return (
             None
             if stored is None
@@ -109,36 +95,38 @@ class DiskFiles:
 
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
-    ) -> StoredFile | SealedObject | GrowingFile | GrowingSealedFile:
+    ) -> stored_file.StoredFile | SealedObject | GrowingFile | GrowingSealedFile:
         name = canonical_id(upload_id)
-        with disk_errors():
+        with disk_io.disk_errors():
             growing = GrowingFile.open(self._folders, name)
         if growing is None:
             return self.open(name, data_key=data_key)
         return growing if data_key is None else GrowingSealedFile(growing, name, data_key)
 
-    def open_stored(self, object_id: str, stored_size: int) -> ColdFile:
-        return ColdFile(self._found(object_id, partial(open_stored, size=stored_size)))
+    def open_stored(self, object_id: str, stored_size: int) -> stored_file.ColdFile:
+        return stored_file.ColdFile(
+            self._found(object_id, partial(stored_file.open_stored, size=stored_size))
+        )
 
     def check(self, object_id: str, stored_size: int) -> None:
-        self._found(object_id, partial(check_stored, size=stored_size))
+        self._found(object_id, partial(stored_file.check_stored, size=stored_size))
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
         path = object_path(canonical_id(object_id))
-        return check_cached(self._folders.objects, path, stored_size)
+        return stored_file.check_cached(self._folders.objects, path, stored_size)
 
     def stage(
         self, upload_id: str, algorithm: str | None = None, data_key: DataKey | None = None
     ) -> StagedFile:
         name = canonical_id(upload_id)
-        with disk_errors():
+        with disk_io.disk_errors():
             if self._has_object(name):
                 raise StageBusy(name)  # a commit would replace the object's bytes
             return StagedFile.create(self._folders, self._shared, name, algorithm, data_key)
 
     def resume(self, upload_id: str) -> StagedFile:
         name = canonical_id(upload_id)
-        with disk_errors():
+        with disk_io.disk_errors():
             try:
                 return StagedFile.take_up(self._folders, self._shared, name)
             except ObjectUnknown:
@@ -153,7 +141,7 @@ class DiskFiles:
 
         Raise `StageBusy` or `StoreUnavailable` as `resume` does.
         """
-        with disk_errors():
+        with disk_io.disk_errors():
             return StagedFile.take_up_cached(self._folders, self._shared, canonical_id(upload_id))
 
     def stage_copy(
@@ -167,7 +155,7 @@ class DiskFiles:
         source = canonical_id(source_id)
         staged = self.stage(upload_id, data_key=data_key)
         try:
-            with disk_errors():
+            with disk_io.disk_errors():
                 orphans.take_back(self._folders, source)
             staged.copy_from(source, size, source_key)
         except BaseException:
@@ -178,7 +166,7 @@ class DiskFiles:
     def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         name = canonical_id(upload_id)
         places = ((self._folders.uploads, name), (self._folders.objects, object_path(name)))
-        with disk_errors():
+        with disk_io.disk_errors():
             for folder, path in (*places, places[0]):  # the file may move between two of these
                 with suppress(FileNotFoundError):
                     if is_sealed:
@@ -190,7 +178,7 @@ class DiskFiles:
 
     def discard(self, upload_id: str) -> None:
         name = canonical_id(upload_id)
-        with disk_errors(), suppress(FileNotFoundError):
+        with disk_io.disk_errors(), suppress(FileNotFoundError):
             descriptor = open_held(self._folders.uploads, name)
             try:
                 os.unlink(name, dir_fd=self._folders.uploads)
@@ -198,9 +186,9 @@ class DiskFiles:
                 os.close(descriptor)
 
     def check_room(self) -> None:
-        with disk_errors():
-            check_room(self._folders.uploads, 1)
-            check_writable(self._folders.uploads)
+        with disk_io.disk_errors():
+            disk_io.check_room(self._folders.uploads, 1)
+            disk_io.check_writable(self._folders.uploads)
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the folders of objects."""
@@ -212,8 +200,8 @@ class DiskFiles:
             yield from _entries(name, self._folders.objects)
 
     def list_ids(self, partition: str) -> Iterator[str]:
-        with disk_errors():
-            yield from filter(is_canonical_id, names_in(partition, self._folders.objects))
+        with disk_io.disk_errors():
+            yield from filter(is_canonical_id, disk_io.names_in(partition, self._folders.objects))
 
     def list_staged(self) -> Iterator[ListedBytes]:
         """Yield all staged bytes by upload id."""
@@ -225,7 +213,7 @@ class DiskFiles:
         with ExitStack() as held:
             if self._locks is not None:
                 held.enter_context(self._locks.deleting())
-            held.enter_context(disk_errors())
+            held.enter_context(disk_io.disk_errors())
             held.enter_context(deleting(self._folders.root))
             yield
 
@@ -236,21 +224,21 @@ class DiskFiles:
         the orphan scan finds it.
         """
         path = object_path(canonical_id(object_id))
-        with disk_errors(), suppress(FileNotFoundError):
+        with disk_io.disk_errors(), suppress(FileNotFoundError):
             os.unlink(path, dir_fd=self._folders.objects)
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         name = canonical_id(object_id)
-        with disk_errors():
+        with disk_io.disk_errors():
             return orphans.set_aside(self._folders, name, moment, staged_too=staged_too)
 
     def list_orphans(self) -> Iterator[Orphan]:
         """Yield every orphan."""
-        with disk_errors():
+        with disk_io.disk_errors():
             yield from orphans.listed(self._folders)
 
     def take_back(self, object_id: str) -> bool:
-        with disk_errors():
+        with disk_io.disk_errors():
             return orphans.take_back(self._folders, canonical_id(object_id))
 
     def delete_orphan(self, orphan: Orphan) -> None:
@@ -261,11 +249,13 @@ class DiskFiles:
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
         """Hold the lock of orphan scans in the block; give False if another process has it."""
-        with disk_errors():
-            folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
+        with disk_io.disk_errors():
+            folder = disk_io.open_folder(
+                "orphans", self._folders.root
+            )  # the lock is the descriptor's
         try:
             with ExitStack() as held:
-                is_alone = try_lock(folder, fcntl.LOCK_EX)
+                is_alone = disk_io.try_lock(folder, fcntl.LOCK_EX)
                 if is_alone and self._locks is not None:
                     is_alone = held.enter_context(self._locks.scan_alone())
                 yield is_alone
@@ -274,11 +264,11 @@ class DiskFiles:
 
     def generation(self) -> str | None:
         """Return the noted generation, or None."""
-        with disk_errors():
+        with disk_io.disk_errors():
             return read_generation(self._folders.root)
 
     def note_generation(self, generation: str) -> None:
-        with disk_errors():
+        with disk_io.disk_errors():
             write_generation(self._folders.root, generation)
 
     def _found(self, object_id: str, call: Callable[[int, str], T]) -> T:
@@ -309,8 +299,8 @@ def _resumable_at(folder: int, path: str, received: int) -> int:
 
 def _entries(name: str, parent: int) -> Iterator[ListedBytes]:
     """Yield the files of a folder; skip those deleted meanwhile, and names that are no id."""
-    with disk_errors():
-        folder = open_folder(name, parent)
+    with disk_io.disk_errors():
+        folder = disk_io.open_folder(name, parent)
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
