@@ -32,7 +32,7 @@ SHREDDED: Final = "shredded"
 
 
 class StoredPiece(NamedTuple):
-    """Stored bytes, to be recorded in a row."""
+    """Stored bytes, as a row records them; they are a use of a key (`objects.rewrapping`)."""
 
     id: str
     size: int
@@ -52,16 +52,9 @@ class StoredPiece(NamedTuple):
         """Return the id and the size, as logs must not have bytes or keys."""
         return f"StoredPiece({self.id!r}, {self.size})"
 
-
-class SealedPiece(NamedTuple):
-    """A piece, with the wraps of its data key (`objects.rewrapping`)."""
-
-    id: str
-    number: int
-    kms_key_id: str | None
-    """None if it is plain."""
-    wrapped: bytes | None
-    encoding: str
+    def __str__(self) -> str:
+        """Return its name for messages."""
+        return f"piece {self.id}"
 
     @property
     def stored_id(self) -> str:
@@ -77,14 +70,10 @@ class SealedPiece(NamedTuple):
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
-        """Return its wrap; none if it is plain."""
+        """Return the wrap of its data key; none if it is plain."""
         if self.kms_key_id is None or self.wrapped is None:
             return ()
         return (WrappedKey(self.kms_key_id, self.wrapped, self.id),)
-
-    def __str__(self) -> str:
-        """Return its name for messages."""
-        return f"piece {self.id}"
 
 
 class StagedPiece(Protocol):

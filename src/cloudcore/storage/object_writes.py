@@ -27,7 +27,6 @@ from cloudcore.storage.errors import IncompleteBody
 from cloudcore.storage.needs import (
     KeyAccess,
     OpenBytes,
-    SealedPiece,
     StagedPiece,
     StorageNeeds,
     StoredPiece,
@@ -293,10 +292,7 @@ class _Staging:
         key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)
         if key is None:
             return piece
-        sealed = SealedPiece(
-            stored.id, piece.number, stored.kms_key_id, stored.wrapped, stored.encoding
-        )
-        found = await needs.bytes.rewrap(bucket.account_id, key.id, [sealed.wraps])
+        found = await needs.bytes.rewrap(bucket.account_id, key.id, [stored.wraps])
         for wrapped in found.wraps.values():
             stored = stored._replace(kms_key_id=key.id, wrapped=wrapped)
         return piece._replace(stored=stored)

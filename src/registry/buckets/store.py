@@ -37,7 +37,7 @@ from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage.errors import BytesDamaged
 from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, StoredPiece
 from registry import errors
-from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore
 from registry.blobstore.store import BlobStore
 from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
@@ -145,7 +145,8 @@ class BlobBucketBytes(BucketBytes):
         if any(piece.encoding == SHREDDED for piece in pieces):
             raise KeyDeleted
         with _translated():
-            return self.sealing.keys.usable_for(tx, account_id, _wraps(pieces))
+            wraps = [each for piece in pieces for each in piece.wraps]
+            return self.sealing.keys.usable_for(tx, account_id, wraps)
 
     async def stage(self, account_id: str, usable: object) -> StagedPiece:
         piece_id = self.new_id()
@@ -192,7 +193,7 @@ class BlobBucketBytes(BucketBytes):
         self, account_id: str, pieces: Sequence[StoredPiece], usable: object
     ) -> list[DataKey | None]:
         assert isinstance(usable, UsableKeys)
-        wraps = _wraps(pieces)
+        wraps = [each for piece in pieces for each in piece.wraps]
         with _translated():
             opened = await self.sealing.keys.open_under(account_id, usable, wraps)
         keys = {wrap.stored_id: key for wrap, key in zip(wraps, opened, strict=True)}
@@ -217,17 +218,6 @@ def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
     if key_id is None:
         return find_platform_key(tx, account_id)
     return KEY_ROWS.find(tx, account_id, key_id)
-
-
-def _wraps(pieces: Sequence[StoredPiece]) -> list[WrappedKey]:
-    """Return the wraps of those pieces that are sealed."""
-    return [_wrap(piece) for piece in pieces if piece.encoding != PLAIN]
-
-
-def _wrap(piece: StoredPiece) -> WrappedKey:
-    assert piece.kms_key_id is not None
-    assert piece.wrapped is not None
-    return WrappedKey(piece.kms_key_id, piece.wrapped, piece.id)
 
 
 @contextmanager
