@@ -207,13 +207,3 @@ BUCKET: Final = Resource(
     summaries={"storage:PutBucketCORS": "Set the CORS rules of a bucket, or take them away."},
     told=("create", "delete"),
 )
-
-
-def named_bucket_crn(region: str, account_id: str, name: str) -> str:
-    """Return the CRN of a request's bucket, which may not exist.
-
-    Raise `NoSuchBucket` if the name is malformed.
-    """
-    if not is_bucket_name(name):
-        raise errors.NoSuchBucket
-    return BUCKET.crn(region, account_id, name)

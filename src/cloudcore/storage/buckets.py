@@ -1,4 +1,4 @@
-"""Changes of an account's buckets, each in a transaction."""
+"""Find and authorize the buckets of an account, and change them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from cloudcore.quotas.limits import refuse
 from cloudcore.resources.methods import Methods
 from cloudcore.storage import bucket_rows as rows
 from cloudcore.storage import errors, object_rows, upload_rows
-from cloudcore.storage.bucket import BUCKET, Bucket
+from cloudcore.storage.bucket import BUCKET, Bucket, is_bucket_name, object_crn
 from cloudcore.storage.bucket_rows import check_unused
 from cloudcore.storage.cors import CorsRule
 from cloudcore.storage.multipart import abort
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.tables import BUCKET_ROWS
+from cloudcore.web.caller_kinds import account_of
+from cloudcore.web.context import RequestContext
 
 _ENDED_AT_ONCE: Final = 20
 """Uploads, each of up to 10,000 parts, that end in one transaction."""
@@ -34,6 +36,39 @@ def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Buck
     if found is None:
         raise errors.NoSuchBucket
     return found
+
+
+def bucket_crn_of(ctx: RequestContext, name: str) -> str:
+    """Return the CRN of a bucket of the caller's account, which may not exist.
+
+    Raise `NoSuchBucket` if the name is malformed.
+    """
+    if not is_bucket_name(name):
+        raise errors.NoSuchBucket
+    return BUCKET.crn(ctx.settings.region, account_of(ctx), name)
+
+
+async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
+    """Return a bucket of the caller's account, for operations authorized by key.
+
+    Raise `NoSuchBucket` if the account has no such bucket.
+    """
+    return await ctx.database.read(find_bucket, account_of(ctx), ctx.settings.region, name)
+
+
+async def authorized_bucket(
+    ctx: RequestContext, name: str, key: str = "", action: str | None = None
+) -> Bucket:
+    """Return a bucket of the caller's account; authorize the operation, or `action`, on it.
+
+    With a `key`, authorize it on that object.
+
+    Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket` if
+    the account has no such bucket.
+    """
+    crn = bucket_crn_of(ctx, name)
+    ctx.authorize(object_crn(crn, key) if key else crn, action=action)
+    return await found_bucket(ctx, name)
 
 
 def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:

@@ -15,7 +15,7 @@ from cloudcore.iam.principal import stored_source
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid, check_tags
 from cloudcore.storage import bucket_rows, buckets
-from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name, named_bucket_crn
+from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name
 from cloudcore.storage.cors import CorsRule, CorsRules, cors_rules
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.pieces import rewrapping
@@ -136,33 +136,6 @@ def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
     return [fault_record(fault, "error")]
 
 
-async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account; authorize the operation on it.
-
-    Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket` if
-    the account has no such bucket.
-    """
-    ctx.authorize(bucket_crn_of(ctx, name))
-    return await found_bucket(ctx, name)
-
-
-async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, for operations authorized by key.
-
-    Raise `NoSuchBucket` if the account has no such bucket.
-    """
-    region = ctx.settings.region
-    return await ctx.database.read(buckets.find_bucket, account_of(ctx), region, name)
-
-
-def bucket_crn_of(ctx: RequestContext, name: str) -> str:
-    """Return the CRN of a bucket of the caller's account, which may not exist.
-
-    Raise `NoSuchBucket` if the name is malformed.
-    """
-    return named_bucket_crn(ctx.settings.region, account_of(ctx), name)
-
-
 @post(
     PATH,
     status_code=201,
@@ -223,7 +196,7 @@ async def list_account_buckets(ctx: Context) -> ManyBuckets:
 @get(ONE, opt={"action": "storage:GetBucket"})
 async def get_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]) -> OneBucket:
     """Return a bucket, with its key and what it holds."""
-    found = await authorized_bucket(ctx, bucket)
+    found = await buckets.authorized_bucket(ctx, bucket)
     return await ctx.database.read(_described, needs, found)
 
 
@@ -236,7 +209,7 @@ async def update_bucket(
     A key that is given, also the same again, starts a run that lets it open all that is stored: no
     byte is written anew. The bucket shows how far that is.
     """
-    found, run_id = await authorized_bucket(ctx, bucket), ctx.new_id()
+    found, run_id = await buckets.authorized_bucket(ctx, bucket), ctx.new_id()
     changes: dict[str, object] = {}
     if data.tags is not UNSET:
         check_tags(data.tags or {})
@@ -266,7 +239,7 @@ async def update_bucket(
 @delete(ONE, status_code=204, opt={"action": "storage:DeleteBucket", "statuses": (409,)})
 async def delete_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]) -> None:
     """Delete a bucket, and end its open multipart uploads. One with objects stays (409)."""
-    found = await authorized_bucket(ctx, bucket)
+    found = await buckets.authorized_bucket(ctx, bucket)
     await buckets.end_uploads(needs, found)
 
     def erase(tx: Connection) -> None:
@@ -279,7 +252,7 @@ async def delete_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[Storag
 @get(_CORS, opt={"action": "storage:GetBucketCORS"})
 async def get_bucket_cors(bucket: FromPath[str], ctx: Context) -> CorsRules:
     """Return the CORS rules of a bucket; 404 if it has none."""
-    return cors_rules(buckets.get_cors(await authorized_bucket(ctx, bucket)))
+    return cors_rules(buckets.get_cors(await buckets.authorized_bucket(ctx, bucket)))
 
 
 @put(_CORS, status_code=200, opt={"action": "storage:PutBucketCORS"})
@@ -288,7 +261,7 @@ async def put_bucket_cors(
 ) -> Reply[CorsRules]:
     """Replace the CORS rules of a bucket. They hold at the S3 endpoint, for web pages."""
     found, rules = (
-        await authorized_bucket(ctx, bucket),
+        await buckets.authorized_bucket(ctx, bucket),
         [CorsRule(**structs.asdict(each)) for each in data.cors_rules],
     )
 
@@ -301,7 +274,7 @@ async def put_bucket_cors(
 @delete(_CORS, status_code=204, opt={"action": "storage:PutBucketCORS"})
 async def delete_bucket_cors(bucket: FromPath[str], ctx: Context) -> None:
     """Take the CORS rules of a bucket away, if it has any."""
-    found = await authorized_bucket(ctx, bucket)
+    found = await buckets.authorized_bucket(ctx, bucket)
     await ctx.database.write(buckets.put_cors, found, None, ctx.clock())
 
 

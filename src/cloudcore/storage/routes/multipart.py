@@ -26,6 +26,7 @@ from cloudcore.storage.bucket import (
     key_bytes,
     object_crn,
 )
+from cloudcore.storage.buckets import authorized_bucket, bucket_crn_of
 from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
 from cloudcore.storage.multipart import MAX_PARTS, Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
@@ -33,7 +34,7 @@ from cloudcore.storage.object_rows import ObjectAttributes, span_of
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import Piece
-from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_of, found_bucket
+from cloudcore.storage.routes.buckets import ONE
 from cloudcore.storage.routes.objects import OneObject, one_object
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
@@ -199,8 +200,7 @@ async def create_multipart_upload(
     It is refused while the bucket's KMS key is disabled (403), or if it was deleted (404).
     """
     key_bytes(data.key)
-    ctx.authorize(object_crn(bucket_crn_of(ctx, bucket), data.key))
-    found = await found_bucket(ctx, bucket)
+    found = await authorized_bucket(ctx, bucket, data.key)
     check_tags(data.tags)
     metadata = checked_metadata(data.metadata)
     upload = Upload(
@@ -310,14 +310,13 @@ async def complete_multipart_upload(
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     parts = [GivenPart(each.part_number, each.etag) for each in data.parts]
     completion = Completion(upload.id, parts, ctx.new_id())
-    crn = object_crn(found.crn, upload.key)
     return await ctx.commit(
         multipart.complete_upload,
         found,
         completion,
         ctx.clock(),
         needs.events.by(ctx.caller),
-        wrap=lambda made: one_object(found, crn, made),
+        wrap=lambda made: one_object(found, made),
     )
 
 

@@ -18,13 +18,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import object_reads, object_writes, objects
 from cloudcore.storage.bucket import MAX_OBJECT_BYTES, STORED_HEADERS, Bucket, key_bytes, object_crn
+from cloudcore.storage.buckets import authorized_bucket
 from cloudcore.storage.conditions import RequestConditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_reads import FoundObject
 from cloudcore.storage.object_rows import ObjectChecksum, StoredObject, list_page
 from cloudcore.storage.object_writes import Terms
-from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_of, found_bucket
+from cloudcore.storage.routes.buckets import ONE
 from cloudcore.storage.s3 import object_headers
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
@@ -134,13 +135,13 @@ class Tags(RequestBody):
     tags: dict[str, str]
 
 
-def one_object(bucket: Bucket, crn: str, found: StoredObject) -> OneObject:
+def one_object(bucket: Bucket, found: StoredObject) -> OneObject:
     """Return the record of an object."""
     return OneObject(
         object=ObjectRecord(
             bucket=bucket.name,
             key=found.key,
-            crn=crn,
+            crn=object_crn(bucket.crn, found.key),
             size=found.size,
             etag=found.etag,
             **found.attributes._asdict(),
@@ -156,12 +157,10 @@ def _checksum(checksum: ObjectChecksum | None) -> ChecksumRecord | None:
     return ChecksumRecord(algorithm=checksum.algorithm, value=checksum.value, type=checksum.kind)
 
 
-async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, str]:
-    """Return a bucket, and the CRN of one of its objects; authorize the operation on that."""
+async def _bucket_of(ctx: RequestContext, name: str, key: str) -> Bucket:
+    """Return a bucket; authorize the operation on one of its objects."""
     key_bytes(key)
-    crn = object_crn(bucket_crn_of(ctx, name), key)
-    ctx.authorize(crn)
-    return await found_bucket(ctx, name), crn
+    return await authorized_bucket(ctx, name, key)
 
 
 @get(OBJECTS, opt={"action": "storage:ListObjects", "query": ObjectsQuery})
@@ -220,7 +219,7 @@ async def get_object(
     `Range` asks for a part of them. The headers tell of the object: `ETag`, `Last-Modified`,
     those that it was uploaded with, and its metadata as `x-amz-meta-`.
     """
-    found_in, _ = await _bucket_of(ctx, bucket, key)
+    found_in = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
         found = await ctx.database.read(objects.find_object, found_in, key)
         body = msgspec.json.encode(Tags(tags=dict(found.attributes.tags)))
@@ -263,11 +262,11 @@ async def put_object(
     `Cache-Control`, `Expires`, `x-amz-meta-`, `x-amz-tagging` and `x-amz-storage-class` are kept
     with it. `If-Match` and `If-None-Match: *` are decided when it is stored.
     """
-    found_in, crn = await _bucket_of(ctx, bucket, key)
+    found_in = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
         tags = decode(await _few_bytes(stream), Tags).tags
         tagged = await needs.database.write(objects.put_tags, found_in, key, tags)
-        return one_object(found_in, crn, tagged)
+        return one_object(found_in, tagged)
     headers = _headers(request)
     conditions = _write_conditions(headers)
     object_headers.check_supported(headers, found_in.account_id)
@@ -289,7 +288,7 @@ async def put_object(
         Terms(declared=stream.length),
         conditions,
     )
-    return one_object(found_in, crn, made)
+    return one_object(found_in, made)
 
 
 @delete(
@@ -310,7 +309,7 @@ async def delete_object(
     request: AnyRequest,
 ) -> None:
     """Delete an object, or with `?tagging` its tags."""
-    found_in, _ = await _bucket_of(ctx, bucket, key)
+    found_in = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
         await needs.database.write(objects.put_tags, found_in, key, {})
         return

@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.serving.asgi import Receive, Scope
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn, object_crn
+from cloudcore.storage.bucket import BUCKET, Bucket
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3.answers import Fields
 from cloudcore.storage.s3.errors import S3Error
@@ -111,33 +111,11 @@ class S3Call:
     async def find_bucket(self) -> Bucket:
         """Find the request's bucket; authorize the operation on it, or on the request's object.
 
-        Raise as `find_bucket_with`.
+        Raise as `buckets.authorized_bucket`.
         """
         request = self.request
-        if request.key:
-            self.bucket = await self.find_bucket_with(request.bucket, request.key)
-        else:
-            self.ctx.authorize(self.crn_of(request.bucket))
-            self.bucket = await self.look_up(request.bucket)
+        self.bucket = await buckets.authorized_bucket(self.ctx, request.bucket, request.key)
         return self.bucket
-
-    async def find_bucket_with(self, name: str, key: str, action: str | None = None) -> Bucket:
-        """Return a bucket; authorize the operation, or `action`, on an object of it.
-
-        Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket`
-        if the account has no such bucket.
-        """
-        self.ctx.authorize(object_crn(self.crn_of(name), key), action=action)
-        return await self.look_up(name)
-
-    def crn_of(self, name: str) -> str:
-        """Return the CRN of a bucket, which may not exist; raise `NoSuchBucket` if it cannot."""
-        return named_bucket_crn(self.region, self.account_id, name)
-
-    async def look_up(self, name: str) -> Bucket:
-        """Return a bucket without authorization, for operations authorized by key."""
-        of = self.account_id, self.region
-        return await self.needs.database.read(buckets.find_bucket, *of, name)
 
 
 def _number(name: str, given: str | None, least: int, most: int) -> int | None:

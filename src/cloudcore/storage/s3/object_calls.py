@@ -12,7 +12,7 @@ from typing import Final
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import StepBudget
-from cloudcore.storage import object_reads, object_writes, objects
+from cloudcore.storage import buckets, object_reads, object_writes, objects
 from cloudcore.storage.bucket import key_bytes, object_crn
 from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
@@ -197,7 +197,7 @@ async def copy_object(call: S3Call) -> Answer:
     headers = call.request.headers
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
     bucket = await call.find_bucket()
-    source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
+    source = await buckets.authorized_bucket(call.ctx, source_name, source_key, "storage:GetObject")
     object_headers.check_supported(headers, bucket.account_id)
     encryption = written_fields(call)
     payloads.refuse_checksum(call)
@@ -279,7 +279,7 @@ async def delete_objects(call: S3Call) -> Answer:
     A caller without rights to any of them does not learn whether the bucket exists. The decisions
     share `_DELETION_STEPS`; keys beyond are refused.
     """
-    crn = call.crn_of(call.request.bucket)
+    crn = buckets.bucket_crn_of(call.ctx, call.request.bucket)
     asked = await payloads.read_large(call, documents.expect_deletion())
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
@@ -304,7 +304,7 @@ async def delete_objects(call: S3Call) -> Answer:
         steps += max(work.left, 0)
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     if allowed:
-        bucket = await call.look_up(call.request.bucket)
+        bucket = await buckets.found_bucket(call.ctx, call.request.bucket)
         stayed = await call.needs.database.write(
             objects.delete_objects, bucket, allowed, call.now, call.events, asked.etags
         )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from cloudcore.resource_names import parse_uuid
-from cloudcore.storage import multipart, object_reads, object_writes, upload_rows
+from cloudcore.storage import buckets, multipart, object_reads, object_writes, upload_rows
 from cloudcore.storage.bucket import key_bytes
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.conditions import MAX_DIGITS
@@ -117,7 +117,7 @@ async def copy_part(call: S3Call) -> Answer:
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
     payloads.refuse_checksum(call)
     bucket = await call.find_bucket()
-    source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
+    source = await buckets.authorized_bucket(call.ctx, source_name, source_key, "storage:GetObject")
     encryption = written_fields(call)
     upload = await _find_upload(call)
     number = _part_number(call)
