@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import object_reads, object_writes, objects
-from cloudcore.storage.bucket import MAX_OBJECT_BYTES, STORED_HEADERS, Bucket, key_bytes, object_crn
+from cloudcore.storage.bucket import MAX_OBJECT_BYTES, Bucket, key_bytes, object_crn
 from cloudcore.storage.buckets import authorized_bucket
 from cloudcore.storage.conditions import RequestConditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
@@ -39,7 +39,6 @@ OBJECTS: Final = ONE + "/objects"
 OBJECT: Final = OBJECTS + "/{key:str}"
 _MAX_TAGS_BYTES: Final = 64 * 1024
 _JSON: Final = (b"content-type", b"application/json")
-_KEPT: Final = ("content-type", "x-amz-storage-class", "x-amz-tagging", *STORED_HEADERS)
 _UNCHECKED: Final = ("if-unmodified-since", "content-md5")
 _UNTRUSTED: Final = (
     # The bytes are a user's: a browser that shows them must not take them for this site's pages.
@@ -269,15 +268,7 @@ async def put_object(
         return one_object(found_in, tagged)
     headers = _headers(request)
     conditions = _write_conditions(headers)
-    object_headers.check_supported(headers, found_in.account_id)
-    attributes = object_headers.read_attributes(
-        {
-            name: value
-            for name, value in headers.items()
-            if name in _KEPT or name.startswith(object_headers.METADATA)
-        },
-        found_in.account_id,
-    )
+    attributes = object_headers.read_attributes(headers, found_in.account_id)
     made = await object_writes.store_object(
         needs,
         needs.events.by(ctx.caller),
