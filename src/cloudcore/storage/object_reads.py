@@ -88,14 +88,13 @@ async def find_object(
             if is_copy:
                 check_copy(conditions, found.etag, found.created_at)
             outcome = check_read(conditions, found.etag, found.created_at)
-            sizes: Sequence[tuple[int, int]] = ()
+            listed: Sequence[ListedPiece] = ()
             part = None
             if part_number is not None:
                 listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
-                sizes = [(each.number, each.size) for each in listed]
-                if not _are_all(found, sizes):
+                if not _are_all(found, listed):
                     continue
-                start, stop, is_range = _span_of_part(found, sizes, part_number)
+                start, stop, is_range = _span_of_part(found, listed, part_number)
                 checksum = listed[part_number - 1].checksum_of(found)
                 part = FoundPart(checksum, len(listed))
             else:
@@ -106,7 +105,7 @@ async def find_object(
             asked = FoundObject(found, outcome, start, stop, is_range, part, (), 0, None)
             if is_head or outcome != "send":
                 return asked
-            held = _find_pieces(tx, asked, sizes)
+            held = _find_pieces(tx, asked, listed)
             if held is None:
                 continue
             pieces, skipped = held
@@ -128,7 +127,7 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
     for _ in range(_LOOKS):
         found = objects.find_object(tx, bucket, key)
         listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
-        if _are_all(found, [(each.number, each.size) for each in listed]):
+        if _are_all(found, listed):
             return found, listed
     raise BytesDamaged
 
@@ -173,26 +172,26 @@ async def parts_of(opened: OpenBytes) -> AsyncGenerator[bytes, None]:
         await opened.aclose()
 
 
-def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
+def _are_all(found: StoredObject, listed: Sequence[ListedPiece]) -> bool:
     """Return False if the object was replaced between the two statements."""
-    return bool(sizes) and sum(size for _, size in sizes) == found.size
+    return bool(listed) and sum(each.size for each in listed) == found.size
 
 
 def _span_of_part(
-    found: StoredObject, sizes: Sequence[tuple[int, int]], part_number: int
+    found: StoredObject, listed: Sequence[ListedPiece], part_number: int
 ) -> tuple[int, int, bool]:
     """Return the range of a part; parts are counted from 1, whatever their numbers."""
     if part_number < 1:
         raise InvalidPartNumber
-    if part_number > len(sizes):
+    if part_number > len(listed):
         raise NoSuchPart(found.size)
-    start = sum(size for _, size in sizes[: part_number - 1])
-    size = sizes[part_number - 1][1]
+    start = sum(each.size for each in listed[: part_number - 1])
+    size = listed[part_number - 1].size
     return start, start + size, size > 0
 
 
 def _find_pieces(
-    tx: Connection, asked: FoundObject, sizes: Sequence[tuple[int, int]]
+    tx: Connection, asked: FoundObject, listed: Sequence[ListedPiece]
 ) -> tuple[list[Piece], int] | None:
     """Return the pieces of a range, and the number of bytes of the first that come before it.
 
@@ -202,21 +201,19 @@ def _find_pieces(
     of = asked.object.account_id, asked.object.id
     if (asked.start, asked.stop) == (0, asked.object.size):
         pieces = piece_rows.pieces_of(tx, *of)
-        return (pieces, 0) if _are_all(asked.object, _sizes(pieces)) else None
-    sizes = sizes or piece_rows.sizes_of(tx, *of)
-    if not _are_all(asked.object, sizes):
+        is_whole = pieces and sum(each.stored.size for each in pieces) == asked.object.size
+        return (pieces, 0) if is_whole else None
+    listed = listed or piece_rows.list_pieces(tx, *of)
+    if not _are_all(asked.object, listed):
         return None
-    held: list[tuple[int, int]] = []
+    held: list[ListedPiece] = []
     skipped = at = 0
-    for number, size in sizes:
-        if at < asked.stop and at + size > asked.start:
+    for each in listed:
+        if at < asked.stop and at + each.size > asked.start:
             skipped = skipped if held else asked.start - at
-            held.append((number, size))
-        at += size
-    held = held or [sizes[-1]]  # an empty part
-    pieces = piece_rows.pieces_between(tx, *of, held[0][0], held[-1][0])
-    return (pieces, skipped) if _sizes(pieces) == held else None
-
-
-def _sizes(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-    return [(piece.number, piece.stored.size) for piece in pieces]
+            held.append(each)
+        at += each.size
+    held = held or [listed[-1]]  # an empty part
+    pieces = piece_rows.pieces_between(tx, *of, held[0].number, held[-1].number)
+    is_same = [(each.number, each.stored.size) for each in pieces] == [each[:2] for each in held]
+    return (pieces, skipped) if is_same else None
