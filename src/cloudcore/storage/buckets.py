@@ -18,7 +18,7 @@ from cloudcore.storage import errors, object_rows, upload_rows
 from cloudcore.storage.bucket import BUCKET, Bucket, is_bucket_name, object_crn
 from cloudcore.storage.bucket_rows import check_unused
 from cloudcore.storage.cors import CorsRule
-from cloudcore.storage.multipart import abort
+from cloudcore.storage.multipart import abort_if_open
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.web.caller_kinds import account_of
@@ -129,9 +129,7 @@ async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
             raise errors.BucketNotEmpty
         found = upload_rows.list_uploads(tx, *of, EVERY_KEY, (b"", ""), _ENDED_AT_ONCE)
         for each in found:
-            upload = upload_rows.lock_upload(tx, *of, each.id)
-            if upload is not None and upload.ended_at is None:
-                abort(tx, upload, needs.clock())
+            abort_if_open(tx, each, needs.clock())
         return len(found) == _ENDED_AT_ONCE
 
     while await needs.database.write(end_some):

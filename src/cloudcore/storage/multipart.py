@@ -103,7 +103,7 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
     Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `BytesQuotaExceeded` if
     there is no room for it.
     """
-    upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
+    upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     of = upload.account_id, upload.id
     before = piece_rows.find_part(tx, *of, piece.number)
     added = piece.stored.size
@@ -127,8 +127,16 @@ def list_parts(
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
     """Delete an open upload and its parts; raise `NoSuchUpload` if it was completed or aborted."""
-    upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
+    upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     return abort(tx, upload, now)
+
+
+def abort_if_open(tx: Connection, seen: Upload, now: int) -> None:
+    """Delete an upload that was seen open, unless it is completed or gone by now."""
+    of = seen.account_id, seen.bucket_id, seen.id
+    upload = rows.find_upload(tx, *of, locks=True)
+    if upload is not None and upload.ended_at is None:
+        abort(tx, upload, now)
 
 
 def abort(tx: Connection, upload: Upload, now: int) -> Upload:
@@ -161,7 +169,7 @@ def complete_upload(
         ConditionFailed, NoSuchKey: as `objects.record_object`.
 
     """
-    upload = rows.lock_upload(tx, bucket.account_id, bucket.id, asked.upload_id)
+    upload = rows.find_upload(tx, bucket.account_id, bucket.id, asked.upload_id, locks=True)
     if upload is None:
         raise errors.NoSuchUpload
     fingerprint = _fingerprint(asked.parts)

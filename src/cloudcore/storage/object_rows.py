@@ -133,16 +133,12 @@ def _row(made: StoredObject) -> dict[str, object]:
     return row | {"key": made.key.encode(), "checksum": checksum}
 
 
-def find_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
-    """Return the object of a key, or None."""
-    of = {"account_id": account_id, "bucket_id": bucket_id}
-    return _object(tx.row(_FIND, **of, key=key.encode()))
-
-
-def lock_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
-    """Return the object of a key, or None; lock it until `tx` ends."""
-    of = {"account_id": account_id, "bucket_id": bucket_id}
-    return _object(tx.row(_LOCK, **of, key=key.encode()))
+def find_object(
+    tx: Connection, bucket: Bucket, key: str, *, locks: bool = False
+) -> StoredObject | None:
+    """Return the object of a key, or None; with `locks`, lock it until `tx` ends."""
+    of = {"account_id": bucket.account_id, "bucket_id": bucket.id}
+    return _object(tx.row(_LOCK if locks else _FIND, **of, key=key.encode()))
 
 
 def save_tags(tx: Connection, found: StoredObject, tags: Mapping[str, str]) -> None:

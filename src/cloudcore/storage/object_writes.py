@@ -106,11 +106,10 @@ async def store_object(
     """
     key_bytes(key)
     check_size(terms.declared or 0)
-    of = bucket.account_id, bucket.id
 
     def look(tx: Connection) -> KeyAccess:
         if conditions != NO_CONDITIONS or terms.declared:
-            before = find_object(tx, *of, key)
+            before = find_object(tx, bucket, key)
             check_write(conditions, before and before.etag)
             check_room(tx, bucket.account_id, terms.declared or 0, needs.account_bytes)
         return needs.bytes.key_to_write(tx, bucket.account_id, bucket.kms_key_id)
