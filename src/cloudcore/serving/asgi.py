@@ -65,6 +65,14 @@ class HeldBody(Protocol):
         ...
 
 
+class Body(Protocol):
+    """A body, received and finished in a bulk thread (`receive_into`)."""
+
+    async def __call__(self, sink: Sink, finish: Callable[[bool], T], /) -> T:
+        """Pass the body to `sink`; return ``finish(is_complete)``."""
+        ...
+
+
 async def receive_into(
     scope: Scope, receive: Receive, sink: Sink, finish: Callable[[bool], T]
 ) -> T:

@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import PlatformError
 from cloudcore.events import Events
+from cloudcore.serving.asgi import Body
 from cloudcore.storage import checksums, multipart, objects
 from cloudcore.storage.bucket import Bucket, check_size, key_bytes
 from cloudcore.storage.bucket_rows import check_room
@@ -45,16 +46,6 @@ COPIED_AT_ONCE: Final = 32 << 20
 """Bytes that a copy moves while others wait for its thread."""
 _COPYING: Final = ThreadPoolExecutor(2, "copies")
 """Threads of their own: copies of gigabytes would hold those in which all others read and write."""
-
-
-class Body(Protocol):
-    """A body, received and finished in a bulk thread (`RequestStream.receive_into`)."""
-
-    async def __call__(
-        self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
-    ) -> T:
-        """Pass the body to `sink`; return ``finish(is_complete)``."""
-        ...
 
 
 class Digests(NamedTuple):
