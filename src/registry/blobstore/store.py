@@ -30,7 +30,7 @@ from registry.blobstore.reading import (
     GrowthSignals,
     ThreadedObject,
 )
-from registry.blobstore.threads import Runner, each_of
+from registry.blobstore.threads import Runner, Threads, each_of
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
 
@@ -102,7 +102,8 @@ class BlobReader(_Store):
 
         Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open` does.
         """
-        await self._run(self._blocking.check, object_id, stored_size)
+        if not self.check_cached(object_id, stored_size):
+            await self._run(self._blocking.check, object_id, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:  # noqa: ARG002
         """Return True if the object is known, without waiting, to exist with `stored_size` bytes.
@@ -321,8 +322,10 @@ class BlobStore(BlobReader, BlobWriter, BlobSweeper):
     """The whole store; callers take the part they need."""
 
     def close(self) -> None:
-        """Release the store; what it opened can still be read. Blocks."""
+        """Release the store and its threads; what it opened can still be read. Blocks."""
         self._blocking.close()
+        if isinstance(self._run, Threads):
+            self._run.close()
 
 
 class Staged:

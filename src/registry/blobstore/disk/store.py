@@ -38,13 +38,7 @@ class FilesystemStore(BlobStore):
         share the folders.
         """
         self.files: Final = DiskFiles(root, compresses=compresses, locks=locks)
-        self._threads: Final = Threads("files")
-        super().__init__(self.files, self._threads, look_seconds)
-
-    def close(self) -> None:
-        """Release the store and its threads; what it opened can still be read. Blocks."""
-        super().close()
-        self._threads.close()
+        super().__init__(self.files, Threads("files"), look_seconds)
 
     async def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
@@ -53,10 +47,6 @@ class FilesystemStore(BlobStore):
         if stored is not None:
             return ThreadedObject(stored, self._run)
         return await super().open(object_id, size, data_key)
-
-    async def check(self, object_id: str, stored_size: int) -> None:
-        if not self.check_cached(object_id, stored_size):
-            await self._run(self.files.check, object_id, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
         return self.files.check_cached(object_id, stored_size)

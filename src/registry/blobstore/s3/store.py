@@ -21,18 +21,12 @@ class S3Store(BlobStore):
 
     def __init__(self, files: S3Files, look_seconds: float = _LOOK_SECONDS) -> None:
         self.files: Final = files
-        self._threads: Final = Threads("s3", _AT_ONCE)
-        super().__init__(files, self._threads, look_seconds)
+        super().__init__(files, Threads("s3", _AT_ONCE), look_seconds)
 
     @property
     def run(self) -> Runner:
         """Return the runner that makes calls of `files` in threads."""
         return self._run
-
-    def close(self) -> None:
-        """Release the store and its threads. Blocks."""
-        super().close()
-        self._threads.close()
 
     def _stage_fresh(
         self, upload_id: str, algorithm: str | None, data_key: DataKey | None
