@@ -365,9 +365,7 @@ def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)
-    return object_headers.read_conditions(headers)._replace(
-        modified_since=None, unmodified_since=None
-    )
+    return object_headers.read_conditions(headers)._replace(modified_since=None)
 
 
 def _headers(request: AnyRequest) -> dict[str, str]:

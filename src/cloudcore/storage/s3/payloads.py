@@ -88,10 +88,9 @@ class S3Body:
         self.promise = read_promise(call)
         self._trailers: Mapping[str, str] = {}
 
-    def terms(self, algorithm: Algorithm | None = None) -> Terms:
-        """Return what to compute and to verify; without a checksum, that of `algorithm`."""
-        promise = self.promise
-        return Terms(promise.length, promise.algorithm or algorithm, self._check)
+    def terms(self) -> Terms:
+        """Return what to compute and to verify."""
+        return Terms(self.promise.length, self.promise.algorithm, self._check)
 
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /

@@ -9,7 +9,6 @@ from typing import Final
 
 from cloudcore.resource_names import parse_uuid
 from cloudcore.storage import buckets, multipart, object_reads, object_writes, upload_rows
-from cloudcore.storage.bucket import key_bytes
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.conditions import MAX_DIGITS
 from cloudcore.storage.errors import InvalidRange
@@ -48,7 +47,6 @@ _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
 
 async def create_upload(call: S3Call) -> Answer:
     """CreateMultipartUpload; its body is ignored, but compared with its announced hashes."""
-    key_bytes(call.request.key)
     await payloads.read_document(call)
     attributes = read_attributes(call.request.headers, call.bucket.account_id)
     encryption = written_fields(call)
