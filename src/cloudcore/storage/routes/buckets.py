@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
-from litestar import delete, get, patch, post, put
+from litestar import delete, get, put
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field, structs
 
@@ -21,11 +21,12 @@ from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.pieces import rewrapping
 from cloudcore.storage.pieces.rewrapping import Rewrap, rewrap_record
 from cloudcore.storage.tables import BUCKET_ROWS
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, KeyReference, fault_record, reference_to
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 PATH: Final = "/v1/buckets"
@@ -91,19 +92,6 @@ class BucketRecord(ResponseBody):
     """Of a single bucket."""
 
 
-class OneBucket(ResponseBody):
-    """The body of an answer: a bucket."""
-
-    bucket: BucketRecord
-
-
-class ManyBuckets(ResponseBody):
-    """A page of buckets."""
-
-    buckets: Sequence[BucketRecord]
-    meta: PageMeta
-
-
 def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> BucketRecord:  # noqa: ANN401
     """Return the record of a bucket; `single` has the fields that lists leave out."""
     return BucketRecord(
@@ -118,6 +106,9 @@ def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> Buck
         created_at=rfc3339(bucket.created_at),
         **single,
     )
+
+
+ANSWERS: Final = RecordAnswers(BucketRecord, "bucket", bucket_record)
 
 
 def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
@@ -136,14 +127,10 @@ def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
     return [fault_record(fault, "error")]
 
 
-@post(
-    PATH,
-    status_code=201,
-    opt={"action": "storage:CreateBucket", "idempotent": True, "statuses": (404,)},
-)
+@ANSWERS.creates(PATH, "storage:CreateBucket", statuses=(404,))
 async def create_bucket(
     data: JSONBody[CreateBucket], ctx: Context, needs: Needs[StorageNeeds]
-) -> Reply[OneBucket]:
+) -> Reply[ResponseBody]:
     """Create a bucket. Its name is unique in the region; an account has at most 1,000.
 
     With `kms_key`, the caller needs `kms:UseKey` on that key.
@@ -167,17 +154,17 @@ async def create_bucket(
         updated_at=now,
     )
 
-    def create(tx: Connection) -> OneBucket:
+    def create(tx: Connection) -> ResponseBody:
         ctx.details["bucket_id"] = bucket.id
         return _described(tx, needs, buckets.create_bucket(tx, bucket))
 
     return await ctx.commit(
-        create, wrap=lambda made: made, location=lambda made: f"{PATH}/{made.bucket.name}"
+        create, wrap=lambda made: made, location=lambda _: f"{PATH}/{bucket.name}"
     )
 
 
-@get(PATH, opt={"action": "storage:ListBuckets", "query": BucketQuery})
-async def list_account_buckets(ctx: Context) -> ManyBuckets:
+@ANSWERS.lists(PATH, "storage:ListBuckets", BucketQuery)
+async def list_account_buckets(ctx: Context) -> ResponseBody:
     """List the account's buckets by name."""
     account_id, region, query = account_of(ctx), ctx.settings.region, ctx.query(BucketQuery)
     ctx.authorize(BUCKET.crn(region, account_id, "*"))
@@ -187,23 +174,23 @@ async def list_account_buckets(ctx: Context) -> ManyBuckets:
     )
     ids = [each.id for each in found]
     held = await ctx.database.read(bucket_rows.held_by_each, account_id, ids) if ids else {}
-    return ManyBuckets(
-        buckets=[bucket_record(each, held.get(each.id, bucket_rows.Held())) for each in found],
-        meta=meta,
-    )
+    nothing = bucket_rows.Held()
+    return ANSWERS.many([bucket_record(each, held.get(each.id, nothing)) for each in found], meta)
 
 
-@get(ONE, opt={"action": "storage:GetBucket"})
-async def get_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]) -> OneBucket:
+@ANSWERS.gets(ONE, "storage:GetBucket")
+async def get_bucket(
+    bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]
+) -> ResponseBody:
     """Return a bucket, with its key and what it holds."""
     found = await buckets.authorized_bucket(ctx, bucket)
     return await ctx.database.read(_described, needs, found)
 
 
-@patch(ONE, opt={"action": "storage:UpdateBucket"})
+@ANSWERS.updates(ONE, "storage:UpdateBucket")
 async def update_bucket(
     bucket: FromPath[str], data: JSONBody[UpdateBucket], ctx: Context, needs: Needs[StorageNeeds]
-) -> Reply[OneBucket]:
+) -> Reply[ResponseBody]:
     """Change the tags of a bucket, or bind it to another KMS key (`kms:UseKey`).
 
     A key that is given, also the same again, starts a run that lets it open all that is stored: no
@@ -218,7 +205,7 @@ async def update_bucket(
         changes["kms_key_id"] = await _key_to_bind(ctx, needs, data.kms_key)
     now = ctx.clock()
 
-    def change(tx: Connection) -> OneBucket:
+    def change(tx: Connection) -> ResponseBody:
         changed = buckets.BUCKETS.update(tx, found, changes, now)
         if "kms_key_id" in changes:
             caller = ctx.caller
@@ -286,7 +273,7 @@ async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | No
     return (await ctx.database.read(needs.keys.resolve, account_of(ctx), value, authorize)).id
 
 
-def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> OneBucket:
+def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> ResponseBody:
     key = needs.keys.describe(tx, bucket.account_id, bucket.kms_key_id)
     record = bucket_record(
         bucket,
@@ -297,4 +284,4 @@ def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> OneBucket
             bucket_rows.damaged_keys(tx, bucket.account_id, bucket.id, MOST_DAMAGED)
         ),
     )
-    return OneBucket(bucket=record)
+    return ANSWERS.wrapped(record)
