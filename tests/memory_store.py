@@ -50,7 +50,7 @@ async def at_once(
     *arguments: *Ts,
     undo: Callable[[T], None] | None = None,
 ) -> T:
-    """Make a call that does not block on the event loop (`registry.blobstore.threads.Runner`)."""
+    """Make a call that does not block on the event loop (`cloudcore.threads.Runner`)."""
     return call(*arguments)
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.jobs.runs import find_run
+from cloudcore.threads import Threads
 from registry.blobstore.base import Orphan
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.store import BlobStore
-from registry.blobstore.threads import Threads
 from registry.errors import StoreUnavailable
 from registry.gc.collection import collection_kind
 from registry.gc.orphans import blobs_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.threads import DOCUMENTS, SLOW_KEYS
+from cloudcore.threads import DOCUMENTS, SLOW_KEYS, Threads, each_of
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.disk import disk_io
 from registry.blobstore.disk.files import DiskFiles
@@ -18,7 +18,6 @@ from registry.blobstore.disk.staged_file import StagedFile
 from registry.blobstore.disk.stored_file import open_cached
 from registry.blobstore.opening import make_folders, open_store
 from registry.blobstore.store import BlobStore
-from registry.blobstore.threads import Threads, each_of
 from registry.gc.object_check import VERIFYING
 from registry.oci.digest import digest_of
 from registry.settings.settings import Settings

@@ -6,13 +6,11 @@ two leaves bytes without a row, which the scan finds.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from typing import Final, NamedTuple, Self, TypeVar
 
 from cloudcore.db.base import Connection, OutcomeUnknown
@@ -39,12 +37,13 @@ from cloudcore.storage.object_rows import (
     find_object,
 )
 from cloudcore.storage.pieces.rows import Piece
+from cloudcore.threads import Threads
 
 T = TypeVar("T")
 
 COPIED_AT_ONCE: Final = 32 << 20
 """Bytes that a copy moves while others wait for its thread."""
-_COPYING: Final = ThreadPoolExecutor(2, "copies")
+_COPYING: Final = Threads("copies", 2)
 """Threads of their own: copies of gigabytes would hold those in which all others read and write."""
 
 
@@ -185,9 +184,9 @@ def copy_of(opened: OpenBytes) -> Body:
                     return True
             return False
 
-        while await _in_thread(move):
+        while await _COPYING(move):
             pass
-        return await _in_thread(partial(finish, True))  # noqa: FBT003 - the signature of an end
+        return await _COPYING(finish, True)  # noqa: FBT003 - the signature of an end
 
     return copy
 
@@ -292,14 +291,3 @@ def _checksum(algorithm: Algorithm | None, digests: Digests) -> ObjectChecksum |
     if algorithm is None or digests.checksum is None:
         return None
     return ObjectChecksum(algorithm.value, digests.checksum)
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    """Run a call in a thread for copies; raise a cancellation only after the call has ended."""
-    running = asyncio.get_running_loop().run_in_executor(_COPYING, call)
-    try:
-        return await asyncio.shield(running)
-    finally:
-        while not running.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((running,))

@@ -1,7 +1,7 @@
 """The blob store: bytes by object id. Only the database knows what an object is used for.
 
 `store` is what others call: to read, to write and to sweep; `opening` makes the one that the
-settings name. It makes the calls of `blocking` files in `threads`: those of `disk` or of `s3`.
+settings name. It makes the calls of `blocking` files in threads: those of `disk` or of `s3`.
 `sealed` is the encrypted format that both store. Beside them: `base` (words and errors), `reading`
 (open objects), `inline` (small blobs, whose bytes are in the database), `staging` and `staged_io`
 (parts of staging), `locks` and `backups`.

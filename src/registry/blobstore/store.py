@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
+from cloudcore.threads import Runner, Threads, each_of
 from registry.blobstore.base import DataKey, Deleted, ListedBytes, OpenObject, Orphan, Stored
 from registry.blobstore.blocking import BlockingFiles, BlockingStaged
 from registry.blobstore.reading import (
@@ -30,7 +31,6 @@ from registry.blobstore.reading import (
     GrowthSignals,
     ThreadedObject,
 )
-from registry.blobstore.threads import Runner, Threads, each_of
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from cloudcore.threads import Threads
 from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.locks import FleetLocks
 from registry.blobstore.reading import ThreadedObject
 from registry.blobstore.store import BlobStore, Staged
-from registry.blobstore.threads import Threads
 
 _LOOK_SECONDS: Final = 0.02
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from cloudcore.threads import Runner, Threads
 from registry.blobstore.base import DataKey, Deleted
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.staged import S3Staged
 from registry.blobstore.store import BlobStore
-from registry.blobstore.threads import Runner, Threads
 
 _AT_ONCE: Final = 32
 _LOOK_SECONDS: Final = 0.5
