@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.jobs.runs import Run, end_run, find_run
-from registry.blobstore.sweeper import BlobSweeper
+from registry.blobstore.store import BlobSweeper
 from registry.gc.collection import phases_of
 from registry.services.collector_runs import KIND, start_collection
 from registry.services.context import ServiceContext

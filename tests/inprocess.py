@@ -26,7 +26,7 @@ from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.services import KeyMaker
 from cloudcore.kms.vault import Vault
 from cloudcore.serving.asgi import Message, Scope
-from registry.blobstore.base import BlobStore
+from registry.blobstore.store import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.errors import TABLE

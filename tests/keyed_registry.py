@@ -20,7 +20,7 @@ from cloudcore.kms.key import Key
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.rows import find_platform_key
 from cloudcore.objects.damage import DIGEST
-from registry.blobstore.base import BlobStore
+from registry.blobstore.store import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.object_check import Pace

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 from registry.blobstore.base import (
     PLAIN,
     SEALED,
-    BlobStore,
     DataKey,
+    ListedBytes,
     ObjectDamaged,
     ObjectUnknown,
+    Orphan,
     StageBusy,
     StagedDropped,
     Stored,
@@ -29,8 +30,7 @@ from registry.blobstore.staging import (
     verified,
     wanted_algorithms,
 )
-from registry.blobstore.sweeper import ListedBytes, Orphan
-from registry.blobstore.threaded_store import ThreadedStore
+from registry.blobstore.store import BlobStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
 from tests.packed_bytes import compressed_bytes
@@ -50,11 +50,11 @@ async def at_once(
     *arguments: *Ts,
     undo: Callable[[T], None] | None = None,
 ) -> T:
-    """Make a call that does not block on the event loop (`registry.blobstore.threads.Runner`)."""
+    """Make a call that does not block on the event loop (`cloudcore.threads.Runner`)."""
     return call(*arguments)
 
 
-class MemoryStore(ThreadedStore):
+class MemoryStore(BlobStore):
     """Keep blobs in dictionaries of one process (`MemoryFiles`); no call waits."""
 
     def __init__(self, *, compresses: bool = False) -> None:
@@ -442,7 +442,3 @@ class MemoryStaged:
 
 def _unsealed_size(stored: bytes) -> int:
     return claimed_size(stored) if says_packed(stored) else unsealed_size(len(stored))
-
-
-if TYPE_CHECKING:
-    _store: type[BlobStore] = MemoryStore

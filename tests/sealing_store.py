@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged
+from registry.blobstore.base import DataKey, OpenObject
+from registry.blobstore.store import BlobStore, Staged
 
 
 class SealingStore:

@@ -15,6 +15,7 @@ from cloudcore.jobs.kinds import Done
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.metering.needs import Meter
+from cloudcore.serving.asgi import Body
 from cloudcore.storage import buckets, multipart, object_reads, object_writes, objects, upload_rows
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_rows import Held, held_by_bucket
@@ -42,7 +43,7 @@ INLINE_BYTES: Final = 1000
 MIB: Final = 1 << 20
 
 
-def body_of(*parts: bytes, is_complete: bool = True) -> object_writes.Body:
+def body_of(*parts: bytes, is_complete: bool = True) -> Body:
     """Return bytes as the body of a request that comes in parts."""
 
     async def body(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:

@@ -9,13 +9,13 @@ from contextlib import ExitStack, aclosing, closing, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from registry.blobstore.base import BlobStore, Staged
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.parts import part_bytes
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.sealed.frame_format import sealed_size
+from registry.blobstore.store import BlobStore, Staged
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryStore
 from tests.packed_bytes import compressed_bytes

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from registry.blobstore.base import BlobStore, ObjectDamaged, ObjectUnknown, StageBusy
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown, StageBusy
 from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.store import BlobStore
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import ALGORITHMS, digest_of
 from tests.contract.blob_stores import (

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.blobstore.base import ObjectUnknown
+from registry.blobstore.store import BlobStore
 from registry.oci.digest import digest_of
 from tests.contract.blob_stores import (
     DATA,

@@ -12,11 +12,12 @@ from typing import cast
 
 import pytest
 
-from registry.blobstore.base import BlobStore, ObjectUnknown, OpenObject, StagedDropped
+from registry.blobstore.base import ObjectUnknown, OpenObject, StagedDropped
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.store import S3Store
+from registry.blobstore.store import BlobStore
 from registry.oci.digest import digest_of
 from registry.settings.store import StoreSettings
 from tests.memory_store import MemoryStore

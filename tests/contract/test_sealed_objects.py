@@ -13,9 +13,10 @@ from typing import Final
 import pytest
 from blake3 import blake3
 
-from registry.blobstore.base import BlobStore, DataKey, ObjectDamaged, ObjectUnknown, Staged, Stored
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, Stored
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.sealed.frame_format import FRAME_BYTES, sealed_size
+from registry.blobstore.store import BlobStore, Staged
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryStore

@@ -11,7 +11,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import end_run
 from cloudcore.quotas.limits import put_limit
-from registry.blobstore.base import BlobStore
+from registry.blobstore.store import BlobStore
 from registry.gc.collection import phases_of
 from registry.gc.fsck import check
 from registry.gc.orphans import places_of, set_orphans_aside

@@ -7,7 +7,8 @@ from contextlib import closing, contextmanager
 from typing import Any, Final, cast
 
 from cloudcore.db.base import Database
-from registry.blobstore.base import BlobStore, DataKey, Staged, Stored
+from registry.blobstore.base import DataKey, Stored
+from registry.blobstore.store import BlobStore, Staged
 from registry.oci.digest import Digest
 from tests.dying import Kind, PassingDatabase
 

@@ -15,8 +15,8 @@ from typing import cast
 
 from cloudcore.clock import uuid7
 from cloudcore.jobs.dead_holders import WorkerLocks
-from registry.blobstore.base import BlobStore
 from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.store import BlobStore
 from registry.services.blobs.upload_leases import Leases
 from tests.fault.seams import SteppingDatabase, SteppingStore, Steps
 from tests.inprocess import open_registry

@@ -12,10 +12,10 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.jobs.runs import find_run
+from cloudcore.threads import Threads
+from registry.blobstore.base import Orphan
 from registry.blobstore.disk.files import DiskFiles
-from registry.blobstore.sweeper import Orphan
-from registry.blobstore.threaded_store import ThreadedStore
-from registry.blobstore.threads import Threads
+from registry.blobstore.store import BlobStore
 from registry.errors import StoreUnavailable
 from registry.gc.collection import collection_kind
 from registry.gc.orphans import blobs_of
@@ -60,7 +60,7 @@ class Refusing(DiskFiles):
         self.deleted += 1
 
 
-class RefusingStore(ThreadedStore):
+class RefusingStore(BlobStore):
     """A store of such files."""
 
     def __init__(self, folder: Path) -> None:
@@ -192,7 +192,7 @@ class OneBadFile(MemoryFiles):
             raise StoreUnavailable("the blob store failed (EIO)")
 
 
-class RefusingOne(ThreadedStore):
+class RefusingOne(BlobStore):
     """A store of such files."""
 
     def __init__(self) -> None:

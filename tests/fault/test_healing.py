@@ -14,8 +14,9 @@ from typing import Any, Final, NoReturn, cast
 import pytest
 
 from cloudcore.db.base import Database, OutcomeUnknown
-from registry.blobstore.base import BlobStore, DataKey, OpenObject
+from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.store import BlobStore
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of

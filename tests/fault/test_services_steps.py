@@ -20,8 +20,8 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import OutcomeUnknown
-from registry.blobstore.base import BlobStore
 from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.store import BlobStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.upload_leases import Leases

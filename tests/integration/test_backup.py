@@ -19,7 +19,7 @@ from registry.backup.objects import CopyProgress
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother, deletions_held
 from registry.blobstore.disk.store import FilesystemStore
-from registry.blobstore.sweeper import BlobSweeper
+from registry.blobstore.store import BlobSweeper
 from registry.cli.main import main
 from registry.gc.database_rollback import renew_generation
 from registry.gc.orphans import blobs_of, set_orphans_aside

@@ -10,7 +10,7 @@ from typing import Final, cast
 import pytest
 
 from cloudcore.clock import uuid7
-from registry.blobstore.base import BlobStore
+from registry.blobstore.store import BlobStore
 from registry.errors import StoreUnavailable
 from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs import upload_quota

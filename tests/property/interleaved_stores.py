@@ -13,8 +13,8 @@ from typing import Any, Concatenate, Final, cast
 from cloudcore.db.base import Connection, P, T
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.db.statement import Statement
-from registry.blobstore.base import BlobStore, DataKey, Staged, Stored
-from registry.blobstore.sweeper import Deleted
+from registry.blobstore.base import DataKey, Deleted, Stored
+from registry.blobstore.store import BlobStore, Staged
 from registry.oci.digest import Digest
 from tests.dying import PassingConnection
 from tests.fault.seams import passed_on

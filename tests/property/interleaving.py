@@ -16,7 +16,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import pytest
 
-from registry.blobstore.threads import Threads
+from cloudcore.threads import Threads
 from registry.gc.object_check import Pace
 
 P = ParamSpec("P")

@@ -18,7 +18,8 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, OutcomeUnknown, P, T
 from cloudcore.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cloudcore.kms.services import KeyMaker
-from registry.blobstore.base import SEALED, BlobStore
+from registry.blobstore.base import SEALED
+from registry.blobstore.store import BlobStore
 from registry.errors import DigestMismatch, UploadUnknown
 from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs.uploads import Lease

@@ -18,9 +18,9 @@ import pytest
 from sqlalchemy import bindparam, literal_column, null
 
 from cloudcore.db.statement import Statement
-from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.blobstore.base import ObjectUnknown
 from registry.blobstore.disk.files import DiskFiles
-from registry.blobstore.threaded_store import ThreadedStore
+from registry.blobstore.store import BlobStore
 from registry.metadata.blobs import uploads as rows
 from registry.metadata.tables import uploads as table
 from registry.services.blobs import staged_uploads
@@ -87,7 +87,7 @@ def test_nor_does_any_order_on_a_disk(
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # as on different machines
     with closing(DiskFiles(tmp_path)) as files:
-        explore(database, lambda: ThreadedStore(files, at_once, 3600), RUNS // 4)
+        explore(database, lambda: BlobStore(files, at_once, 3600), RUNS // 4)
 
 
 def test_a_holder_that_went_on_in_place_would_be_found(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.threads import DOCUMENTS, SLOW_KEYS
-from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy
+from cloudcore.threads import DOCUMENTS, SLOW_KEYS, Threads, each_of
+from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.disk import disk_io
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.disk.staged_file import StagedFile
 from registry.blobstore.disk.stored_file import open_cached
 from registry.blobstore.opening import make_folders, open_store
-from registry.blobstore.threads import Threads, each_of
+from registry.blobstore.store import BlobStore
 from registry.gc.object_check import VERIFYING
 from registry.oci.digest import digest_of
 from registry.settings.settings import Settings

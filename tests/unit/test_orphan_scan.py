@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from registry.blobstore.base import Staged
-from registry.blobstore.sweeper import ListedBytes
+from registry.blobstore.base import ListedBytes
+from registry.blobstore.store import Staged
 from registry.gc.orphans import (
     EVERY_SECONDS,
     STAGED,

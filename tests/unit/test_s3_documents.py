@@ -25,6 +25,7 @@ from cloudcore.storage.s3.documents import (
     Incoming,
 )
 from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.operations import operation_of
 from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
 
 T = TypeVar("T")
@@ -199,6 +200,10 @@ def _read(method: str, target: str, host: str = "s3.example", **headers: str) ->
     return read_request(method, path.encode(), query.encode(), raw, "s3.example")
 
 
+def _handler(request: S3Request) -> str:
+    return operation_of(request).handler.__name__
+
+
 @pytest.mark.parametrize(
     ("path", "key"),
     [
@@ -219,32 +224,30 @@ def test_keys_are_taken_byte_for_byte(path: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "operation"),
+    ("method", "target", "handler"),
     [
-        ("GET", "/", "ListBuckets"),
-        ("GET", "/b", "ListObjects"),
-        ("GET", "/b/?list-type=2&prefix=a", "ListObjectsV2"),
-        ("GET", "/b?location", "GetBucketLocation"),
-        ("GET", "/b?versions&prefix=a", "ListObjectVersions"),
-        ("GET", "/b/k?versionId=null", "GetObject"),
-        ("DELETE", "/b/k?versionId=null", "DeleteObject"),
-        ("PUT", "/b/k?retention", "PutObjectRetention"),
-        ("POST", "/b?delete=", "DeleteObjects"),
-        ("PUT", "/b/k", "PutObject"),
-        ("PUT", "/b/k?partNumber=1&uploadId=u", "UploadPart"),
-        ("POST", "/b/k?uploads", "CreateMultipartUpload"),
-        ("GET", "/b/k?tagging", "GetObjectTagging"),
-        ("DELETE", "/b/k?uploadId=u", "AbortMultipartUpload"),
+        ("GET", "/", "list_buckets"),
+        ("GET", "/b", "list_objects"),
+        ("GET", "/b/?list-type=2&prefix=a", "list_objects_v2"),
+        ("GET", "/b?location", "get_bucket_location"),
+        ("GET", "/b?versions&prefix=a", "list_versions"),
+        ("GET", "/b/k?versionId=null", "get_object"),
+        ("DELETE", "/b/k?versionId=null", "delete_object"),
+        ("PUT", "/b/k?retention", "refuse_lock"),
+        ("POST", "/b?delete=", "delete_objects"),
+        ("PUT", "/b/k", "put_object"),
+        ("PUT", "/b/k?partNumber=1&uploadId=u", "upload_part"),
+        ("POST", "/b/k?uploads", "create_upload"),
+        ("GET", "/b/k?tagging", "get_object_tagging"),
+        ("DELETE", "/b/k?uploadId=u", "abort_upload"),
     ],
 )
-def test_an_operation_is_found_by_method_and_query(
-    method: str, target: str, operation: str
-) -> None:
-    assert _read(method, target).operation == operation
+def test_an_operation_is_found_by_method_and_query(method: str, target: str, handler: str) -> None:
+    assert _handler(_read(method, target)) == handler
 
 
 def test_a_copy_is_told_by_its_header() -> None:
-    assert _read("PUT", "/b/k", x_amz_copy_source="/a/b").operation == "CopyObject"
+    assert _handler(_read("PUT", "/b/k", x_amz_copy_source="/a/b")) == "copy_object"
     assert read_copy_source("/a/b%2Fc%20d") == ("a", "b/c d")
     assert read_copy_source("a/b?versionId=null") == ("a", "b")
 
@@ -269,7 +272,7 @@ def test_a_copy_is_told_by_its_header() -> None:
 )
 def test_a_request_is_refused(method: str, target: str, code: str) -> None:
     with pytest.raises(S3Error) as caught:
-        assert _read(method, target).operation
+        assert operation_of(_read(method, target))
     assert caught.value.code == code
 
 

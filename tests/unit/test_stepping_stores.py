@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from registry.blobstore.base import BlobReader, BlobWriter, Staged
-from registry.blobstore.sweeper import BlobSweeper
+from registry.blobstore.store import BlobReader, BlobSweeper, BlobWriter, Staged
 from tests.fault.seams import SteppingStaged, SteppingStore
 from tests.property.interleaved_stores import InterleavedStaged, SteppedStore
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.base import BlobStore
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.opening import make_folders, open_bucket_store, open_store
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.bucket_check import refusals_of
 from registry.blobstore.s3.store import S3Store
+from registry.blobstore.store import BlobStore
 from registry.oci.digest import digest_of
 from registry.settings.reading import from_environment
 from registry.settings.settings import Settings

@@ -10,8 +10,7 @@ from weakref import ref
 
 import pytest
 
-from cloudcore.threads import FairThread
-from registry.blobstore.threads import Threads
+from cloudcore.threads import FairThread, Threads
 
 
 class Gate:

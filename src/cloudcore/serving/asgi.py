@@ -12,8 +12,6 @@ another copy.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -27,7 +25,6 @@ Send = Callable[[Message], Awaitable[None]]
 Sink = Callable[[memoryview], None]
 """Takes the next bytes; the view is valid only during the call. Runs in a thread."""
 
-P = TypeVar("P")
 T = TypeVar("T")
 
 FREE_JOIN_BYTES = 1024 * 1024
@@ -65,6 +62,14 @@ class HeldBody(Protocol):
         ...
 
 
+class Body(Protocol):
+    """A body, received and finished in a bulk thread (`receive_into`)."""
+
+    async def __call__(self, sink: Sink, finish: Callable[[bool], T], /) -> T:
+        """Pass the body to `sink`; return ``finish(is_complete)``."""
+        ...
+
+
 async def receive_into(
     scope: Scope, receive: Receive, sink: Sink, finish: Callable[[bool], T]
 ) -> T:
@@ -73,21 +78,7 @@ async def receive_into(
     if held is not None:
         return await held.receive_into(sink, finish)
     complete = await _receive_messages(receive, sink)
-    return await _in_thread(finish, complete)
-
-
-async def _in_thread(call: Callable[[P], T], argument: P) -> T:
-    """Call in a thread; raise a cancellation only after the call has ended.
-
-    Otherwise the caller would close files that the thread still writes to.
-    """
-    running = asyncio.get_running_loop().run_in_executor(TRANSFERS, call, argument)
-    try:
-        return await asyncio.shield(running)
-    finally:
-        while not running.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait((running,))
+    return await TRANSFERS(finish, complete)
 
 
 async def _receive_messages(receive: Receive, sink: Sink) -> bool:
@@ -96,12 +87,12 @@ async def _receive_messages(receive: Receive, sink: Sink) -> bool:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            await _in_thread(sink, memoryview(pending))
+            await TRANSFERS(sink, memoryview(pending))
             return False
         pending += message.get("body", b"")
         more = message.get("more_body", False)
         if len(pending) >= UNIT_BYTES or (pending and not more):
-            await _in_thread(sink, memoryview(pending))
+            await TRANSFERS(sink, memoryview(pending))
             pending = bytearray()
         if not more:
             return True
@@ -137,7 +128,7 @@ async def _joined(parts: list[bytes], size: int) -> bytes:
         return parts[0]
     if size < FREE_JOIN_BYTES:
         return b"".join(parts)
-    return await asyncio.get_running_loop().run_in_executor(TRANSFERS, b"".join, parts)
+    return await TRANSFERS(b"".join, parts)
 
 
 class BodyStart(NamedTuple):

@@ -13,15 +13,7 @@ from msgspec import field
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, GIB, Sku
 from cloudcore.quotas.quota import Quota
 from cloudcore.resources.resource import Filter, Record, Resource, fixed, given, own
-from cloudcore.storage.errors import (
-    EntityTooLarge,
-    InvalidBucketName,
-    InvalidStorageClass,
-    InvalidTag,
-    KeyTooLong,
-    MetadataTooLarge,
-    NoSuchBucket,
-)
+from cloudcore.storage import errors
 
 SERVICE: Final = "storage"
 STORAGE: Final = Sku("storage.storage", "Stored objects", "GiB-month", BYTE_HOURS_PER_GIB_MONTH)
@@ -85,18 +77,18 @@ def is_bucket_name(name: str) -> bool:
 def check_bucket_name(name: str) -> None:
     """Raise `InvalidBucketName` if a bucket cannot have this name."""
     if not is_bucket_name(name):
-        raise InvalidBucketName
+        raise errors.InvalidBucketName
 
 
 def key_bytes(key: str) -> bytes:
     """Return a key in its stored form; refuse an empty or a too long one."""
     encoded = key.encode("utf-8", "surrogatepass")
     if not 1 <= len(encoded) <= MAX_KEY_BYTES or "\0" in key:
-        raise KeyTooLong
+        raise errors.KeyTooLong
     try:
         encoded.decode()
     except UnicodeDecodeError:
-        raise KeyTooLong from None
+        raise errors.KeyTooLong from None
     return encoded
 
 
@@ -112,7 +104,7 @@ def object_crn(bucket_crn: str, key: str) -> str:
 def check_tags(tags: Mapping[str, str]) -> None:
     """Raise `InvalidTag` if an object has more than 10 tags, or malformed ones."""
     if len(tags) > MAX_OBJECT_TAGS:
-        raise InvalidTag(
+        raise errors.InvalidTag(
             f"tags: an object has at most {MAX_OBJECT_TAGS}", field="tags", reason="out_of_range"
         )
     for name, value in tags.items():
@@ -122,7 +114,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
             or not _TAG_TEXT.fullmatch(name + value)
             or not (name + value).isprintable()
         ):
-            raise InvalidTag(
+            raise errors.InvalidTag(
                 "tags: a key of 1 to 128 characters and a value of at most 256; letters, digits,"
                 " spaces and + - = . _ : / @",
                 field="tags",
@@ -144,7 +136,7 @@ def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
         or not all(map(_METADATA_NAME.fullmatch, lowered))
         or any(_CONTROL.search(value) for value in lowered.values())
     ):
-        raise MetadataTooLarge(
+        raise errors.MetadataTooLarge(
             "metadata: names as headers have them, values without control characters, together"
             f" at most {MAX_METADATA_BYTES} bytes",
             field="metadata",
@@ -156,7 +148,7 @@ def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 def check_storage_class(name: str) -> None:
     """Raise `InvalidStorageClass` if a storage class does not exist."""
     if name not in STORAGE_CLASSES:
-        raise InvalidStorageClass(
+        raise errors.InvalidStorageClass(
             f"storage_class: one of {', '.join(STORAGE_CLASSES)}",
             field="storage_class",
             reason="not_one_of",
@@ -166,7 +158,7 @@ def check_storage_class(name: str) -> None:
 def check_size(size: int, most: int = MAX_OBJECT_BYTES) -> None:
     """Raise `EntityTooLarge` for more bytes than one request may send."""
     if size > most:
-        raise EntityTooLarge(f"at most {most} bytes", limit=most)
+        raise errors.EntityTooLarge(f"at most {most} bytes", limit=most)
 
 
 def _is_address(name: str) -> bool:
@@ -215,13 +207,3 @@ BUCKET: Final = Resource(
     summaries={"storage:PutBucketCORS": "Set the CORS rules of a bucket, or take them away."},
     told=("create", "delete"),
 )
-
-
-def named_bucket_crn(region: str, account_id: str, name: str) -> str:
-    """Return the CRN of a request's bucket, which may not exist.
-
-    Raise `NoSuchBucket` if the name is malformed.
-    """
-    if not is_bucket_name(name):
-        raise NoSuchBucket
-    return BUCKET.crn(region, account_id, name)

@@ -22,23 +22,15 @@ from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import ZERO, bound, first, given, insert_new, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.quotas.limits import Counted, QuotaUse, refuse
+from cloudcore.storage import tables
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
 from cloudcore.storage.errors import BytesQuotaExceeded, InvalidBucketState, NoSuchBucket
-from cloudcore.storage.tables import (
-    BUCKET_ROWS,
-    bucket_uses,
-    storage_account_bytes,
-    storage_buckets,
-    storage_counts,
-    storage_objects,
-    storage_pieces,
-)
 
 SHARDS: Final = 16
 
-_b = storage_buckets.c
-_c = storage_counts.c
-_o, _p = storage_objects.c, storage_pieces.c
+_b = tables.storage_buckets.c
+_c = tables.storage_counts.c
+_o, _p = tables.storage_objects.c, tables.storage_pieces.c
 
 
 class Held(NamedTuple):
@@ -50,21 +42,21 @@ class Held(NamedTuple):
     """Of parts of open uploads."""
 
 
-_FIND_PUBLIC: Final = Statement(BUCKET_ROWS.columns.where(given(_b.region, _b.name)))
+_FIND_PUBLIC: Final = Statement(tables.BUCKET_ROWS.columns.where(given(_b.region, _b.name)))
 _KEEP: Final = Statement(
-    BUCKET_ROWS.columns.where(given(_b.id, _b.account_id)).with_for_update(key_share=True)
+    tables.BUCKET_ROWS.columns.where(given(_b.id, _b.account_id)).with_for_update(key_share=True)
 )
 _LIST: Final = paged(
-    BUCKET_ROWS.columns.where(
+    tables.BUCKET_ROWS.columns.where(
         given(_b.account_id, _b.region),
         (bindparam("name") == sql("''")) | (_b.name == bindparam("name")),
         _b.name > bindparam("after"),
     ).order_by(_b.name)
 )
 _OF_BUCKET: Final = given(_c.bucket_id, _c.account_id)
-_ERASE_COUNTS: Final = Statement(storage_counts.delete().where(_OF_BUCKET))
+_ERASE_COUNTS: Final = Statement(tables.storage_counts.delete().where(_OF_BUCKET))
 _COUNTED: Final = ("bucket_id", "shard", "account_id", *Held._fields)
-_add_count = insert(storage_counts).values(bound(_COUNTED))
+_add_count = insert(tables.storage_counts).values(bound(_COUNTED))
 _CHANGE: Final = Statement(
     _add_count.on_conflict_do_update(
         index_elements=["bucket_id", "shard"],
@@ -80,8 +72,8 @@ _HELD_EACH: Final = Statement(
 )
 _DAMAGED_OBJECTS: Final = (
     select(_o.key, func.min(_p.damaged_at).label("damaged_at"))
-    .select_from(storage_pieces)
-    .join(storage_objects, _o.id == _p.object_id)
+    .select_from(tables.storage_pieces)
+    .join(tables.storage_objects, _o.id == _p.object_id)
     .where(sql("damage IS NOT NULL"), given(_p.account_id, _o.bucket_id))
     .group_by(_o.key)
     .limit(bindparam("most"))
@@ -96,13 +88,13 @@ _DAMAGED: Final = paged(
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
     """Return a bucket by its name alone, for browser requests that come before a sign-in."""
     row = tx.row(_FIND_PUBLIC, region=region, name=name)
-    return None if row is None else BUCKET_ROWS.record_of(row)
+    return None if row is None else tables.BUCKET_ROWS.record_of(row)
 
 
 def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
     """Return a bucket, or None; lock it against changes, but not additions, until `tx` ends."""
     row = tx.row(_KEEP, account_id=account_id, id=bucket_id)
-    return None if row is None else BUCKET_ROWS.record_of(row)
+    return None if row is None else tables.BUCKET_ROWS.record_of(row)
 
 
 def list_buckets(
@@ -111,7 +103,7 @@ def list_buckets(
     """Return buckets of an account, sorted by name; `asked` is one name, or empty for all."""
     (name,) = asked
     rows = tx.rows(_LIST, account_id=account_id, region=region, name=name, after=after, limit=limit)
-    return [BUCKET_ROWS.record_of(row) for row in rows]
+    return [tables.BUCKET_ROWS.record_of(row) for row in rows]
 
 
 def erase_counts(tx: Connection, bucket: Bucket) -> None:
@@ -150,8 +142,8 @@ def _held(row: Row | None) -> Held:
     return Held() if row is None else Held(*map(int, row))
 
 
-_a = storage_account_bytes.c
-_add_bytes = insert(storage_account_bytes).values(bound(("account_id", "shard", "bytes")))
+_a = tables.storage_account_bytes.c
+_add_bytes = insert(tables.storage_account_bytes).values(bound(("account_id", "shard", "bytes")))
 _CHANGE_BYTES: Final = Statement(
     _add_bytes.on_conflict_do_update(
         index_elements=["account_id", "shard"], set_={"bytes": _a.bytes + _add_bytes.excluded.bytes}
@@ -208,9 +200,9 @@ def take_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
             tx.execute(_CHANGE_BYTES, account_id=account_id, shard=0, bytes=-sizes[account_id])
 
 
-_u = bucket_uses.c
-_ADD: Final = Statement(insert_new(bucket_uses, _u.keys()))
-_REMOVE: Final = Statement(bucket_uses.delete().where(given(_u.account_id, _u.user_id)))
+_u = tables.bucket_uses.c
+_ADD: Final = Statement(insert_new(tables.bucket_uses, _u.keys()))
+_REMOVE: Final = Statement(tables.bucket_uses.delete().where(given(_u.account_id, _u.user_id)))
 _ONE: Final = Statement(
     first(select(_u.words).where(given(_u.account_id, _u.bucket_id)).order_by(_u.user_id))
 )
@@ -221,7 +213,7 @@ def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
 
     Raise `NoSuchBucket` if it was deleted since it was read.
     """
-    if BUCKET_ROWS.hold(tx, bucket.account_id, bucket.id) is None:
+    if tables.BUCKET_ROWS.hold(tx, bucket.account_id, bucket.id) is None:
         raise NoSuchBucket
     of = {"bucket_id": bucket.id, "account_id": bucket.account_id}
     tx.execute(_ADD, **of, user_id=user_id, words=words)

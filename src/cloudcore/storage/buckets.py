@@ -1,4 +1,4 @@
-"""Changes of an account's buckets, each in a transaction."""
+"""Find and authorize the buckets of an account, and change them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,15 @@ from cloudcore.jobs.runs import remove_runs
 from cloudcore.quotas.limits import refuse
 from cloudcore.resources.methods import Methods
 from cloudcore.storage import bucket_rows as rows
-from cloudcore.storage import object_rows, upload_rows
-from cloudcore.storage.bucket import BUCKET, Bucket
+from cloudcore.storage import errors, object_rows, upload_rows
+from cloudcore.storage.bucket import BUCKET, Bucket, is_bucket_name, object_crn
 from cloudcore.storage.bucket_rows import check_unused
 from cloudcore.storage.cors import CorsRule
-from cloudcore.storage.errors import (
-    BucketAlreadyExists,
-    BucketAlreadyOwnedByYou,
-    BucketNotEmpty,
-    NoSuchBucket,
-    NoSuchCORSConfiguration,
-    TooManyBuckets,
-)
-from cloudcore.storage.multipart import abort
+from cloudcore.storage.multipart import abort_if_open
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.tables import BUCKET_ROWS
+from cloudcore.web.caller_kinds import account_of
+from cloudcore.web.context import RequestContext
 
 _ENDED_AT_ONCE: Final = 20
 """Uploads, each of up to 10,000 parts, that end in one transaction."""
@@ -40,8 +34,41 @@ def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Buck
     """Return the account's bucket of a name, or raise `NoSuchBucket`."""
     found = BUCKET_ROWS.find_named(tx, account_id, region, name)
     if found is None:
-        raise NoSuchBucket
+        raise errors.NoSuchBucket
     return found
+
+
+def bucket_crn_of(ctx: RequestContext, name: str) -> str:
+    """Return the CRN of a bucket of the caller's account, which may not exist.
+
+    Raise `NoSuchBucket` if the name is malformed.
+    """
+    if not is_bucket_name(name):
+        raise errors.NoSuchBucket
+    return BUCKET.crn(ctx.settings.region, account_of(ctx), name)
+
+
+async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
+    """Return a bucket of the caller's account, for operations authorized by key.
+
+    Raise `NoSuchBucket` if the account has no such bucket.
+    """
+    return await ctx.database.read(find_bucket, account_of(ctx), ctx.settings.region, name)
+
+
+async def authorized_bucket(
+    ctx: RequestContext, name: str, key: str = "", action: str | None = None
+) -> Bucket:
+    """Return a bucket of the caller's account; authorize the operation, or `action`, on it.
+
+    With a `key`, authorize it on that object.
+
+    Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket` if
+    the account has no such bucket.
+    """
+    crn = bucket_crn_of(ctx, name)
+    ctx.authorize(object_crn(crn, key) if key else crn, action=action)
+    return await found_bucket(ctx, name)
 
 
 def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
@@ -57,9 +84,11 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
         BUCKET_ROWS.add(tx, bucket)
     except Conflict:
         own = BUCKET_ROWS.find_named(tx, *of, bucket.name)
-        raise (BucketAlreadyExists if own is None else BucketAlreadyOwnedByYou) from None
+        raise (
+            errors.BucketAlreadyExists if own is None else errors.BucketAlreadyOwnedByYou
+        ) from None
     if use.used >= use.limit:
-        refuse(BUCKET.room, use, "an account has at most {limit} buckets", TooManyBuckets)
+        refuse(BUCKET.room, use, "an account has at most {limit} buckets", errors.TooManyBuckets)
     BUCKET_ROWS.counted.tell(tx, bucket.account_id, use, bucket.created_at)
     return bucket
 
@@ -73,9 +102,11 @@ def _empty(tx: Connection, bucket: Bucket) -> None:
     check_unused(tx, bucket)
     of = bucket.account_id, bucket.id
     if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
-        raise BucketNotEmpty
+        raise errors.BucketNotEmpty
     if upload_rows.list_uploads(tx, *of, EVERY_KEY, (b"", ""), 1):
-        raise BucketNotEmpty("uploads began in the bucket while it was deleted; delete it again")
+        raise errors.BucketNotEmpty(
+            "uploads began in the bucket while it was deleted; delete it again"
+        )
     upload_rows.erase_ended(tx, *of)
     remove_runs(tx, bucket.id)
     rows.erase_counts(tx, bucket)
@@ -95,12 +126,10 @@ async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
         check_unused(tx, bucket)
         of = bucket.account_id, bucket.id
         if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
-            raise BucketNotEmpty
+            raise errors.BucketNotEmpty
         found = upload_rows.list_uploads(tx, *of, EVERY_KEY, (b"", ""), _ENDED_AT_ONCE)
         for each in found:
-            upload = upload_rows.lock_upload(tx, *of, each.id)
-            if upload is not None and upload.ended_at is None:
-                abort(tx, upload, needs.clock())
+            abort_if_open(tx, each, needs.clock())
         return len(found) == _ENDED_AT_ONCE
 
     while await needs.database.write(end_some):
@@ -110,7 +139,7 @@ async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
 def get_cors(bucket: Bucket) -> list[CorsRule]:
     """Return the CORS rules of a bucket; raise `NoSuchCORSConfiguration` if it has none."""
     if bucket.cors is None:
-        raise NoSuchCORSConfiguration
+        raise errors.NoSuchCORSConfiguration
     return msgspec.json.decode(bucket.cors, type=list[CorsRule])
 
 

@@ -5,47 +5,38 @@
 
 from __future__ import annotations
 
-from cloudcore.errors import (
-    Conflict,
-    InvalidInput,
-    NotFound,
-    PayloadTooLarge,
-    PreconditionFailed,
-    QuotaExceeded,
-    RangeNotSatisfiable,
-    Unavailable,
-)
+from cloudcore import errors
 
 
-class NoSuchBucket(NotFound):
+class NoSuchBucket(errors.NotFound):
     """The bucket does not exist, or is another account's."""
 
     def __init__(self) -> None:
         super().__init__("there is no such bucket", reason="bucket_not_found")
 
 
-class NoSuchKey(NotFound):
+class NoSuchKey(errors.NotFound):
     """The bucket has no object of this key."""
 
     def __init__(self) -> None:
         super().__init__("there is no such object", reason="object_not_found")
 
 
-class NoSuchUpload(NotFound):
+class NoSuchUpload(errors.NotFound):
     """There is no such multipart upload, or it was completed, aborted or given up."""
 
     def __init__(self) -> None:
         super().__init__("there is no such multipart upload", reason="upload_not_found")
 
 
-class NoSuchCORSConfiguration(NotFound):
+class NoSuchCORSConfiguration(errors.NotFound):
     """The bucket has no CORS rules."""
 
     def __init__(self) -> None:
         super().__init__("the bucket has no CORS rules", reason="cors_not_found")
 
 
-class BucketAlreadyExists(Conflict):
+class BucketAlreadyExists(errors.Conflict):
     """Another account has a bucket of this name in the region."""
 
     def __init__(self) -> None:
@@ -54,21 +45,21 @@ class BucketAlreadyExists(Conflict):
         )
 
 
-class BucketAlreadyOwnedByYou(Conflict):
+class BucketAlreadyOwnedByYou(errors.Conflict):
     """The account has a bucket of this name."""
 
     def __init__(self) -> None:
         super().__init__("the account has a bucket of this name", reason="bucket_owned")
 
 
-class BucketNotEmpty(Conflict):
+class BucketNotEmpty(errors.Conflict):
     """The bucket has objects, or an upload has just begun in it."""
 
     def __init__(self, words: str = "the bucket has objects; delete them first") -> None:
         super().__init__(words, reason="bucket_not_empty")
 
 
-class InvalidBucketState(Conflict):
+class InvalidBucketState(errors.Conflict):
     """Something else needs the bucket."""
 
     def __init__(self, user: str) -> None:
@@ -77,7 +68,7 @@ class InvalidBucketState(Conflict):
         )
 
 
-class InvalidBucketName(InvalidInput):
+class InvalidBucketName(errors.InvalidInput):
     """The name of a bucket is malformed."""
 
     def __init__(self) -> None:
@@ -89,34 +80,34 @@ class InvalidBucketName(InvalidInput):
         )
 
 
-class KeyTooLong(InvalidInput):
+class KeyTooLong(errors.InvalidInput):
     """The key of an object has more than 1,024 bytes of UTF-8, or none."""
 
     def __init__(self) -> None:
         super().__init__("key: 1 to 1024 bytes of UTF-8", field="key", reason="out_of_range")
 
 
-class InvalidTag(InvalidInput):
+class InvalidTag(errors.InvalidInput):
     """There are too many tags, or one is malformed."""
 
 
-class MetadataTooLarge(InvalidInput):
+class MetadataTooLarge(errors.InvalidInput):
     """The metadata of an object have too many bytes."""
 
 
-class InvalidStorageClass(InvalidInput):
+class InvalidStorageClass(errors.InvalidInput):
     """There is no such storage class."""
 
 
-class InvalidPart(InvalidInput):
+class InvalidPart(errors.InvalidInput):
     """A part that completes an upload was not uploaded, or has another ETag or checksum."""
 
 
-class InvalidPartOrder(InvalidInput):
+class InvalidPartOrder(errors.InvalidInput):
     """The parts that complete an upload do not ascend."""
 
 
-class InvalidPartNumber(InvalidInput):
+class InvalidPartNumber(errors.InvalidInput):
     """The number of a part is not 1 to 10,000."""
 
     def __init__(self) -> None:
@@ -127,22 +118,22 @@ class InvalidPartNumber(InvalidInput):
         )
 
 
-class EntityTooSmall(InvalidInput):
+class EntityTooSmall(errors.InvalidInput):
     """A part that is not the last has fewer than 5 MiB."""
 
 
-class BadDigest(InvalidInput):
+class BadDigest(errors.InvalidInput):
     """The bytes do not have the digest or checksum that they were sent with."""
 
 
-class SizeDiffers(InvalidInput):
+class SizeDiffers(errors.InvalidInput):
     """The parts that complete an upload have another size in sum than was said."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"the object has {size} bytes", reason="size_mismatch")
 
 
-class UnknownChecksum(InvalidInput):
+class UnknownChecksum(errors.InvalidInput):
     """A completion names a checksum by another algorithm than that of its upload."""
 
     def __init__(self, algorithm: str | None, named: str) -> None:
@@ -153,26 +144,26 @@ class UnknownChecksum(InvalidInput):
         )
 
 
-class IncompleteBody(InvalidInput):
+class IncompleteBody(errors.InvalidInput):
     """The body ended before its declared length."""
 
     def __init__(self) -> None:
         super().__init__("the body did not arrive whole", reason="incomplete_body")
 
 
-class EntityTooLarge(PayloadTooLarge):
+class EntityTooLarge(errors.PayloadTooLarge):
     """The object or the part has more bytes than is allowed."""
 
 
-class TooManyBuckets(QuotaExceeded):
+class TooManyBuckets(errors.QuotaExceeded):
     """The account has as many buckets as it may have."""
 
 
-class BytesQuotaExceeded(QuotaExceeded):
+class BytesQuotaExceeded(errors.QuotaExceeded):
     """The account's buckets hold as many bytes as they may."""
 
 
-class ConditionFailed(PreconditionFailed):
+class ConditionFailed(errors.PreconditionFailed):
     """A condition of the request does not hold for the object that is there."""
 
     def __init__(self, header: str) -> None:
@@ -180,15 +171,15 @@ class ConditionFailed(PreconditionFailed):
         self.header = header
 
 
-class InvalidRange(RangeNotSatisfiable):
+class InvalidRange(errors.RangeNotSatisfiable):
     """The ``Range`` has no byte of the object."""
 
 
-class NoSuchPart(RangeNotSatisfiable):
+class NoSuchPart(errors.RangeNotSatisfiable):
     """The object has fewer parts."""
 
 
-class BytesDamaged(Unavailable):
+class BytesDamaged(errors.Unavailable):
     """The stored bytes of an object are absent, or were changed."""
 
     def __init__(self) -> None:

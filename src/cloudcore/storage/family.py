@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.storage.bucket import (
-    BUCKET,
-    BUCKET_BYTES,
-    OBJECT_CREATED,
-    OBJECT_DELETED,
-    STORAGE_SKUS,
-)
+from cloudcore.storage import bucket
 
 if TYPE_CHECKING:
     from cloudcore.storage.needs import StorageNeeds
@@ -23,8 +17,8 @@ STORAGE: Final[Family[StorageNeeds]] = Family(
     title="Buckets",
     runs="cloudcore.storage.runtime:RUNTIME",
     paths=("/v1/buckets",),
-    skus=STORAGE_SKUS,
-    resources=(BUCKET,),
+    skus=bucket.STORAGE_SKUS,
+    resources=(bucket.BUCKET,),
     resource_kinds=(
         ResourceKind(
             crn="crn:storage:<region>:<account>:bucket/<name>/<key>",
@@ -42,10 +36,10 @@ STORAGE: Final[Family[StorageNeeds]] = Family(
             },
         ),
     ),
-    other_events=(OBJECT_CREATED, OBJECT_DELETED),
+    other_events=(bucket.OBJECT_CREATED, bucket.OBJECT_DELETED),
     event_words={
         "storage.object.created": "An object was stored",
     },
-    quotas=(BUCKET_BYTES,),
+    quotas=(bucket.BUCKET_BYTES,),
     commands=(CommandGroup("use the platform's services", ("cloudcore.storage.commands",)),),
 )

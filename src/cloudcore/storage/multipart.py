@@ -15,22 +15,12 @@ import msgspec
 
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
-from cloudcore.storage import checksums
+from cloudcore.storage import checksums, errors
 from cloudcore.storage import upload_rows as rows
 from cloudcore.storage.bucket import OBJECT_CREATED, Bucket, check_size
 from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions
-from cloudcore.storage.errors import (
-    BadDigest,
-    EntityTooSmall,
-    InvalidPart,
-    InvalidPartNumber,
-    InvalidPartOrder,
-    NoSuchUpload,
-    SizeDiffers,
-    UnknownChecksum,
-)
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.storage.object_rows import ObjectChecksum, StoredObject
 from cloudcore.storage.objects import hold, put_in_place, tell
@@ -102,7 +92,7 @@ def find_upload(tx: Connection, bucket: Bucket, upload_id: str) -> Upload:
 def check_part_number(number: int) -> None:
     """Raise `InvalidPartNumber` if a part cannot have this number."""
     if not 1 <= number <= MAX_PARTS:
-        raise InvalidPartNumber
+        raise errors.InvalidPartNumber
 
 
 def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, most: int) -> Piece:
@@ -113,7 +103,7 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
     Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `BytesQuotaExceeded` if
     there is no room for it.
     """
-    upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
+    upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     of = upload.account_id, upload.id
     before = piece_rows.find_part(tx, *of, piece.number)
     added = piece.stored.size
@@ -137,8 +127,16 @@ def list_parts(
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
     """Delete an open upload and its parts; raise `NoSuchUpload` if it was completed or aborted."""
-    upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
+    upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     return abort(tx, upload, now)
+
+
+def abort_if_open(tx: Connection, seen: Upload, now: int) -> None:
+    """Delete an upload that was seen open, unless it is completed or gone by now."""
+    of = seen.account_id, seen.bucket_id, seen.id
+    upload = rows.find_upload(tx, *of, locks=True)
+    if upload is not None and upload.ended_at is None:
+        abort(tx, upload, now)
 
 
 def abort(tx: Connection, upload: Upload, now: int) -> Upload:
@@ -171,14 +169,14 @@ def complete_upload(
         ConditionFailed, NoSuchKey: as `objects.record_object`.
 
     """
-    upload = rows.lock_upload(tx, bucket.account_id, bucket.id, asked.upload_id)
+    upload = rows.find_upload(tx, bucket.account_id, bucket.id, asked.upload_id, locks=True)
     if upload is None:
-        raise NoSuchUpload
+        raise errors.NoSuchUpload
     fingerprint = _fingerprint(asked.parts)
     if upload.completion is not None:
         done = msgspec.json.decode(upload.completion, type=_Done)
         if done.asked != fingerprint:
-            raise NoSuchUpload
+            raise errors.NoSuchUpload
         _check_whole(upload, asked, done.made.checksum, done.made.size)
         return done.made
     uploaded = piece_rows.list_parts(tx, upload.account_id, upload.id, 0, MAX_PARTS)
@@ -202,30 +200,30 @@ def complete_upload(
 def checked_open(upload: Upload | None) -> Upload:
     """Return an upload if it is neither completed nor aborted, or raise `NoSuchUpload`."""
     if upload is None or upload.ended_at is not None:
-        raise NoSuchUpload
+        raise errors.NoSuchUpload
     return upload
 
 
 def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
     """Return the checked pieces of a completion."""
     if not asked:
-        raise InvalidPart("parts: at least one", field="parts", reason="out_of_range")
+        raise errors.InvalidPart("parts: at least one", field="parts", reason="out_of_range")
     if any(one.number >= other.number for one, other in pairwise(asked)):
-        raise InvalidPartOrder(
+        raise errors.InvalidPartOrder(
             "parts: in ascending order of their numbers", field="parts", reason="malformed"
         )
     chosen = []
     for given in asked:
         piece = uploaded.get(given.number)
         if piece is None or piece.md5 != given.etag.strip('"').lower():
-            raise InvalidPart(
+            raise errors.InvalidPart(
                 f"part {given.number} was not uploaded with this ETag",
                 field="parts",
                 part_number=given.number,
             )
         for name, value in given.checksums.items():
             if value != _known_checksum(upload, piece, name):
-                raise InvalidPart(
+                raise errors.InvalidPart(
                     f"part {given.number} was not uploaded with this {name} checksum",
                     field="parts",
                     part_number=given.number,
@@ -233,7 +231,7 @@ def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piec
         chosen.append(piece)
     for piece in chosen[:-1]:
         if piece.stored.size < MIN_PART_BYTES:
-            raise EntityTooSmall(
+            raise errors.EntityTooSmall(
                 f"part {piece.number} has {piece.stored.size} bytes; each but the last has at"
                 f" least {MIN_PART_BYTES}",
                 field="parts",
@@ -251,7 +249,7 @@ def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
         return piece.checksum
     if name == Algorithm.SHA256:
         return checksums.encode(bytes.fromhex(piece.stored.sha256))
-    raise UnknownChecksum(upload.checksum_algorithm, name)
+    raise errors.UnknownChecksum(upload.checksum_algorithm, name)
 
 
 def _check_whole(
@@ -261,14 +259,16 @@ def _check_whole(
     if asked.checksum is not None:
         name, value = asked.checksum
         if whole is None or name != whole.algorithm:
-            raise UnknownChecksum(upload.checksum_algorithm, name)
+            raise errors.UnknownChecksum(upload.checksum_algorithm, name)
         # Of a composite one, the number of parts may be left out.
         if value != whole.value and value != whole.value.partition("-")[0]:
-            raise BadDigest("the object has another checksum", reason="checksum_mismatch")
+            raise errors.BadDigest("the object has another checksum", reason="checksum_mismatch")
     if asked.checksum_type is not None and asked.checksum_type != upload.checksum_type:
-        raise BadDigest("the checksum of the upload has another type", reason="checksum_mismatch")
+        raise errors.BadDigest(
+            "the checksum of the upload has another type", reason="checksum_mismatch"
+        )
     if asked.size is not None and asked.size != size:
-        raise SizeDiffers(size)
+        raise errors.SizeDiffers(size)
 
 
 def _assembled(

@@ -32,7 +32,7 @@ SHREDDED: Final = "shredded"
 
 
 class StoredPiece(NamedTuple):
-    """Stored bytes, to be recorded in a row."""
+    """Stored bytes, as a row records them; they are a use of a key (`objects.rewrapping`)."""
 
     id: str
     size: int
@@ -52,16 +52,9 @@ class StoredPiece(NamedTuple):
         """Return the id and the size, as logs must not have bytes or keys."""
         return f"StoredPiece({self.id!r}, {self.size})"
 
-
-class SealedPiece(NamedTuple):
-    """A piece, with the wraps of its data key (`objects.rewrapping`)."""
-
-    id: str
-    number: int
-    kms_key_id: str | None
-    """None if it is plain."""
-    wrapped: bytes | None
-    encoding: str
+    def __str__(self) -> str:
+        """Return its name for messages."""
+        return f"piece {self.id}"
 
     @property
     def stored_id(self) -> str:
@@ -77,14 +70,10 @@ class SealedPiece(NamedTuple):
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
-        """Return its wrap; none if it is plain."""
+        """Return the wrap of its data key; none if it is plain."""
         if self.kms_key_id is None or self.wrapped is None:
             return ()
         return (WrappedKey(self.kms_key_id, self.wrapped, self.id),)
-
-    def __str__(self) -> str:
-        """Return its name for messages."""
-        return f"piece {self.id}"
 
 
 class StagedPiece(Protocol):
@@ -116,10 +105,10 @@ class StagedPiece(Protocol):
 
 
 class OpenBytes(Protocol):
-    """The bytes of consecutive pieces, opened as one.
+    """A range of the bytes of consecutive pieces, opened as one.
 
-    Ranges are ``[start, stop)``. A piece is opened when its bytes are reached, but the first at
-    once. Bytes that are absent or were changed raise `Unavailable` before any of them is returned.
+    A piece is opened when its bytes are reached, but the first at once. Bytes that are absent or
+    were changed raise `Unavailable` before any of them is returned.
     """
 
     @property
@@ -127,19 +116,16 @@ class OpenBytes(Protocol):
         """Return the number of bytes."""
         ...
 
-    def file_region(self, start: int, stop: int) -> FileRegion | None:
-        """Return a range as a region of a file, valid until `aclose`.
-
-        None if it is not in one file.
-        """
+    def file_region(self) -> FileRegion | None:
+        """Return it as a region of a file, valid until `aclose`; None if it is not in one file."""
         ...
 
-    def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Yield a range in order; each view is valid until the next. Blocks."""
+    def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
+        """Yield the bytes after the first `skipped`; each view is valid until the next. Blocks."""
         ...
 
-    def stream(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Yield a range in order, in parts of at most 256 KiB."""
+    def stream(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in order, in parts of at most 256 KiB."""
         ...
 
     async def aclose(self) -> None:
@@ -179,9 +165,14 @@ class BucketBytes(Protocol):
         ...
 
     async def open(
-        self, account_id: str, pieces: Sequence[StoredPiece], usable: KeyAccess
+        self,
+        account_id: str,
+        pieces: Sequence[StoredPiece],
+        usable: KeyAccess,
+        start: int,
+        stop: int,
     ) -> OpenBytes:
-        """Open pieces of one account, in this order.
+        """Open the range ``[start, stop)`` of pieces of one account, in this order.
 
         Raise `BytesDamaged` if the first piece is absent, has another size, or cannot be opened,
         `Unavailable` if the store failed.

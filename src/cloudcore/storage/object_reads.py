@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.serving.asgi import FileRegion, begin_stream
+from cloudcore.serving.asgi import begin_stream
 from cloudcore.storage import objects
 from cloudcore.storage.bucket import TRANSFER, Bucket
 from cloudcore.storage.conditions import (
@@ -58,48 +57,6 @@ class FoundObject(NamedTuple):
     usable: KeyAccess | None
 
 
-@dataclass(slots=True)
-class OpenRange:
-    """A range of the bytes of an object, open until `aclose`."""
-
-    opened: OpenBytes
-    start: int
-    stop: int
-    _begun: AsyncIterator[bytes] | None = None
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        return self.stop - self.start
-
-    def file_region(self) -> FileRegion | None:
-        """Return it as a region of a file, or None if it is not in one."""
-        return self.opened.file_region(self.start, self.stop)
-
-    def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
-        """Yield the bytes after the first `skipped`; each view is valid until the next. Blocks."""
-        return self.opened.chunks(self.start + skipped, self.stop)
-
-    async def begin(self) -> None:
-        """Read the first part of `stream` in advance, while an error can still be answered.
-
-        Raise `Unavailable` if the bytes are absent or damaged; the object is closed then.
-        """
-        try:
-            self._begun = await begin_stream(self.stream())
-        except BaseException:
-            await self.aclose()
-            raise
-
-    def stream(self) -> AsyncIterator[bytes]:
-        """Yield the bytes in order; call it once after `begin`."""
-        return self._begun or self.opened.stream(self.start, self.stop)
-
-    async def aclose(self) -> None:
-        """Close it; do nothing if that is done."""
-        await self.opened.aclose()
-
-
 async def find_object(
     needs: StorageNeeds,
     bucket: Bucket,
@@ -131,14 +88,13 @@ async def find_object(
             if is_copy:
                 check_copy(conditions, found.etag, found.created_at)
             outcome = check_read(conditions, found.etag, found.created_at)
-            sizes: Sequence[tuple[int, int]] = ()
+            listed: Sequence[ListedPiece] = ()
             part = None
             if part_number is not None:
                 listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
-                sizes = [(each.number, each.size) for each in listed]
-                if not _are_all(found, sizes):
+                if not _are_all(found, listed):
                     continue
-                start, stop, is_range = _span_of_part(found, sizes, part_number)
+                start, stop, is_range = _span_of_part(found, listed, part_number)
                 checksum = listed[part_number - 1].checksum_of(found)
                 part = FoundPart(checksum, len(listed))
             else:
@@ -149,7 +105,7 @@ async def find_object(
             asked = FoundObject(found, outcome, start, stop, is_range, part, (), 0, None)
             if is_head or outcome != "send":
                 return asked
-            held = _find_pieces(tx, asked, sizes)
+            held = _find_pieces(tx, asked, listed)
             if held is None:
                 continue
             pieces, skipped = held
@@ -171,30 +127,43 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
     for _ in range(_LOOKS):
         found = objects.find_object(tx, bucket, key)
         listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
-        if _are_all(found, [(each.number, each.size) for each in listed]):
+        if _are_all(found, listed):
             return found, listed
     raise BytesDamaged
 
 
-async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenRange:
+async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
     """Open a found range for a client, as `open_object`, and count its bytes."""
     opened = await open_object(needs, found)
     needs.meter.count(found.object.account_id, TRANSFER.name, opened.length)
     return opened
 
 
-async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
+async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
     """Open a found range of an object; the caller closes it.
 
     Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KeyDeleted`,
     `KeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
     """
     assert found.usable is not None, "it was found to be sent"
-    opened = await needs.bytes.open(found.object.account_id, found.pieces, found.usable)
-    return OpenRange(opened, found.skipped, found.skipped + found.stop - found.start)
+    start, stop = found.skipped, found.skipped + found.stop - found.start
+    account_id = found.object.account_id
+    return await needs.bytes.open(account_id, found.pieces, found.usable, start, stop)
 
 
-async def parts_of(opened: OpenRange) -> AsyncGenerator[bytes, None]:
+async def begin(opened: OpenBytes) -> AsyncIterator[bytes]:
+    """Return an open range's parts, the first of which was read: an error can still be answered.
+
+    Raise `Unavailable` if the bytes are absent or damaged; the range is closed then.
+    """
+    try:
+        return await begin_stream(opened.stream())
+    except BaseException:
+        await opened.aclose()
+        raise
+
+
+async def parts_of(opened: OpenBytes) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an open range, and close it at the end."""
     try:
         async for part in opened.stream():
@@ -203,26 +172,26 @@ async def parts_of(opened: OpenRange) -> AsyncGenerator[bytes, None]:
         await opened.aclose()
 
 
-def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
+def _are_all(found: StoredObject, listed: Sequence[ListedPiece]) -> bool:
     """Return False if the object was replaced between the two statements."""
-    return bool(sizes) and sum(size for _, size in sizes) == found.size
+    return bool(listed) and sum(each.size for each in listed) == found.size
 
 
 def _span_of_part(
-    found: StoredObject, sizes: Sequence[tuple[int, int]], part_number: int
+    found: StoredObject, listed: Sequence[ListedPiece], part_number: int
 ) -> tuple[int, int, bool]:
     """Return the range of a part; parts are counted from 1, whatever their numbers."""
     if part_number < 1:
         raise InvalidPartNumber
-    if part_number > len(sizes):
+    if part_number > len(listed):
         raise NoSuchPart(found.size)
-    start = sum(size for _, size in sizes[: part_number - 1])
-    size = sizes[part_number - 1][1]
+    start = sum(each.size for each in listed[: part_number - 1])
+    size = listed[part_number - 1].size
     return start, start + size, size > 0
 
 
 def _find_pieces(
-    tx: Connection, asked: FoundObject, sizes: Sequence[tuple[int, int]]
+    tx: Connection, asked: FoundObject, listed: Sequence[ListedPiece]
 ) -> tuple[list[Piece], int] | None:
     """Return the pieces of a range, and the number of bytes of the first that come before it.
 
@@ -232,21 +201,19 @@ def _find_pieces(
     of = asked.object.account_id, asked.object.id
     if (asked.start, asked.stop) == (0, asked.object.size):
         pieces = piece_rows.pieces_of(tx, *of)
-        return (pieces, 0) if _are_all(asked.object, _sizes(pieces)) else None
-    sizes = sizes or piece_rows.sizes_of(tx, *of)
-    if not _are_all(asked.object, sizes):
+        is_whole = pieces and sum(each.stored.size for each in pieces) == asked.object.size
+        return (pieces, 0) if is_whole else None
+    listed = listed or piece_rows.list_pieces(tx, *of)
+    if not _are_all(asked.object, listed):
         return None
-    held: list[tuple[int, int]] = []
+    held: list[ListedPiece] = []
     skipped = at = 0
-    for number, size in sizes:
-        if at < asked.stop and at + size > asked.start:
+    for each in listed:
+        if at < asked.stop and at + each.size > asked.start:
             skipped = skipped if held else asked.start - at
-            held.append((number, size))
-        at += size
-    held = held or [sizes[-1]]  # an empty part
-    pieces = piece_rows.pieces_between(tx, *of, held[0][0], held[-1][0])
-    return (pieces, skipped) if _sizes(pieces) == held else None
-
-
-def _sizes(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-    return [(piece.number, piece.stored.size) for piece in pieces]
+            held.append(each)
+        at += each.size
+    held = held or [listed[-1]]  # an empty part
+    pieces = piece_rows.pieces_between(tx, *of, held[0].number, held[-1].number)
+    is_same = [(each.number, each.stored.size) for each in pieces] == [each[:2] for each in held]
+    return (pieces, skipped) if is_same else None

@@ -6,7 +6,7 @@ with the page, not with the number of keys under the prefixes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -133,16 +133,12 @@ def _row(made: StoredObject) -> dict[str, object]:
     return row | {"key": made.key.encode(), "checksum": checksum}
 
 
-def find_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
-    """Return the object of a key, or None."""
-    of = {"account_id": account_id, "bucket_id": bucket_id}
-    return _object(tx.row(_FIND, **of, key=key.encode()))
-
-
-def lock_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
-    """Return the object of a key, or None; lock it until `tx` ends."""
-    of = {"account_id": account_id, "bucket_id": bucket_id}
-    return _object(tx.row(_LOCK, **of, key=key.encode()))
+def find_object(
+    tx: Connection, bucket: Bucket, key: str, *, locks: bool = False
+) -> StoredObject | None:
+    """Return the object of a key, or None; with `locks`, lock it until `tx` ends."""
+    of = {"account_id": bucket.account_id, "bucket_id": bucket.id}
+    return _object(tx.row(_LOCK if locks else _FIND, **of, key=key.encode()))
 
 
 def save_tags(tx: Connection, found: StoredObject, tags: Mapping[str, str]) -> None:
@@ -231,12 +227,11 @@ def list_page(
     With a `delimiter`, keys that have it behind the prefix are rolled up into one common prefix,
     which ends in it. `limit` counts both kinds of rows; with 0 there is no next page.
     """
-    walk = _Walk(tx, bucket, prefix, delimiter, after)
     found = Listing([], [], None)
     last = ""
     if limit <= 0:
         return found
-    while (row := walk.next(limit - len(found.entries) - len(found.prefixes) + 1)) is not None:
+    for row in _rows(tx, bucket, prefix, delimiter, after, limit + 1):
         if len(found.entries) + len(found.prefixes) == limit:
             return found._replace(next_after=last)
         if isinstance(row, ObjectEntry):
@@ -254,70 +249,37 @@ def span_of(prefix: str) -> tuple[bytes, bytes]:
     return first, _behind(first)
 
 
-class _Walk:
-    """Reads the rows of a listing in order."""
+def _rows(
+    tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str, wanted: int
+) -> Iterator[ObjectEntry | str]:
+    """Yield the objects and common prefixes of a listing in order; about `wanted` will be taken."""
 
-    def __init__(
-        self, tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str
-    ) -> None:
-        self._tx = tx
-        self._bucket = bucket
-        self._prefix = prefix
-        self._delimiter = delimiter
-        first, self._end = span_of(prefix)
-        self._first = max(first, self._start(after))
-        self._read: list[ObjectEntry] = []
-        self._is_last = False
-        self._count = _FIRST_READ
-
-    def next(self, wanted: int) -> ObjectEntry | str | None:
-        """Return the next object or common prefix; about `wanted` more calls will follow."""
-        if not self._read and not self._fill(wanted):
-            return None
-        entry = self._read.pop()
-        common = self._common(entry.key)
-        if common is None:
-            return entry
-        self._skip(common)
-        return common
-
-    def _start(self, after: str) -> bytes:
-        """Return the first key of a listing after a key or a common prefix."""
-        if not after:
-            return b""
-        if self._common(after) == after:
-            return _behind(after.encode())
-        return after.encode() + b"\0"
-
-    def _common(self, key: str) -> str | None:
+    def common_of(key: str) -> str | None:
         """Return the common prefix of a key, or None."""
-        if not self._delimiter or not key.startswith(self._prefix):
+        if not delimiter or not key.startswith(prefix):
             return None
-        at = key.find(self._delimiter, len(self._prefix))
-        return None if at < 0 else key[: at + len(self._delimiter)]
+        at = key.find(delimiter, len(prefix))
+        return None if at < 0 else key[: at + len(delimiter)]
 
-    def _skip(self, common: str) -> None:
-        """Skip the keys of a common prefix."""
-        while self._read and self._read[-1].key.startswith(common):
-            self._read.pop()
-        if not self._read:
-            self._first = _behind(common.encode())
-            self._count = _FIRST_READ
-
-    def _fill(self, wanted: int) -> bool:
-        if self._is_last or self._first >= self._end:
-            return False
-        count = wanted if not self._delimiter else min(wanted, self._count)
-        count = max(count, 1)
-        of = self._bucket.account_id, self._bucket.id
-        self._read = list_keys(self._tx, *of, self._first, self._end, count)
-        self._is_last = len(self._read) < count
-        self._count *= 4
-        if not self._read:
-            return False
-        self._first = self._read[-1].key.encode() + b"\0"
-        self._read.reverse()
-        return True
+    first, end = span_of(prefix)
+    if after:
+        is_prefix = common_of(after) == after
+        first = max(first, _behind(after.encode()) if is_prefix else after.encode() + b"\0")
+    count = _FIRST_READ
+    while first < end:
+        most = max(min(wanted, count) if delimiter else wanted, 1)
+        read = list_keys(tx, bucket.account_id, bucket.id, first, end, most)
+        first = read[-1].key.encode() + b"\0" if len(read) == most else end
+        count *= 4
+        common: str | None = None
+        for entry in read:
+            if common is None or not entry.key.startswith(common):
+                common = common_of(entry.key)
+                yield entry if common is None else common
+                wanted -= 1
+        if common is not None:  # skip the other keys under it
+            first = max(first, _behind(common.encode()))
+            count = _FIRST_READ
 
 
 def _behind(prefix: bytes) -> bytes:

@@ -6,26 +6,30 @@ two leaves bytes without a row, which the scan finds.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, wraps
-from typing import Final, NamedTuple, Protocol, Self, TypeVar
+from functools import wraps
+from typing import Final, NamedTuple, Self, TypeVar
 
 from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import PlatformError
 from cloudcore.events import Events
+from cloudcore.serving.asgi import Body
 from cloudcore.storage import checksums, multipart, objects
 from cloudcore.storage.bucket import Bucket, check_size, key_bytes
 from cloudcore.storage.bucket_rows import check_room
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions, check_write
 from cloudcore.storage.errors import IncompleteBody
-from cloudcore.storage.needs import KeyAccess, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
-from cloudcore.storage.object_reads import OpenRange
+from cloudcore.storage.needs import (
+    KeyAccess,
+    OpenBytes,
+    StagedPiece,
+    StorageNeeds,
+    StoredPiece,
+)
 from cloudcore.storage.object_rows import (
     ObjectAttributes,
     ObjectChecksum,
@@ -33,23 +37,14 @@ from cloudcore.storage.object_rows import (
     find_object,
 )
 from cloudcore.storage.pieces.rows import Piece
+from cloudcore.threads import Threads
 
 T = TypeVar("T")
 
 COPIED_AT_ONCE: Final = 32 << 20
 """Bytes that a copy moves while others wait for its thread."""
-_COPYING: Final = ThreadPoolExecutor(2, "copies")
+_COPYING: Final = Threads("copies", 2)
 """Threads of their own: copies of gigabytes would hold those in which all others read and write."""
-
-
-class Body(Protocol):
-    """A body, received and finished in a bulk thread (`RequestStream.receive_into`)."""
-
-    async def __call__(
-        self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
-    ) -> T:
-        """Pass the body to `sink`; return ``finish(is_complete)``."""
-        ...
 
 
 class Digests(NamedTuple):
@@ -101,11 +96,10 @@ async def store_object(
     """
     key_bytes(key)
     check_size(terms.declared or 0)
-    of = bucket.account_id, bucket.id
 
     def look(tx: Connection) -> KeyAccess:
         if conditions != NO_CONDITIONS or terms.declared:
-            before = find_object(tx, *of, key)
+            before = find_object(tx, bucket, key)
             check_write(conditions, before and before.etag)
             check_room(tx, bucket.account_id, terms.declared or 0, needs.account_bytes)
         return needs.bytes.key_to_write(tx, bucket.account_id, bucket.kms_key_id)
@@ -174,7 +168,7 @@ async def store_part(
         return await staging.record(bucket, piece, record_part)
 
 
-def copy_of(opened: OpenRange) -> Body:
+def copy_of(opened: OpenBytes) -> Body:
     """Return the bytes of an open object, or of a range of it, as a body to store."""
 
     async def copy(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
@@ -190,9 +184,9 @@ def copy_of(opened: OpenRange) -> Body:
                     return True
             return False
 
-        while await _in_thread(move):
+        while await _COPYING(move):
             pass
-        return await _in_thread(partial(finish, True))  # noqa: FBT003 - the signature of an end
+        return await _COPYING(finish, True)  # noqa: FBT003 - the signature of an end
 
     return copy
 
@@ -287,10 +281,7 @@ class _Staging:
         key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)
         if key is None:
             return piece
-        sealed = SealedPiece(
-            stored.id, piece.number, stored.kms_key_id, stored.wrapped, stored.encoding
-        )
-        found = await needs.bytes.rewrap(bucket.account_id, key.id, [sealed.wraps])
+        found = await needs.bytes.rewrap(bucket.account_id, key.id, [stored.wraps])
         for wrapped in found.wraps.values():
             stored = stored._replace(kms_key_id=key.id, wrapped=wrapped)
         return piece._replace(stored=stored)
@@ -300,14 +291,3 @@ def _checksum(algorithm: Algorithm | None, digests: Digests) -> ObjectChecksum |
     if algorithm is None or digests.checksum is None:
         return None
     return ObjectChecksum(algorithm.value, digests.checksum)
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    """Run a call in a thread for copies; raise a cancellation only after the call has ended."""
-    running = asyncio.get_running_loop().run_in_executor(_COPYING, call)
-    try:
-        return await asyncio.shield(running)
-    finally:
-        while not running.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((running,))

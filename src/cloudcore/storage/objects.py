@@ -27,7 +27,7 @@ from cloudcore.storage.tables import BUCKET_ROWS
 def find_object(tx: Connection, bucket: Bucket, key: str) -> StoredObject:
     """Return the object of a key, or raise `NoSuchKey`."""
     key_bytes(key)
-    found = rows.find_object(tx, bucket.account_id, bucket.id, key)
+    found = rows.find_object(tx, bucket, key)
     if found is None:
         raise NoSuchKey
     return found
@@ -95,7 +95,7 @@ def put_in_place(
     Raise `ConditionFailed` or `NoSuchKey`, as `record_object`.
     """
     while True:
-        before = rows.lock_object(tx, bucket.account_id, bucket.id, made.key)
+        before = rows.find_object(tx, bucket, made.key, locks=True)
         check_write(conditions, before and before.etag)
         if before is not None:
             condemn_object(tx, before.account_id, before.id, made.created_at)
@@ -114,7 +114,7 @@ def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) 
     """
     check_tags(tags)
     key_bytes(key)
-    found = rows.lock_object(tx, bucket.account_id, bucket.id, key)
+    found = rows.find_object(tx, bucket, key, locks=True)
     if found is None:
         raise NoSuchKey
     rows.save_tags(tx, found, tags)
@@ -176,7 +176,7 @@ def _take(
 ) -> StoredObject | None:
     """Delete an object, as `delete_object`, but count nothing."""
     key_bytes(key)
-    found = rows.lock_object(tx, bucket.account_id, bucket.id, key)
+    found = rows.find_object(tx, bucket, key, locks=True)
     check_write(conditions, found and found.etag)
     if found is not None:
         condemn_object(tx, found.account_id, found.id, now)

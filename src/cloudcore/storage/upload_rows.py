@@ -81,14 +81,12 @@ def add_upload(tx: Connection, upload: Upload) -> None:
     tx.execute(_ADD, **row)
 
 
-def find_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str) -> Upload | None:
-    """Return an upload, open or completed, or None."""
-    return _upload(tx.row(_FIND, account_id=account_id, bucket_id=bucket_id, id=upload_id))
-
-
-def lock_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str) -> Upload | None:
-    """Return an upload, or None; lock it and its parts until `tx` ends."""
-    return _upload(tx.row(_LOCK, account_id=account_id, bucket_id=bucket_id, id=upload_id))
+def find_upload(
+    tx: Connection, account_id: str, bucket_id: str, upload_id: str, *, locks: bool = False
+) -> Upload | None:
+    """Return an upload, open or completed, or None; with `locks`, lock it and its parts."""
+    of = {"account_id": account_id, "bucket_id": bucket_id, "id": upload_id}
+    return _upload(tx.row(_LOCK if locks else _FIND, **of))
 
 
 def end_upload(tx: Connection, upload: Upload, completion: str, now: int) -> None:

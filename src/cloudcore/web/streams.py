@@ -207,8 +207,7 @@ async def _send_file(body: FileRegion, scope: Scope, send: Send) -> None:
     offset, end = body.offset, body.offset + body.count
     while offset < end:
         unit = min(UNIT_BYTES, end - offset)
-        loop = asyncio.get_running_loop()
-        part = await loop.run_in_executor(TRANSFERS, os.pread, body.descriptor, unit, offset)
+        part = await TRANSFERS(os.pread, body.descriptor, unit, offset)
         if not part:
             raise RuntimeError("the file is shorter than its announced length")
         offset += len(part)

@@ -1,4 +1,4 @@
-"""The interfaces of blocking stores, whose calls `ThreadedStore` makes in threads."""
+"""The interfaces of blocking stores, whose calls `BlobStore` makes in threads."""
 
 # ruff: noqa: D102 - where no docstring is, the interface of the same call has it
 
@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from registry.blobstore.base import DataKey, Stored
+from registry.blobstore.base import DataKey, ListedBytes, Orphan, Stored
 from registry.blobstore.reading import BlockingGrowing, BlockingObject
-from registry.blobstore.sweeper import ListedBytes, Orphan
 from registry.oci.digest import Digest
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.serving.counters import Count, count_nothing
-from registry.blobstore.base import BlobLinks, BlobStore
+from cloudcore.threads import Threads
+from registry.blobstore.base import BlobLinks
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.locks import fleet_locks, store_locks
@@ -17,7 +18,7 @@ from registry.blobstore.s3.disk_cache import DiskCache
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.presigned_urls import PresignedLinks
 from registry.blobstore.s3.store import S3Store
-from registry.blobstore.threads import Threads
+from registry.blobstore.store import BlobStore
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from cloudcore.serving.asgi import FileRegion
+from cloudcore.threads import Runner
 from registry.blobstore.base import OpenObject, StagedDropped
 from registry.blobstore.staging import checked_range
-from registry.blobstore.threads import Runner
 
 
 class BlockingObject:

@@ -1,5 +1,7 @@
 """Write a piece of a bucket, and read several in order."""
 
+# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -8,16 +10,10 @@ from dataclasses import dataclass, field
 
 from cloudcore.serving.asgi import FileRegion
 from cloudcore.storage.needs import StoredPiece
-from registry.blobstore.base import (
-    DataKey,
-    ObjectDamaged,
-    ObjectUnknown,
-    OpenObject,
-    Staged,
-    Stored,
-)
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, OpenObject, Stored
 from registry.blobstore.inline import open_inline, store_inline
 from registry.blobstore.opening import FileStore
+from registry.blobstore.store import Staged
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from registry.services.blobs.sealing import key_of
@@ -38,7 +34,6 @@ class StagedPiece:
     is_committed: bool = False
 
     def write(self, view: memoryview, /) -> None:
-        """Append bytes (`StagedPiece.write`)."""
         if self.few is None:
             self.staged.write(view)
             return
@@ -51,7 +46,6 @@ class StagedPiece:
         self.staged.write(view)
 
     def finish(self) -> StoredPiece:
-        """Make the bytes durable, or seal them (`StagedPiece.finish`)."""
         if self.few is not None:
             data = bytes(self.few)
             stored = store_inline(data, digest_of(data), self.piece_id, key_of(self.seal))
@@ -61,14 +55,12 @@ class StagedPiece:
         return self._recorded(stored)
 
     async def discard(self) -> None:
-        """Delete the bytes (`StagedPiece.discard`)."""
         if self.is_committed:
             await self.store.remove_duplicate(self.piece_id)
         else:
             await self.staged.discard()
 
     async def aclose(self) -> None:
-        """End the hold (`StagedPiece.aclose`)."""
         await self.staged.aclose()
 
     def _recorded(self, stored: Stored) -> StoredPiece:
@@ -87,27 +79,28 @@ class StagedPiece:
 
 @dataclass(slots=True)
 class OpenPieces:
-    """Pieces that follow each other; the first is open, others are opened when they are reached."""
+    """A range of pieces that follow each other; the first is open, others when they are reached."""
 
     store: FileStore
     pieces: Sequence[StoredPiece]
     keys: Sequence[DataKey | None]
     first: OpenObject
+    start: int
+    stop: int
 
     @property
     def length(self) -> int:
         """Return the number of bytes."""
-        return sum(piece.size for piece in self.pieces)
+        return self.stop - self.start
 
-    def file_region(self, start: int, stop: int) -> FileRegion | None:
+    def file_region(self) -> FileRegion | None:
         """Return a range of the first piece as a region of its file, or None."""
-        if stop > self.pieces[0].size:
+        if self.stop > self.pieces[0].size:
             return None
-        return self.first.file_region(start, stop)
+        return self.first.file_region(self.start, self.stop)
 
-    def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Yield a range (`OpenBytes.chunks`)."""
-        for number, begin, end in self._spans(start, stop):
+    def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
+        for number, begin, end in self._spans(skipped):
             if number == 0:
                 yield from self.first.shared_chunks(begin, end)
                 continue
@@ -122,9 +115,8 @@ class OpenPieces:
             finally:
                 opened.close()
 
-    async def stream(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Yield a range in parts (`OpenBytes.stream`)."""
-        for number, begin, end in self._spans(start, stop):
+    async def stream(self) -> AsyncIterator[bytes]:
+        for number, begin, end in self._spans():
             if number == 0:
                 async for part in self.first.stream(begin, end):
                     yield part
@@ -139,11 +131,11 @@ class OpenPieces:
         """Close the first piece."""
         await self.first.aclose()
 
-    def _spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield which bytes of which piece a range has."""
+    def _spans(self, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
+        """Yield which bytes of which piece the range has behind `skipped` bytes."""
         at = 0
         for number, piece in enumerate(self.pieces):
-            begin, end = max(start - at, 0), min(stop - at, piece.size)
+            begin, end = max(self.start + skipped - at, 0), min(self.stop - at, piece.size)
             if begin < end:
                 yield number, begin, end
             at += piece.size

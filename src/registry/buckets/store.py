@@ -9,6 +9,8 @@ database that is older than the bytes. If too many of them seem to belong to no 
 turn is left.
 """
 
+# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+
 from __future__ import annotations
 
 import logging
@@ -35,8 +37,9 @@ from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage.errors import BytesDamaged
 from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, StoredPiece
 from registry import errors
-from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore
+from registry.blobstore.store import BlobStore
 from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
 from registry.gc.orphans import RECENT, SETTLED, FoundOrphans, Tenant, begun_at, due_places
 from registry.metadata.blobs.wraps import hold_enabled
@@ -122,13 +125,11 @@ class BlobBucketBytes(BucketBytes):
 
     @property
     def seals(self) -> bool:
-        """Return True if new pieces are sealed (`BucketBytes.seals`)."""
         return self.sealing.seals
 
     def key_to_write(
         self, tx: Connection, account_id: str, kms_key_id: str | None
     ) -> UsableKeys | None:
-        """Find a KMS key usable (`BucketBytes.key_to_write`)."""
         if not self.sealing.seals:
             return None
         key = find_key(tx, account_id, kms_key_id)
@@ -141,14 +142,13 @@ class BlobBucketBytes(BucketBytes):
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
     ) -> UsableKeys:
-        """Find the KMS keys of pieces usable (`BucketBytes.keys_to_read`)."""
         if any(piece.encoding == SHREDDED for piece in pieces):
             raise KeyDeleted
         with _translated():
-            return self.sealing.keys.usable_for(tx, account_id, _wraps(pieces))
+            wraps = [each for piece in pieces for each in piece.wraps]
+            return self.sealing.keys.usable_for(tx, account_id, wraps)
 
     async def stage(self, account_id: str, usable: object) -> StagedPiece:
-        """Begin a new piece (`BucketBytes.stage`)."""
         piece_id = self.new_id()
         seal = None
         if isinstance(usable, UsableKeys):
@@ -160,40 +160,40 @@ class BlobBucketBytes(BucketBytes):
         return StagedPiece(self.store, piece_id, staged, seal, self.sealing.inline_bytes)
 
     async def open(
-        self, account_id: str, pieces: Sequence[StoredPiece], usable: object
+        self,
+        account_id: str,
+        pieces: Sequence[StoredPiece],
+        usable: object,
+        start: int,
+        stop: int,
     ) -> OpenPieces:
-        """Open pieces, the first at once (`BucketBytes.open`)."""
         keys = await self._open_keys(account_id, pieces, usable)
         try:
             first = await open_piece(self.store, pieces[0], keys[0])
         except (ObjectUnknown, ObjectDamaged):
             raise BytesDamaged from None
-        return OpenPieces(self.store, pieces, keys, first)
+        return OpenPieces(self.store, pieces, keys, first, start, stop)
 
     async def rewrap(
         self, account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]], /
     ) -> Rewrapped:
-        """Wrap data keys under another KMS key (`BucketBytes.rewrap`)."""
         with _translated():
             return await rewrap(self.sealing.keys, account_id, kms_key_id, wraps)
 
     def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:
-        """Hold KMS keys, if all are enabled (`BucketBytes.hold_keys`)."""
         return hold_enabled(tx, account_id, kms_key_ids)
 
     async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
-        """Delete the bytes of pieces (`BucketBytes.delete`)."""
         return (await self.store.delete(piece_ids)).object_ids
 
     async def scan(self, owned: Owned) -> int:
-        """Set aside bytes that no row names (`BucketBytes.scan`)."""
         return await self.orphans.turn(owned)
 
     async def _open_keys(
         self, account_id: str, pieces: Sequence[StoredPiece], usable: object
     ) -> list[DataKey | None]:
         assert isinstance(usable, UsableKeys)
-        wraps = _wraps(pieces)
+        wraps = [each for piece in pieces for each in piece.wraps]
         with _translated():
             opened = await self.sealing.keys.open_under(account_id, usable, wraps)
         keys = {wrap.stored_id: key for wrap, key in zip(wraps, opened, strict=True)}
@@ -207,11 +207,9 @@ class KmsBucketKeys(BucketKeys):
     region: str
 
     def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> Key:
-        """Return the key that a request names (`BucketKeys.resolve`)."""
         return key_to_bind(tx, Scope(account_id, self.region), value, authorize)
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Key | None:
-        """Return a key by its id, or the platform key (`BucketKeys.describe`)."""
         return find_key(tx, account_id, key_id)
 
 
@@ -220,17 +218,6 @@ def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
     if key_id is None:
         return find_platform_key(tx, account_id)
     return KEY_ROWS.find(tx, account_id, key_id)
-
-
-def _wraps(pieces: Sequence[StoredPiece]) -> list[WrappedKey]:
-    """Return the wraps of those pieces that are sealed."""
-    return [_wrap(piece) for piece in pieces if piece.encoding != PLAIN]
-
-
-def _wrap(piece: StoredPiece) -> WrappedKey:
-    assert piece.kms_key_id is not None
-    assert piece.wrapped is not None
-    return WrappedKey(piece.kms_key_id, piece.wrapped, piece.id)
 
 
 @contextmanager

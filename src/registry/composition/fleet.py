@@ -22,7 +22,7 @@ from cloudcore.errors import Conflict, PlatformError, Unavailable
 from cloudcore.nodes.fleet import Difference, Differs, check_same, join
 from cloudcore.nodes.rows import note_stopped
 from cloudcore.nodes.watcher import Check, identity_of
-from registry.blobstore.sweeper import BlobSweeper
+from registry.blobstore.store import BlobSweeper
 from registry.composition.stores import RegistryStores
 from registry.metadata.collector import generations
 from registry.services.context import ServiceContext

@@ -42,10 +42,10 @@ from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept_answers import KeptAnswers
 from cloudcore.serving.planes import Planes
 from cloudcore.web.health import Readiness
-from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.blobstore.base import ObjectUnknown
 from registry.blobstore.disk.disk_io import check_folder_room, make_folder
 from registry.blobstore.opening import make_folders, open_links, open_store
-from registry.blobstore.sweeper import BlobSweeper
+from registry.blobstore.store import BlobStore, BlobSweeper
 from registry.composition.fleet import check_of, end_if_differs
 from registry.composition.metrics import ChorePeriods, folders_of, measure
 from registry.composition.planes import dispatcher, planes_of

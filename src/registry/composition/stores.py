@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.ports import Port
-from registry.blobstore.base import BlobStore
+from registry.blobstore.store import BlobStore
 from registry.services.context import ServiceContext
 from registry.settings.settings import Settings
 

@@ -15,10 +15,10 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cloudcore.serving.asgi import Scope, Send
+from cloudcore.threads import Threads
 from registry.blobstore.base import OpenObject
 from registry.blobstore.inline import InlineObject
 from registry.blobstore.reading import PART_BYTES
-from registry.blobstore.threads import Threads
 from registry.errors import RangeInvalid, RangeUnsatisfiable, SizeInvalid, UploadOutOfOrder
 from registry.services.blobs.upload_bodies import Span
 

@@ -20,8 +20,8 @@ from cloudcore.errors import Unavailable
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
-from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.sweeper import BlobSweeper, Deleted
+from registry.blobstore.base import Deleted, DeletionsHeld
+from registry.blobstore.store import BlobSweeper
 from registry.counters import FREED_BYTES
 from registry.errors import StoreUnavailable
 from registry.gc.database_rollback import DatabaseWentBack, check_generation

@@ -20,8 +20,9 @@ from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
 from cloudcore.kms.providers import MaterialBroken
 from cloudcore.objects.wraps import WrapBroken, WrappedKey
-from registry.blobstore.base import BlobReader, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import open_inline
+from registry.blobstore.store import BlobReader
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.collector.erasure import (

@@ -16,7 +16,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError
-from registry.blobstore.sweeper import BlobSweeper
+from registry.blobstore.store import BlobSweeper
 from registry.metadata.collector import generations
 from registry.services.context import ServiceContext
 

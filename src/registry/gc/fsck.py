@@ -36,8 +36,8 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.objects.damage import Miscount
 from cloudcore.storage.pieces import recounts
-from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed.frame_format import sealed_size
+from registry.blobstore.store import BlobReader, BlobStore
 from registry.gc.data_keys import WrapCheck, find_key_faults
 from registry.gc.manifest_check import manifest_problem
 from registry.gc.object_check import (

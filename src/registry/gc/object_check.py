@@ -24,8 +24,9 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.objects import damage
 from cloudcore.objects.stored_rows import ObjectRow, StoredRows
 from cloudcore.storage.pieces.rows import PIECE_ROWS, PieceOwner, find_piece_owner
-from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
-from registry.blobstore.threads import Threads
+from cloudcore.threads import Threads
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown
+from registry.blobstore.store import BlobReader
 from registry.counters import SCRUBBED_DAMAGED
 from registry.errors import StoreUnavailable
 from registry.metadata.blobs.damage import DamagedImage, images_of

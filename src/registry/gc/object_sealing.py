@@ -17,16 +17,9 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.stored_rows import ObjectRow
-from registry.blobstore.base import (
-    BlobStore,
-    DataKey,
-    ObjectDamaged,
-    ObjectUnknown,
-    OpenObject,
-    Staged,
-    Stored,
-)
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, OpenObject, Stored
 from registry.blobstore.inline import store_inline
+from registry.blobstore.store import BlobStore, Staged
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
 from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck, Pace
 from registry.metadata.blobs.damage import switch_bytes

@@ -21,8 +21,8 @@ from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.objects.stored_rows import Owned
-from registry.blobstore.base import BlobWriter, DeletionsHeld, ObjectUnknown, StageBusy
-from registry.blobstore.sweeper import BlobSweeper, Orphan
+from registry.blobstore.base import DeletionsHeld, ObjectUnknown, Orphan, StageBusy
+from registry.blobstore.store import BlobSweeper, BlobWriter
 from registry.errors import StoreUnavailable
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.metadata.collector import audit, generations

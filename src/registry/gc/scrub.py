@@ -24,7 +24,8 @@ from cloudcore.errors import NotFound
 from cloudcore.jobs.metrics import chores
 from cloudcore.jobs.schedule import Scheduled
 from cloudcore.objects.stored_rows import FIRST, ObjectRow, StoredRows, StoredTotals
-from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
+from registry.blobstore.base import DeletionsHeld
+from registry.blobstore.store import BlobReader, BlobStore
 from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.database_rollback import DatabaseWentBack, check_generation

@@ -17,7 +17,8 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.jobs.metrics import chores
 from cloudcore.jobs.schedule import Scheduled
 from cloudcore.objects.stored_rows import ObjectRow
-from registry.blobstore.base import BlobStore, DeletionsHeld
+from registry.blobstore.base import DeletionsHeld
+from registry.blobstore.store import BlobStore
 from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.database_rollback import DatabaseWentBack, check_generation

@@ -12,7 +12,8 @@ from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import SourceIdentity
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.serving.counters import Count, count_nothing
-from registry.blobstore.base import BlobLinks, BlobReader, BlobWriter
+from registry.blobstore.base import BlobLinks
+from registry.blobstore.store import BlobReader, BlobWriter
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through.lookups import KeptTags
 from registry.services.blobs.damage import BrokenWraps

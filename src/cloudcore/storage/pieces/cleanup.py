@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection
 from cloudcore.db.rows import deletion
 from cloudcore.storage import multipart, upload_rows
 from cloudcore.storage.needs import StorageNeeds
@@ -36,7 +35,7 @@ async def abort_abandoned(needs: StorageNeeds) -> None:
     before = needs.clock() - multipart.ABANDONED_SECONDS * MICROSECONDS
     while found := await needs.database.read(upload_rows.list_abandoned, before, _PAGE):
         for upload in found:
-            await needs.database.write(_abort, upload, needs.clock())
+            await needs.database.write(multipart.abort_if_open, upload, needs.clock())
 
 
 async def delete_condemned(needs: StorageNeeds) -> None:
@@ -74,9 +73,3 @@ async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]
 async def scan_bytes(needs: StorageNeeds) -> None:
     """Quarantine stored bytes without a row."""
     await needs.bytes.scan(lambda ids: needs.database.read(rows.owned, ids))
-
-
-def _abort(tx: Connection, seen: upload_rows.Upload, now: int) -> None:
-    upload = upload_rows.lock_upload(tx, seen.account_id, seen.bucket_id, seen.id)
-    if upload is not None and upload.ended_at is None:
-        multipart.abort(tx, upload, now)

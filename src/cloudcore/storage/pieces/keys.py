@@ -15,6 +15,7 @@ from sqlalchemy import (
     bindparam,
     column,
     func,
+    null,
     select,
     table,
 )
@@ -23,7 +24,7 @@ from sqlalchemy import text as sql
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, count, find_all, given, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
-from cloudcore.storage.needs import SHREDDED, SealedPiece
+from cloudcore.storage.needs import SHREDDED, StoredPiece
 from cloudcore.storage.pieces.rows import Condemned, condemned_of
 from cloudcore.storage.tables import (
     storage_buckets,
@@ -78,13 +79,13 @@ _REWRAP: Final = Statement(
     )
     .values(kms_key_id=bindparam("new_key_id"), wrapped=bindparam("wrapped"))
 )
-_WRAP: Final = (_p.id, _p.number, _p.kms_key_id, _p.wrapped, _p.encoding)
+_WITHOUT_BODY: Final = [null() if name == "body" else _p[name] for name in StoredPiece._fields]
 
 
 def _behind(owners: Table, owner: Column[Any], position: Column[Any]) -> Statement:
     """Return the query of a bucket's pieces after a position, by owner and number."""
     return paged(
-        select(position, *_WRAP)
+        select(position, _p.number, *_WITHOUT_BODY)
         .select_from(owners)
         .join(storage_pieces, owner == owners.c.id)
         .where(
@@ -131,7 +132,7 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
 
 
 def rewrap(
-    tx: Connection, account_id: str, piece: SealedPiece, kms_key_id: str, wrapped: bytes
+    tx: Connection, account_id: str, piece: StoredPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
     """Replace the wrap of a piece; return False if it is gone, or under another key by now."""
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
@@ -146,8 +147,8 @@ def list_pieces(
     limit: int,
     *,
     of_objects: bool,
-) -> list[tuple[str, SealedPiece]]:
-    """Return pieces of a bucket after the position `after`, with the positions of their owners.
+) -> list[tuple[tuple[str, int], StoredPiece]]:
+    """Return pieces of a bucket after the position `after`, with their positions, without bodies.
 
     They are those of objects by key, or of open uploads by id, and then by number.
     """
@@ -161,7 +162,8 @@ def list_pieces(
         limit=limit,
     )
     return [
-        (bytes(row[0]).decode() if of_objects else row[0], SealedPiece(*row[1:])) for row in rows
+        ((bytes(row[0]).decode() if of_objects else row[0], row[1]), StoredPiece(*row[2:]))
+        for row in rows
     ]
 
 

@@ -9,18 +9,11 @@ from sqlalchemy import func, select
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.objects.damage import Miscount
+from cloudcore.storage import tables
 from cloudcore.storage.bucket_rows import Held
-from cloudcore.storage.tables import (
-    storage_account_bytes,
-    storage_buckets,
-    storage_counts,
-    storage_objects,
-    storage_pieces,
-    storage_uploads,
-)
 
-_b, _c, _o = storage_buckets.c, storage_counts.c, storage_objects.c
-_p, _u, _a = storage_pieces.c, storage_uploads.c, storage_account_bytes.c
+_b, _c, _o = tables.storage_buckets.c, tables.storage_counts.c, tables.storage_objects.c
+_p, _u, _a = tables.storage_pieces.c, tables.storage_uploads.c, tables.storage_account_bytes.c
 
 _NAMES: Final = Statement(select(_b.id, _b.name).order_by(_b.name))
 _RECORDED: Final = Statement(
@@ -31,7 +24,7 @@ _OBJECTS: Final = Statement(
 )
 _PARTS: Final = Statement(
     select(_u.bucket_id, func.sum(_p.size))
-    .select_from(storage_uploads.join(storage_pieces, _p.upload_id == _u.id))
+    .select_from(tables.storage_uploads.join(tables.storage_pieces, _p.upload_id == _u.id))
     .group_by(_u.bucket_id)
 )
 _RECORDED_BYTES: Final = Statement(

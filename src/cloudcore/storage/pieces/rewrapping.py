@@ -22,7 +22,7 @@ from cloudcore.objects import rewrapping as steps
 from cloudcore.objects.rewrapping import COUNTS, UsePage, changed_meanwhile
 from cloudcore.storage import bucket_rows
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.needs import SealedPiece, StorageNeeds
+from cloudcore.storage.needs import StorageNeeds, StoredPiece
 from cloudcore.storage.pieces import keys
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
@@ -131,7 +131,7 @@ async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
     )
 
 
-def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UsePage[SealedPiece]:
+def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UsePage[StoredPiece]:
     target = _target(tx, needs, BUCKET_ROWS.find(tx, run.account_id, run.scope_id))
     at = Cursor(target) if cursor is None else msgspec.convert(cursor, Cursor)
     if at.kms_key_id != target:
@@ -139,8 +139,7 @@ def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UseP
     of, after = (run.account_id, run.scope_id), (at.after, at.number)
     found = keys.list_pieces(tx, *of, after, PORTION, of_objects=at.of_objects)
     if len(found) == PORTION:
-        key, piece = found[-1]
-        following: Cursor | None = Cursor(target, at.of_objects, key, piece.number)
+        following: Cursor | None = Cursor(target, at.of_objects, *found[-1][0])
     else:
         following = None if at.of_objects else Cursor(target, of_objects=True)
     others = [piece for _, piece in found if piece.kms_key_id != target]
@@ -164,7 +163,7 @@ def _write(
     tx: Connection,
     run: Run,
     target: str,
-    pieces: Sequence[SealedPiece],
+    pieces: Sequence[StoredPiece],
     wraps: Mapping[str, bytes],
 ) -> int:
     """Record the wraps; return how many.

@@ -90,7 +90,6 @@ _BETWEEN: Final = Statement(
     .where(_OF_OBJECT, _p.number >= bindparam("first"), _p.number <= bindparam("last"))
     .order_by(_p.number)
 )
-_SIZES: Final = Statement(select(_p.number, _p.size).where(_OF_OBJECT).order_by(_p.number))
 _IS_PLAIN: Final = paged(
     select(_p.number).where(_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number)
 )
@@ -162,12 +161,6 @@ def add_piece(
 def pieces_of(tx: Connection, account_id: str, object_id: str) -> list[Piece]:
     """Return the pieces of an object in order."""
     return find_all(tx, _piece, _OF_AN_OBJECT, account_id=account_id, object_id=object_id)
-
-
-def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int, int]]:
-    """Return the number and the size of each piece of an object, in order."""
-    rows = tx.rows(_SIZES, account_id=account_id, object_id=object_id)
-    return [(row[0], row[1]) for row in rows]
 
 
 def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedPiece]:

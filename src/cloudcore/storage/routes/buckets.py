@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
-from litestar import delete, get, patch, post, put
+from litestar import delete, get, put
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field, structs
 
@@ -14,25 +14,19 @@ from cloudcore.errors import invalid_field
 from cloudcore.iam.principal import stored_source
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid, check_tags
-from cloudcore.storage import buckets
-from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name, named_bucket_crn
-from cloudcore.storage.bucket_rows import (
-    Held,
-    damaged_keys,
-    held_by_bucket,
-    held_by_each,
-    list_buckets,
-)
+from cloudcore.storage import bucket_rows, buckets
+from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name
 from cloudcore.storage.cors import CorsRule, CorsRules, cors_rules
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.pieces import rewrapping
 from cloudcore.storage.pieces.rewrapping import Rewrap, rewrap_record
 from cloudcore.storage.tables import BUCKET_ROWS
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, KeyReference, fault_record, reference_to
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 PATH: Final = "/v1/buckets"
@@ -98,20 +92,7 @@ class BucketRecord(ResponseBody):
     """Of a single bucket."""
 
 
-class OneBucket(ResponseBody):
-    """The body of an answer: a bucket."""
-
-    bucket: BucketRecord
-
-
-class ManyBuckets(ResponseBody):
-    """A page of buckets."""
-
-    buckets: Sequence[BucketRecord]
-    meta: PageMeta
-
-
-def bucket_record(bucket: Bucket, held: Held, **single: Any) -> BucketRecord:  # noqa: ANN401
+def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> BucketRecord:  # noqa: ANN401
     """Return the record of a bucket; `single` has the fields that lists leave out."""
     return BucketRecord(
         id=bucket.id,
@@ -125,6 +106,9 @@ def bucket_record(bucket: Bucket, held: Held, **single: Any) -> BucketRecord:  #
         created_at=rfc3339(bucket.created_at),
         **single,
     )
+
+
+ANSWERS: Final = RecordAnswers(BucketRecord, "bucket", bucket_record)
 
 
 def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
@@ -143,41 +127,10 @@ def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
     return [fault_record(fault, "error")]
 
 
-async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account; authorize the operation on it.
-
-    Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket` if
-    the account has no such bucket.
-    """
-    ctx.authorize(bucket_crn_of(ctx, name))
-    return await found_bucket(ctx, name)
-
-
-async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, for operations authorized by key.
-
-    Raise `NoSuchBucket` if the account has no such bucket.
-    """
-    region = ctx.settings.region
-    return await ctx.database.read(buckets.find_bucket, account_of(ctx), region, name)
-
-
-def bucket_crn_of(ctx: RequestContext, name: str) -> str:
-    """Return the CRN of a bucket of the caller's account, which may not exist.
-
-    Raise `NoSuchBucket` if the name is malformed.
-    """
-    return named_bucket_crn(ctx.settings.region, account_of(ctx), name)
-
-
-@post(
-    PATH,
-    status_code=201,
-    opt={"action": "storage:CreateBucket", "idempotent": True, "statuses": (404,)},
-)
+@ANSWERS.creates(PATH, "storage:CreateBucket", statuses=(404,))
 async def create_bucket(
     data: JSONBody[CreateBucket], ctx: Context, needs: Needs[StorageNeeds]
-) -> Reply[OneBucket]:
+) -> Reply[ResponseBody]:
     """Create a bucket. Its name is unique in the region; an account has at most 1,000.
 
     With `kms_key`, the caller needs `kms:UseKey` on that key.
@@ -201,48 +154,49 @@ async def create_bucket(
         updated_at=now,
     )
 
-    def create(tx: Connection) -> OneBucket:
+    def create(tx: Connection) -> ResponseBody:
         ctx.details["bucket_id"] = bucket.id
         return _described(tx, needs, buckets.create_bucket(tx, bucket))
 
     return await ctx.commit(
-        create, wrap=lambda made: made, location=lambda made: f"{PATH}/{made.bucket.name}"
+        create, wrap=lambda made: made, location=lambda _: f"{PATH}/{bucket.name}"
     )
 
 
-@get(PATH, opt={"action": "storage:ListBuckets", "query": BucketQuery})
-async def list_account_buckets(ctx: Context) -> ManyBuckets:
+@ANSWERS.lists(PATH, "storage:ListBuckets", BucketQuery)
+async def list_account_buckets(ctx: Context) -> ResponseBody:
     """List the account's buckets by name."""
     account_id, region, query = account_of(ctx), ctx.settings.region, ctx.query(BucketQuery)
     ctx.authorize(BUCKET.crn(region, account_id, "*"))
     of = account_id, region, [query.name or ""]
     found, meta = await read_page(
-        ctx, query, list_buckets, BUCKET_ROWS.count, *of, key=lambda each: each.name
+        ctx, query, bucket_rows.list_buckets, BUCKET_ROWS.count, *of, key=lambda each: each.name
     )
     ids = [each.id for each in found]
-    held = await ctx.database.read(held_by_each, account_id, ids) if ids else {}
-    return ManyBuckets(
-        buckets=[bucket_record(each, held.get(each.id, Held())) for each in found], meta=meta
-    )
+    held = await ctx.database.read(bucket_rows.held_by_each, account_id, ids) if ids else {}
+    nothing = bucket_rows.Held()
+    return ANSWERS.many([bucket_record(each, held.get(each.id, nothing)) for each in found], meta)
 
 
-@get(ONE, opt={"action": "storage:GetBucket"})
-async def get_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]) -> OneBucket:
+@ANSWERS.gets(ONE, "storage:GetBucket")
+async def get_bucket(
+    bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]
+) -> ResponseBody:
     """Return a bucket, with its key and what it holds."""
-    found = await authorized_bucket(ctx, bucket)
+    found = await buckets.authorized_bucket(ctx, bucket)
     return await ctx.database.read(_described, needs, found)
 
 
-@patch(ONE, opt={"action": "storage:UpdateBucket"})
+@ANSWERS.updates(ONE, "storage:UpdateBucket")
 async def update_bucket(
     bucket: FromPath[str], data: JSONBody[UpdateBucket], ctx: Context, needs: Needs[StorageNeeds]
-) -> Reply[OneBucket]:
+) -> Reply[ResponseBody]:
     """Change the tags of a bucket, or bind it to another KMS key (`kms:UseKey`).
 
     A key that is given, also the same again, starts a run that lets it open all that is stored: no
     byte is written anew. The bucket shows how far that is.
     """
-    found, run_id = await authorized_bucket(ctx, bucket), ctx.new_id()
+    found, run_id = await buckets.authorized_bucket(ctx, bucket), ctx.new_id()
     changes: dict[str, object] = {}
     if data.tags is not UNSET:
         check_tags(data.tags or {})
@@ -251,7 +205,7 @@ async def update_bucket(
         changes["kms_key_id"] = await _key_to_bind(ctx, needs, data.kms_key)
     now = ctx.clock()
 
-    def change(tx: Connection) -> OneBucket:
+    def change(tx: Connection) -> ResponseBody:
         changed = buckets.BUCKETS.update(tx, found, changes, now)
         if "kms_key_id" in changes:
             caller = ctx.caller
@@ -272,7 +226,7 @@ async def update_bucket(
 @delete(ONE, status_code=204, opt={"action": "storage:DeleteBucket", "statuses": (409,)})
 async def delete_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]) -> None:
     """Delete a bucket, and end its open multipart uploads. One with objects stays (409)."""
-    found = await authorized_bucket(ctx, bucket)
+    found = await buckets.authorized_bucket(ctx, bucket)
     await buckets.end_uploads(needs, found)
 
     def erase(tx: Connection) -> None:
@@ -285,7 +239,7 @@ async def delete_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[Storag
 @get(_CORS, opt={"action": "storage:GetBucketCORS"})
 async def get_bucket_cors(bucket: FromPath[str], ctx: Context) -> CorsRules:
     """Return the CORS rules of a bucket; 404 if it has none."""
-    return cors_rules(buckets.get_cors(await authorized_bucket(ctx, bucket)))
+    return cors_rules(buckets.get_cors(await buckets.authorized_bucket(ctx, bucket)))
 
 
 @put(_CORS, status_code=200, opt={"action": "storage:PutBucketCORS"})
@@ -294,7 +248,7 @@ async def put_bucket_cors(
 ) -> Reply[CorsRules]:
     """Replace the CORS rules of a bucket. They hold at the S3 endpoint, for web pages."""
     found, rules = (
-        await authorized_bucket(ctx, bucket),
+        await buckets.authorized_bucket(ctx, bucket),
         [CorsRule(**structs.asdict(each)) for each in data.cors_rules],
     )
 
@@ -307,7 +261,7 @@ async def put_bucket_cors(
 @delete(_CORS, status_code=204, opt={"action": "storage:PutBucketCORS"})
 async def delete_bucket_cors(bucket: FromPath[str], ctx: Context) -> None:
     """Take the CORS rules of a bucket away, if it has any."""
-    found = await authorized_bucket(ctx, bucket)
+    found = await buckets.authorized_bucket(ctx, bucket)
     await ctx.database.write(buckets.put_cors, found, None, ctx.clock())
 
 
@@ -319,13 +273,15 @@ async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | No
     return (await ctx.database.read(needs.keys.resolve, account_of(ctx), value, authorize)).id
 
 
-def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> OneBucket:
+def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> ResponseBody:
     key = needs.keys.describe(tx, bucket.account_id, bucket.kms_key_id)
     record = bucket_record(
         bucket,
-        held_by_bucket(tx, bucket.account_id, bucket.id),
+        bucket_rows.held_by_bucket(tx, bucket.account_id, bucket.id),
         kms_key=key and reference_to(key),
         rewrap=rewrap_record(rewrapping.last_rewrap(tx, bucket.id)),
-        faults=bucket_faults(damaged_keys(tx, bucket.account_id, bucket.id, MOST_DAMAGED)),
+        faults=bucket_faults(
+            bucket_rows.damaged_keys(tx, bucket.account_id, bucket.id, MOST_DAMAGED)
+        ),
     )
-    return OneBucket(bucket=record)
+    return ANSWERS.wrapped(record)

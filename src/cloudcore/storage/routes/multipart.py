@@ -6,6 +6,7 @@ The audit log has who began, completed and aborted an upload, not its parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, ClassVar, Final
 
 from litestar import delete, get, post, put
@@ -26,6 +27,7 @@ from cloudcore.storage.bucket import (
     key_bytes,
     object_crn,
 )
+from cloudcore.storage.buckets import authorized_bucket, bucket_crn_of
 from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
 from cloudcore.storage.multipart import MAX_PARTS, Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
@@ -33,10 +35,11 @@ from cloudcore.storage.object_rows import ObjectAttributes, span_of
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import Piece
-from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_of, found_bucket
+from cloudcore.storage.routes.buckets import ONE
 from cloudcore.storage.routes.objects import OneObject, one_object
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -82,19 +85,6 @@ class MultipartUpload(ResponseBody):
     metadata: dict[str, str]
     tags: dict[str, str]
     created_at: RFC3339
-
-
-class OneUpload(ResponseBody):
-    """The body of an answer: a multipart upload."""
-
-    upload: MultipartUpload
-
-
-class ManyUploads(ResponseBody):
-    """A page of multipart uploads that are neither completed nor aborted."""
-
-    uploads: Sequence[MultipartUpload]
-    meta: PageMeta
 
 
 class PartRecord(ResponseBody):
@@ -149,6 +139,11 @@ def upload_record(bucket: Bucket, upload: Upload) -> MultipartUpload:
     )
 
 
+ANSWERS: Final = RecordAnswers(
+    MultipartUpload, "upload", upload_record, noun="multipart upload", named="Upload"
+)
+
+
 def part_record(piece: Piece) -> PartRecord:
     """Return the record of a part."""
     return PartRecord(
@@ -187,20 +182,19 @@ async def _authorized_upload(
     return bucket, upload
 
 
-@post(UPLOADS, status_code=201, opt={"action": "storage:PutObject", "idempotent": True})
+@ANSWERS.creates(UPLOADS, "storage:PutObject")
 async def create_multipart_upload(
     bucket: FromPath[str],
     data: JSONBody[CreateMultipartUpload],
     ctx: Context,
     needs: Needs[StorageNeeds],
-) -> Reply[OneUpload]:
+) -> Reply[ResponseBody]:
     """Begin to send an object in parts. One that is not completed in 7 days is aborted.
 
     It is refused while the bucket's KMS key is disabled (403), or if it was deleted (404).
     """
     key_bytes(data.key)
-    ctx.authorize(object_crn(bucket_crn_of(ctx, bucket), data.key))
-    found = await found_bucket(ctx, bucket)
+    found = await authorized_bucket(ctx, bucket, data.key)
     check_tags(data.tags)
     metadata = checked_metadata(data.metadata)
     upload = Upload(
@@ -218,13 +212,13 @@ async def create_multipart_upload(
         found,
         upload,
         needs.bytes,
-        wrap=lambda made: OneUpload(upload=upload_record(found, made)),
+        wrap=partial(ANSWERS.one, found),
         location=lambda made: f"/v1/buckets/{found.name}/multipart-uploads/{made.id}",
     )
 
 
-@get(UPLOADS, opt={"action": "storage:ListMultipartUploads", "query": UploadsQuery})
-async def list_multipart_uploads(bucket: FromPath[str], ctx: Context) -> ManyUploads:
+@ANSWERS.lists(UPLOADS, "storage:ListMultipartUploads", UploadsQuery)
+async def list_multipart_uploads(bucket: FromPath[str], ctx: Context) -> ResponseBody:
     """List the uploads that are neither completed nor aborted, by key and age."""
     found, query = await authorized_bucket(ctx, bucket), ctx.query(UploadsQuery)
     pager = ctx.pager(query, found.id)
@@ -235,16 +229,16 @@ async def list_multipart_uploads(bucket: FromPath[str], ctx: Context) -> ManyUpl
     )
     total = await ctx.database.read(upload_rows.count_uploads, *of)
     page, meta = pager.cut(uploads, total, lambda each: (each.key, each.id))
-    return ManyUploads(uploads=[upload_record(found, each) for each in page], meta=meta)
+    return ANSWERS.many([upload_record(found, each) for each in page], meta)
 
 
-@get(UPLOAD, opt={"action": "storage:ListParts"})
+@ANSWERS.gets(UPLOAD, "storage:ListParts")
 async def get_multipart_upload(
     bucket: FromPath[str], upload_id: FromPath[str], ctx: Context
-) -> OneUpload:
+) -> ResponseBody:
     """Return an upload that is neither completed nor aborted."""
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
-    return OneUpload(upload=upload_record(found, multipart.checked_open(upload)))
+    return ANSWERS.one(found, multipart.checked_open(upload))
 
 
 @get(PARTS, opt={"action": "storage:ListParts", "query": PageQuery})
@@ -310,14 +304,13 @@ async def complete_multipart_upload(
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     parts = [GivenPart(each.part_number, each.etag) for each in data.parts]
     completion = Completion(upload.id, parts, ctx.new_id())
-    crn = object_crn(found.crn, upload.key)
     return await ctx.commit(
         multipart.complete_upload,
         found,
         completion,
         ctx.clock(),
         needs.events.by(ctx.caller),
-        wrap=lambda made: one_object(found, crn, made),
+        wrap=lambda made: one_object(found, made),
     )
 
 

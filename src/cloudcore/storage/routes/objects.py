@@ -17,23 +17,16 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import object_reads, object_writes, objects
-from cloudcore.storage.bucket import MAX_OBJECT_BYTES, STORED_HEADERS, Bucket, key_bytes, object_crn
+from cloudcore.storage.bucket import MAX_OBJECT_BYTES, Bucket, key_bytes, object_crn
+from cloudcore.storage.buckets import authorized_bucket
 from cloudcore.storage.conditions import RequestConditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_reads import FoundObject
 from cloudcore.storage.object_rows import ObjectChecksum, StoredObject, list_page
 from cloudcore.storage.object_writes import Terms
-from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_of, found_bucket
-from cloudcore.storage.s3.object_headers import (
-    METADATA,
-    check_supported,
-    checksum_fields,
-    named_fields,
-    object_fields,
-    read_attributes,
-    read_conditions,
-)
+from cloudcore.storage.routes.buckets import ONE
+from cloudcore.storage.s3 import object_headers
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
@@ -46,7 +39,6 @@ OBJECTS: Final = ONE + "/objects"
 OBJECT: Final = OBJECTS + "/{key:str}"
 _MAX_TAGS_BYTES: Final = 64 * 1024
 _JSON: Final = (b"content-type", b"application/json")
-_KEPT: Final = ("content-type", "x-amz-storage-class", "x-amz-tagging", *STORED_HEADERS)
 _UNCHECKED: Final = ("if-unmodified-since", "content-md5")
 _UNTRUSTED: Final = (
     # The bytes are a user's: a browser that shows them must not take them for this site's pages.
@@ -142,13 +134,13 @@ class Tags(RequestBody):
     tags: dict[str, str]
 
 
-def one_object(bucket: Bucket, crn: str, found: StoredObject) -> OneObject:
+def one_object(bucket: Bucket, found: StoredObject) -> OneObject:
     """Return the record of an object."""
     return OneObject(
         object=ObjectRecord(
             bucket=bucket.name,
             key=found.key,
-            crn=crn,
+            crn=object_crn(bucket.crn, found.key),
             size=found.size,
             etag=found.etag,
             **found.attributes._asdict(),
@@ -164,12 +156,10 @@ def _checksum(checksum: ObjectChecksum | None) -> ChecksumRecord | None:
     return ChecksumRecord(algorithm=checksum.algorithm, value=checksum.value, type=checksum.kind)
 
 
-async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, str]:
-    """Return a bucket, and the CRN of one of its objects; authorize the operation on that."""
+async def _bucket_of(ctx: RequestContext, name: str, key: str) -> Bucket:
+    """Return a bucket; authorize the operation on one of its objects."""
     key_bytes(key)
-    crn = object_crn(bucket_crn_of(ctx, name), key)
-    ctx.authorize(crn)
-    return await found_bucket(ctx, name), crn
+    return await authorized_bucket(ctx, name, key)
 
 
 @get(OBJECTS, opt={"action": "storage:ListObjects", "query": ObjectsQuery})
@@ -228,7 +218,7 @@ async def get_object(
     `Range` asks for a part of them. The headers tell of the object: `ETag`, `Last-Modified`,
     those that it was uploaded with, and its metadata as `x-amz-meta-`.
     """
-    found_in, _ = await _bucket_of(ctx, bucket, key)
+    found_in = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
         found = await ctx.database.read(objects.find_object, found_in, key)
         body = msgspec.json.encode(Tags(tags=dict(found.attributes.tags)))
@@ -238,7 +228,7 @@ async def get_object(
         needs,
         found_in,
         key,
-        read_conditions(headers),
+        object_headers.read_conditions(headers),
         partial(parse_range, headers.get("range")),
         is_head=is_head,
     )
@@ -271,22 +261,14 @@ async def put_object(
     `Cache-Control`, `Expires`, `x-amz-meta-`, `x-amz-tagging` and `x-amz-storage-class` are kept
     with it. `If-Match` and `If-None-Match: *` are decided when it is stored.
     """
-    found_in, crn = await _bucket_of(ctx, bucket, key)
+    found_in = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
         tags = decode(await _few_bytes(stream), Tags).tags
         tagged = await needs.database.write(objects.put_tags, found_in, key, tags)
-        return one_object(found_in, crn, tagged)
+        return one_object(found_in, tagged)
     headers = _headers(request)
     conditions = _write_conditions(headers)
-    check_supported(headers, found_in.account_id)
-    attributes = read_attributes(
-        {
-            name: value
-            for name, value in headers.items()
-            if name in _KEPT or name.startswith(METADATA)
-        },
-        found_in.account_id,
-    )
+    attributes = object_headers.read_attributes(headers, found_in.account_id)
     made = await object_writes.store_object(
         needs,
         needs.events.by(ctx.caller),
@@ -297,7 +279,7 @@ async def put_object(
         Terms(declared=stream.length),
         conditions,
     )
-    return one_object(found_in, crn, made)
+    return one_object(found_in, made)
 
 
 @delete(
@@ -318,7 +300,7 @@ async def delete_object(
     request: AnyRequest,
 ) -> None:
     """Delete an object, or with `?tagging` its tags."""
-    found_in, _ = await _bucket_of(ctx, bucket, key)
+    found_in = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
         await needs.database.write(objects.put_tags, found_in, key, {})
         return
@@ -337,9 +319,11 @@ async def delete_object(
 async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> StreamReply:
     found = asked.object
     if asked.outcome == "not_modified":
-        return StreamReply(_whole(b""), status=304, headers=_encoded(named_fields(found)))
+        return StreamReply(
+            _whole(b""), status=304, headers=_encoded(object_headers.named_fields(found))
+        )
     length = asked.stop - asked.start
-    fields = [*object_fields(found), *checksum_fields(found.checksum)]
+    fields = [*object_headers.object_fields(found), *object_headers.checksum_fields(found.checksum)]
     headers = [*_encoded(fields), *_UNTRUSTED]
     status = 206 if asked.is_range else 200
     if asked.is_range:
@@ -381,7 +365,7 @@ def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)
-    return read_conditions(headers)._replace(modified_since=None, unmodified_since=None)
+    return object_headers.read_conditions(headers)._replace(modified_since=None)
 
 
 def _headers(request: AnyRequest) -> dict[str, str]:

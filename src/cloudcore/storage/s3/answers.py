@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,7 +24,7 @@ from cloudcore.serving.asgi import Scope, Send
 from cloudcore.storage.s3.errors import STATUS_OF, S3Error
 
 if TYPE_CHECKING:
-    from cloudcore.storage.object_reads import OpenRange
+    from cloudcore.storage.needs import OpenBytes
     from cloudcore.storage.object_rows import ObjectChecksum
 
 
@@ -91,7 +91,9 @@ class Answer(NamedTuple):
 
     status: int
     fields: Fields
-    body: bytes | OpenRange = b""
+    body: bytes | OpenBytes = b""
+    parts: AsyncIterator[bytes] | None = None
+    """Those of an object's body, if `is_streamed`; the first was read."""
 
 
 def empty(status: int = 200, fields: Iterable[tuple[str, str]] = ()) -> Answer:
@@ -203,13 +205,13 @@ async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str)
         elif isinstance(body, bytes):
             await send({"type": "http.response.body", "body": body})
         else:
-            await _send_object(scope, send, body)
+            await _send_object(scope, send, body, answer.parts)
     finally:
         if not isinstance(body, bytes):
             await body.aclose()
 
 
-def is_streamed(scope: Scope, body: OpenRange) -> bool:
+def is_streamed(scope: Scope, body: OpenBytes) -> bool:
     """Return True if the bytes of an object are sent from here, for want of a faster way."""
     extensions = scope.get("extensions", {})
     if body.length >= _BULK_BYTES and "entrepot.send_parts" in extensions:
@@ -217,17 +219,19 @@ def is_streamed(scope: Scope, body: OpenRange) -> bool:
     return "http.response.zerocopysend" not in extensions or body.file_region() is None
 
 
-async def _send_object(scope: Scope, send: Send, body: OpenRange) -> None:
-    if is_streamed(scope, body):
-        async for part in body.stream():
+async def _send_object(
+    scope: Scope, send: Send, body: OpenBytes, parts: AsyncIterator[bytes] | None
+) -> None:
+    if parts is not None:
+        async for part in parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
             await asyncio.sleep(0)  # with a fast reader, send() never waits
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return
     region = body.file_region()
     if region is None or "http.response.zerocopysend" not in scope["extensions"]:
-        parts = {"parts": body.chunks, "count": body.length}
-        await send({"type": "entrepot.send_parts", **parts})
+        made = {"parts": body.chunks, "count": body.length}
+        await send({"type": "entrepot.send_parts", **made})
         return
     await send(
         {

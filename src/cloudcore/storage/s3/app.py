@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import uuid4
 
 from cloudcore.clock import MICROSECONDS
@@ -24,121 +24,23 @@ from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.clients import source_address
 from cloudcore.storage.bucket import SERVICE
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.s3 import (
-    bucket_calls,
-    bucket_configurations,
-    list_calls,
-    object_calls,
-    post_calls,
-    upload_calls,
-)
-from cloudcore.storage.s3.answers import (
-    Answer,
-    is_copy,
-    refusal,
-    s3_error,
-    send_answer,
-    send_when_copied,
-)
+from cloudcore.storage.s3 import answers, signature
 from cloudcore.storage.s3.bucket_calls import answer_preflight, with_cors
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import read_form
+from cloudcore.storage.s3.operations import Operation, operation_of
 from cloudcore.storage.s3.post_calls import form_request
 from cloudcore.storage.s3.requests import S3Request, read_request
-from cloudcore.storage.s3.signature import (
-    Regions,
-    RequestSigningKey,
-    SignatureClaim,
-    SignedRequest,
-    check_time,
-    read_claim,
-    read_form_claim,
-    verify,
-    verify_text,
-)
 from cloudcore.web.context import Platform, RequestContext
 from cloudcore.web.context import refusal as denied
 
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[S3Call], Awaitable[Answer]]
-Proof = Callable[[str], RequestSigningKey]
+Proof = Callable[[str], signature.RequestSigningKey]
 """Given the secret that a claim names, returns the key that has signed; raises if none has."""
 
 
-class Operation(NamedTuple):
-    """The handler of an operation, and the action that it needs."""
-
-    handler: Handler
-    action: str
-
-
-OPERATIONS: Final[dict[str, Operation]] = {
-    name: Operation(handler, f"storage:{action}")
-    for name, handler, action in (
-        ("ListBuckets", list_calls.list_buckets, "ListBuckets"),
-        ("CreateBucket", bucket_calls.create_bucket, "CreateBucket"),
-        ("HeadBucket", bucket_calls.head_bucket, "GetBucket"),
-        ("DeleteBucket", bucket_calls.delete_bucket, "DeleteBucket"),
-        ("GetBucketLocation", bucket_calls.get_bucket_location, "GetBucket"),
-        ("GetBucketAcl", bucket_configurations.get_bucket_acl, "GetBucket"),
-        ("PutBucketAcl", bucket_configurations.put_bucket_acl, "GetBucket"),
-        ("GetBucketTagging", bucket_configurations.get_bucket_tagging, "GetBucket"),
-        ("PutBucketTagging", bucket_configurations.put_bucket_tagging, "UpdateBucket"),
-        ("DeleteBucketTagging", bucket_configurations.delete_bucket_tagging, "UpdateBucket"),
-        ("GetBucketEncryption", bucket_configurations.get_bucket_encryption, "GetBucket"),
-        ("DeleteBucketEncryption", bucket_configurations.delete_bucket_encryption, "GetBucket"),
-        ("PutBucketEncryption", bucket_configurations.put_bucket_encryption, "GetBucket"),
-        ("GetBucketCors", bucket_calls.get_bucket_cors, "GetBucketCORS"),
-        ("PutBucketCors", bucket_calls.put_bucket_cors, "PutBucketCORS"),
-        ("DeleteBucketCors", bucket_calls.delete_bucket_cors, "PutBucketCORS"),
-        *(
-            (name, handler, "GetBucket")
-            for name, handler in bucket_configurations.DESCRIPTIONS.items()
-        ),
-        ("ListObjectVersions", list_calls.list_versions, "ListObjects"),
-        ("ListObjects", list_calls.list_objects, "ListObjects"),
-        ("ListObjectsV2", list_calls.list_objects_v2, "ListObjects"),
-        ("GetObject", object_calls.get_object, "GetObject"),
-        ("HeadObject", object_calls.get_object, "GetObject"),
-        ("GetObjectAttributes", object_calls.get_object_attributes, "GetObject"),
-        ("GetObjectAcl", object_calls.get_object_acl, "GetObject"),
-        ("PutObjectAcl", object_calls.put_object_acl, "PutObject"),
-        ("PutObject", object_calls.put_object, "PutObject"),
-        ("PostObject", post_calls.post_object, "PutObject"),
-        ("CopyObject", object_calls.copy_object, "PutObject"),
-        ("DeleteObject", object_calls.delete_object, "DeleteObject"),
-        ("DeleteObjects", object_calls.delete_objects, "DeleteObject"),
-        *((name, object_calls.refuse_lock, "GetObject") for name in object_calls.LOCKS),
-        ("GetObjectTagging", object_calls.get_object_tagging, "GetObject"),
-        ("PutObjectTagging", object_calls.put_object_tagging, "PutObject"),
-        ("DeleteObjectTagging", object_calls.delete_object_tagging, "DeleteObject"),
-        ("CreateMultipartUpload", upload_calls.create_upload, "PutObject"),
-        ("UploadPart", upload_calls.upload_part, "PutObject"),
-        ("UploadPartCopy", upload_calls.copy_part, "PutObject"),
-        ("CompleteMultipartUpload", upload_calls.complete_upload, "PutObject"),
-        ("AbortMultipartUpload", upload_calls.abort_upload, "AbortMultipartUpload"),
-        ("ListParts", upload_calls.list_parts, "ListParts"),
-        ("ListMultipartUploads", upload_calls.list_uploads, "ListMultipartUploads"),
-    )
-}
-_CHANGES: Final = frozenset(
-    (
-        "CreateBucket",
-        "DeleteBucket",
-        "PutBucketTagging",
-        "DeleteBucketTagging",
-        "PutBucketCors",
-        "DeleteBucketCors",
-        "CreateMultipartUpload",
-        "CompleteMultipartUpload",
-        "AbortMultipartUpload",
-    )
-)
-"""Operations that the audit log tells of."""
-_GLOBAL: Final = frozenset(("ListBuckets", "CreateBucket", "GetBucketLocation"))
-"""Operations that are signed for AWS's first region, wherever a bucket is."""
 _GLOBAL_REGION: Final = frozenset(("us-east-1",))
 
 
@@ -167,12 +69,12 @@ class S3Endpoint:
         """Answer one request; errors are in the form of S3."""
         request_id = str(scope.get("state", {}).get("request_id") or uuid4())
         answering = self._answered(scope, receive, request_id)
-        if is_copy(scope):
-            await send_when_copied(scope, send, answering, request_id)
+        if answers.is_copy(scope):
+            await answers.send_when_copied(scope, send, answering, request_id)
         else:
-            await send_answer(scope, send, await answering, request_id)
+            await answers.send_answer(scope, send, await answering, request_id)
 
-    async def _answered(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
+    async def _answered(self, scope: Scope, receive: Receive, request_id: str) -> answers.Answer:
         resource = scope["raw_path"].decode("latin-1")
         request: S3Request | None = None
         try:
@@ -185,23 +87,23 @@ class S3Endpoint:
             )
             answer = await self._answer(request, scope, receive, request_id)
         except S3Error as error:
-            answer = refusal(error, resource, request_id)
+            answer = answers.refusal(error, resource, request_id)
         except PlatformError as error:
-            if (found := s3_error(error)).status >= 500:
+            if (found := answers.s3_error(error)).status >= 500:
                 _log.warning("%s", error.message, extra={"request_id": request_id})
-            answer = refusal(found, resource, request_id)
+            answer = answers.refusal(found, resource, request_id)
         except MemoryError:
             _log.warning("no memory", exc_info=True, extra={"request_id": request_id})
-            answer = refusal(s3_error(OutOfMemory()), resource, request_id)
+            answer = answers.refusal(answers.s3_error(OutOfMemory()), resource, request_id)
         except Exception:  # noqa: BLE001 - a bug is logged, and its details are not sent
             _log.exception("unexpected failure", extra={"request_id": request_id})
             failure = S3Error("InternalError", "We encountered an internal error.")
-            answer = refusal(failure, resource, request_id)
+            answer = answers.refusal(failure, resource, request_id)
         if request is not None and "origin" in request.headers:
             answer = await self._marked(request, answer)
         return answer
 
-    async def _marked(self, request: S3Request, answer: Answer) -> Answer:
+    async def _marked(self, request: S3Request, answer: answers.Answer) -> answers.Answer:
         """Return an answer with the CORS headers of the page that asked, if a rule allows it."""
         try:
             return await with_cors(self._needs.storage, self._region, request, answer)
@@ -215,28 +117,28 @@ class S3Endpoint:
 
     async def _answer(
         self, request: S3Request, scope: Scope, receive: Receive, request_id: str
-    ) -> Answer:
+    ) -> answers.Answer:
         if request.method == "OPTIONS":
             return await answer_preflight(self._needs.storage, self._region, request)
-        signed = SignedRequest(
+        signed = signature.SignedRequest(
             scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
         )
-        name = request.operation
-        operation = OPERATIONS[name]
-        regions = Regions(self._region, self._other_regions(name))
+        operation = operation_of(request)
+        regions = signature.Regions(self._region, self._other_regions(operation))
         form = None
-        if name == "PostObject":
+        if operation.takes_form:
             content_type = request.headers.get("content-type", "")
             form, scope, receive = await read_form(scope, receive, content_type)
             request = form_request(request, form)
-            claim = read_form_claim(form.fields, regions)
-            proof: Proof = partial(verify_text, form.fields["policy"], claim)
+            claim = signature.read_form_claim(form.fields, regions)
+            proof: Proof = partial(signature.verify_text, form.fields["policy"], claim)
         else:
-            claim = read_claim(signed, regions)
-            proof = partial(verify, signed, claim)
-        ctx = self._context(operation.action, scope, request_id, is_change=name in _CHANGES)
+            claim = signature.read_claim(signed, regions)
+            proof = partial(signature.verify, signed, claim)
+        action = f"{SERVICE}:{operation.action}"
+        ctx = self._context(action, scope, request_id, is_change=operation.is_change)
         key = await self._authenticate(ctx, claim, proof, scope)
-        await self._admit(ctx, operation.action, request)
+        await self._admit(ctx, action, request)
         call = S3Call(
             ctx,
             self._needs.storage,
@@ -250,6 +152,8 @@ class S3Endpoint:
             form=form,
         )
         try:
+            if operation.finds_bucket:
+                await call.find_bucket()
             answer = await operation.handler(call)
         except AccessDenied:
             assert ctx.caller is not None
@@ -275,21 +179,21 @@ class S3Endpoint:
             is_change=is_change,
         )
 
-    def _other_regions(self, name: str) -> frozenset[str] | None:
+    def _other_regions(self, operation: Operation) -> frozenset[str] | None:
         """Return the further regions that an operation may be signed for; None for any."""
         if self._needs.any_region:
             return None
-        return _GLOBAL_REGION if name in _GLOBAL else frozenset()
+        return _GLOBAL_REGION if operation.is_global else frozenset()
 
     async def _authenticate(
-        self, ctx: RequestContext, claim: SignatureClaim, proof: Proof, scope: Scope
-    ) -> RequestSigningKey:
+        self, ctx: RequestContext, claim: signature.SignatureClaim, proof: Proof, scope: Scope
+    ) -> signature.RequestSigningKey:
         """Verify the signature, and store the caller.
 
         Raise `S3Error` (see `signature`), also if the key or its token does not exist.
         """
         now = datetime.fromtimestamp(ctx.clock() / MICROSECONDS, UTC)
-        check_time(claim, now)
+        signature.check_time(claim, now)
         found = await self._needs.keys.find(claim.access_key_id)
         if found is None:
             raise S3Error(
@@ -331,7 +235,9 @@ class S3Endpoint:
                 raise S3Error("AccessDenied", "Access Denied")
 
 
-def _verified(proof: Proof, claim: SignatureClaim, found: SignatureKey) -> RequestSigningKey:
+def _verified(
+    proof: Proof, claim: signature.SignatureClaim, found: SignatureKey
+) -> signature.RequestSigningKey:
     """Return the key of a request with a valid signature and session token, or raise S3Error."""
     key = proof(found.secret)
     if not found.fits_token(claim.security_token):

@@ -5,19 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cloudcore.storage import buckets
+from cloudcore.storage import buckets, cors
 from cloudcore.storage.bucket import Bucket, check_bucket_name
 from cloudcore.storage.bucket_rows import find_public_bucket
 from cloudcore.storage.buckets import get_cors
-from cloudcore.storage.cors import (
-    MAX_AGE_SECONDS,
-    METHODS,
-    CorsRule,
-    answer_headers,
-    find_rule,
-    preflight_headers,
-    requested_headers,
-)
 from cloudcore.storage.errors import BucketAlreadyOwnedByYou
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3 import documents
@@ -74,48 +65,43 @@ async def create_bucket(call: S3Call) -> Answer:
 
 async def head_bucket(call: S3Call) -> Answer:
     """HeadBucket: 200 if the caller may see it."""
-    await call.find_bucket()
     return empty(200, [("x-amz-bucket-region", call.region)])
 
 
 async def delete_bucket(call: S3Call) -> Answer:
     """DeleteBucket, of one without objects; its open uploads end."""
-    bucket = await call.find_bucket()
-    await buckets.end_uploads(call.needs, bucket)
-    await call.change(buckets.BUCKETS.remove, bucket, call.now, bucket_id=bucket.id)
+    await buckets.end_uploads(call.needs, call.bucket)
+    await call.change(buckets.BUCKETS.remove, call.bucket, call.now, bucket_id=call.bucket.id)
     return empty(204)
 
 
 async def get_bucket_location(call: S3Call) -> Answer:
     """GetBucketLocation: the region."""
-    await call.find_bucket()
     return xml("LocationConstraint", [escape(call.region)])
 
 
 async def get_bucket_cors(call: S3Call) -> Answer:
     """GetBucketCors: the rules."""
-    rules = buckets.get_cors(await call.find_bucket())
+    rules = buckets.get_cors(call.bucket)
     return xml("CORSConfiguration", [_rule(rule) for rule in rules])
 
 
 async def put_bucket_cors(call: S3Call) -> Answer:
     """PutBucketCors: replace the rules."""
-    bucket = await call.find_bucket()
     rules = documents.read_cors(await read_document(call))
     for rule in rules:
         check_rule(rule)
-    await call.ctx.database.write(buckets.put_cors, bucket, rules, call.now)
+    await call.ctx.database.write(buckets.put_cors, call.bucket, rules, call.now)
     return empty()
 
 
 async def delete_bucket_cors(call: S3Call) -> Answer:
     """DeleteBucketCors: 204, also if there are none."""
-    bucket = await call.find_bucket()
-    await call.ctx.database.write(buckets.put_cors, bucket, None, call.now)
+    await call.ctx.database.write(buckets.put_cors, call.bucket, None, call.now)
     return empty(204)
 
 
-def check_rule(rule: CorsRule) -> None:
+def check_rule(rule: cors.CorsRule) -> None:
     """Raise `S3Error` (MalformedXML or InvalidRequest) for a rule that `/v1` could not show.
 
     See `cors.CorsRuleRecord`.
@@ -125,7 +111,7 @@ def check_rule(rule: CorsRule) -> None:
     if max(len(rule.allowed_headers), len(rule.expose_headers)) > MAX_LISTED:
         raise S3Error("MalformedXML", f"A CORS rule lists at most {MAX_LISTED} headers.")
     for method in rule.allowed_methods:
-        if method not in METHODS:
+        if method not in cors.METHODS:
             raise S3Error(
                 "InvalidRequest", f"Found unsupported HTTP method in CORS config: {method}"
             )
@@ -137,11 +123,11 @@ def check_rule(rule: CorsRule) -> None:
             raise S3Error("InvalidRequest", "A pattern of a CORS rule is ASCII with at most one *.")
     if not all(_EXPOSED.fullmatch(name) for name in rule.expose_headers):
         raise S3Error("InvalidRequest", "ExposeHeader must be a header's name, without wildcard.")
-    if (rule.max_age_seconds or 0) > MAX_AGE_SECONDS or len(rule.id or "") > MAX_ID:
+    if (rule.max_age_seconds or 0) > cors.MAX_AGE_SECONDS or len(rule.id or "") > MAX_ID:
         raise S3Error("InvalidRequest", "MaxAgeSeconds or ID of a CORS rule is too long.")
 
 
-def _rule(rule: CorsRule) -> str:
+def _rule(rule: cors.CorsRule) -> str:
     content = [] if rule.id is None else [text("ID", rule.id)]
     content += [text("AllowedOrigin", each) for each in rule.allowed_origins]
     content += [text("AllowedMethod", each) for each in rule.allowed_methods]
@@ -164,11 +150,11 @@ async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request)
             "InvalidRequest",
             "Insufficient information. Origin and Access-Control-Request-Method are needed.",
         )
-    wanted = requested_headers(request.headers.get("access-control-request-headers", ""))
-    rule = find_rule(await _rules(needs, region, request.bucket), origin, method, wanted)
+    wanted = cors.requested_headers(request.headers.get("access-control-request-headers", ""))
+    rule = cors.find_rule(await _rules(needs, region, request.bucket), origin, method, wanted)
     if rule is None:
         raise S3Error("AccessForbidden", "CORSResponse: This CORS request is not allowed.")
-    return empty(200, preflight_headers(rule, origin, wanted))
+    return empty(200, cors.preflight_headers(rule, origin, wanted))
 
 
 async def with_cors(needs: StorageNeeds, region: str, request: S3Request, answer: Answer) -> Answer:
@@ -176,12 +162,12 @@ async def with_cors(needs: StorageNeeds, region: str, request: S3Request, answer
     origin = request.headers.get("origin")
     if origin is None or request.method == "OPTIONS":
         return answer
-    rule = find_rule(await _rules(needs, region, request.bucket), origin, request.method)
+    rule = cors.find_rule(await _rules(needs, region, request.bucket), origin, request.method)
     if rule is None:
         return answer
-    return answer._replace(fields=[*answer.fields, *answer_headers(rule, origin)])
+    return answer._replace(fields=[*answer.fields, *cors.answer_headers(rule, origin)])
 
 
-async def _rules(needs: StorageNeeds, region: str, name: str) -> list[CorsRule]:
+async def _rules(needs: StorageNeeds, region: str, name: str) -> list[cors.CorsRule]:
     bucket = await needs.database.read(find_public_bucket, region, name) if name else None
     return [] if bucket is None or bucket.cors is None else get_cors(bucket)

@@ -12,7 +12,6 @@ from typing import Final
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import check_tags
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, empty, tag, tagging, text, xml
 from cloudcore.storage.s3.call import KMS, SEALED, S3Call
@@ -29,64 +28,58 @@ _PUBLIC_ACCESS: Final = (
     "RestrictPublicBuckets",
 )
 _ABSENT: Final = {
-    "GetBucketLifecycle": "NoSuchLifecycleConfiguration",
-    "GetBucketPolicy": "NoSuchBucketPolicy",
-    "GetBucketPolicyStatus": "NoSuchBucketPolicy",
-    "GetBucketReplication": "ReplicationConfigurationNotFoundError",
-    "GetBucketWebsite": "NoSuchWebsiteConfiguration",
-    "GetObjectLockConfiguration": "ObjectLockConfigurationNotFoundError",
+    ("GET", "lifecycle"): "NoSuchLifecycleConfiguration",
+    ("GET", "policy"): "NoSuchBucketPolicy",
+    ("GET", "policyStatus"): "NoSuchBucketPolicy",
+    ("GET", "replication"): "ReplicationConfigurationNotFoundError",
+    ("GET", "website"): "NoSuchWebsiteConfiguration",
+    ("GET", "object-lock"): "ObjectLockConfigurationNotFoundError",
     # Nothing is public here, and nobody can change that.
-    "DeletePublicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
-    "PutObjectLockConfiguration": "InvalidBucketState",
+    ("DELETE", "publicAccessBlock"): "NoSuchPublicAccessBlockConfiguration",
+    ("PUT", "object-lock"): "InvalidBucketState",
 }
 """Configurations that no bucket has here, with the error code for each."""
 _LISTS: Final = {
-    "GetBucketAnalytics": "ListBucketAnalyticsConfigurationResult",
-    "GetBucketIntelligentTiering": "ListBucketIntelligentTieringConfigurationsOutput",
-    "GetBucketInventory": "ListInventoryConfigurationsResult",
-    "GetBucketMetrics": "ListMetricsConfigurationsResult",
+    "analytics": "ListBucketAnalyticsConfigurationResult",
+    "intelligent-tiering": "ListBucketIntelligentTieringConfigurationsOutput",
+    "inventory": "ListInventoryConfigurationsResult",
+    "metrics": "ListMetricsConfigurationsResult",
 }
 """Lists of configurations, of which no bucket has any."""
 _SAME: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "BucketAccelerate": ("AccelerateConfiguration", {}),
-    "BucketLogging": ("BucketLoggingStatus", {}),
-    "BucketNotification": ("NotificationConfiguration", {}),
-    "BucketOwnershipControls": (
+    "accelerate": ("AccelerateConfiguration", {}),
+    "logging": ("BucketLoggingStatus", {}),
+    "notification": ("NotificationConfiguration", {}),
+    "ownershipControls": (
         "OwnershipControls",
         {"Rule/ObjectOwnership": "BucketOwnerEnforced"},
     ),
-    "BucketRequestPayment": ("RequestPaymentConfiguration", {"Payer": "BucketOwner"}),
-    "BucketVersioning": ("VersioningConfiguration", {}),
-    "PublicAccessBlock": (
+    "requestPayment": ("RequestPaymentConfiguration", {"Payer": "BucketOwner"}),
+    "versioning": ("VersioningConfiguration", {}),
+    "publicAccessBlock": (
         "PublicAccessBlockConfiguration",
         dict.fromkeys(_PUBLIC_ACCESS, "true"),
     ),
 }
 """Configurations of every bucket here, with documents: texts by paths below the root."""
-_NOTHING_LEFT: Final = (
-    "DeleteBucketLifecycle",
-    "DeleteBucketPolicy",
-    "DeleteBucketReplication",
-    "DeleteBucketWebsite",
-)
+_NOTHING_LEFT: Final = ("lifecycle", "policy", "replication", "website")
 """Deletions of what no bucket has."""
 
 
 async def get_bucket_acl(call: S3Call) -> Answer:
     """GetBucketAcl: the owner has full control; policies decide about others."""
-    return private_acl((await call.find_bucket()).account_id)
+    return private_acl(call.bucket.account_id)
 
 
 async def put_bucket_acl(call: S3Call) -> Answer:
     """PutBucketAcl: accept the list that gives the owner full control, which changes nothing."""
-    await call.find_bucket()
     await check_acl(call)
     return empty()
 
 
 async def get_bucket_tagging(call: S3Call) -> Answer:
     """GetBucketTagging: the tags of ``/v1``."""
-    tags = (await call.find_bucket()).tags
+    tags = call.bucket.tags
     if not tags:
         raise S3Error("NoSuchTagSet", "The TagSet does not exist")
     return tagging(tags)
@@ -94,13 +87,12 @@ async def get_bucket_tagging(call: S3Call) -> Answer:
 
 async def put_bucket_tagging(call: S3Call) -> Answer:
     """PutBucketTagging: replace the tags."""
-    bucket = await call.find_bucket()
-    return await _save_tags(call, bucket, documents.read_tags(await read_document(call)))
+    return await _save_tags(call, documents.read_tags(await read_document(call)))
 
 
 async def delete_bucket_tagging(call: S3Call) -> Answer:
     """DeleteBucketTagging: delete all tags."""
-    return await _save_tags(call, await call.find_bucket(), {})
+    return await _save_tags(call, {})
 
 
 def checked_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
@@ -115,25 +107,24 @@ def checked_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     return tags
 
 
-async def _save_tags(call: S3Call, bucket: Bucket, tags: Mapping[str, str]) -> Answer:
+async def _save_tags(call: S3Call, tags: Mapping[str, str]) -> Answer:
     changes = {"tags": checked_tags(tags)}
-    await call.ctx.database.write(buckets.BUCKETS.update, bucket, changes, call.now)
+    await call.ctx.database.write(buckets.BUCKETS.update, call.bucket, changes, call.now)
     return empty(204)
 
 
 async def get_bucket_encryption(call: S3Call) -> Answer:
     """GetBucketEncryption: the encryption of new objects, as on ``/v1``."""
-    bucket = await call.find_bucket()
     if not call.needs.bytes.seals:
         raise S3Error(
             "ServerSideEncryptionConfigurationNotFoundError",
             "The server side encryption configuration was not found",
         )
     default = [text("SSEAlgorithm", SEALED)]
-    if bucket.kms_key_id is not None:
-        of = bucket.account_id, bucket.kms_key_id
+    if call.bucket.kms_key_id is not None:
+        of = call.bucket.account_id, call.bucket.kms_key_id
         key = await call.needs.database.read(call.needs.keys.describe, *of)
-        named = bucket.kms_key_id if key is None else key.crn or key.id
+        named = call.bucket.kms_key_id if key is None else key.crn or key.id
         default = [text("SSEAlgorithm", KMS), text("KMSMasterKeyID", named)]
     rule = tag("ApplyServerSideEncryptionByDefault", *default)
     enabled = text("BucketKeyEnabled", False)  # noqa: FBT003 - a text of XML
@@ -142,12 +133,11 @@ async def get_bucket_encryption(call: S3Call) -> Answer:
 
 async def put_bucket_encryption(call: S3Call) -> Answer:
     """PutBucketEncryption: accept the present one: AES-256 under a managed key."""
-    bucket = await call.find_bucket()
     name = "ServerSideEncryptionConfiguration"
     asked = documents.read_texts(await read_document(call), name)
     algorithm = asked.pop("Rule/ApplyServerSideEncryptionByDefault/SSEAlgorithm", None)
     asked.pop("Rule/BucketKeyEnabled", None)
-    is_so = call.needs.bytes.seals and bucket.kms_key_id is None and algorithm == SEALED
+    is_so = call.needs.bytes.seals and call.bucket.kms_key_id is None and algorithm == SEALED
     if asked or not is_so:
         raise _other()
     return empty()
@@ -155,36 +145,33 @@ async def put_bucket_encryption(call: S3Call) -> Answer:
 
 async def delete_bucket_encryption(call: S3Call) -> Answer:
     """DeleteBucketEncryption: 204 if the bucket has the default, to which AWS goes back."""
-    if (await call.find_bucket()).kms_key_id is not None:
+    if call.bucket.kms_key_id is not None:
         raise _other()
     return empty(204)
 
 
-def _refuse(operation: str) -> Handler:
+def _refuse(code: str) -> Handler:
     """Return the operation that answers that a configuration is absent."""
 
-    async def refuse(call: S3Call) -> Answer:
-        await call.find_bucket()
-        raise S3Error(_ABSENT[operation], "The bucket has no such configuration.")
+    async def refuse(_call: S3Call) -> Answer:
+        raise S3Error(code, "The bucket has no such configuration.")
 
     return refuse
 
 
-def _list(operation: str) -> Handler:
+def _list(name: str) -> Handler:
     """Return the operation that lists configurations, or shows the one of an id."""
 
     async def list_none(call: S3Call) -> Answer:
-        await call.find_bucket()
         if "id" in call.request.fields:
             raise S3Error("NoSuchConfiguration", "The specified configuration does not exist.")
-        return xml(_LISTS[operation], [text("IsTruncated", False)])  # noqa: FBT003
+        return xml(name, [text("IsTruncated", False)])  # noqa: FBT003
 
     return list_none
 
 
-def _describe(configuration: str) -> Handler:
+def _describe(name: str, texts: Mapping[str, str]) -> Handler:
     """Return the operation that shows a configuration that is the same for all buckets."""
-    name, texts = _SAME[configuration]
     content = []
     for path, value in texts.items():
         *outer, last = path.split("/")
@@ -193,19 +180,16 @@ def _describe(configuration: str) -> Handler:
             part = tag(each, part)
         content.append(part)
 
-    async def describe(call: S3Call) -> Answer:
-        await call.find_bucket()
+    async def describe(_call: S3Call) -> Answer:
         return xml(name, content)
 
     return describe
 
 
-def _keep(configuration: str) -> Handler:
+def _keep(name: str, texts: Mapping[str, str]) -> Handler:
     """Return the operation that accepts the document of such a configuration."""
-    name, texts = _SAME[configuration]
 
     async def keep(call: S3Call) -> Answer:
-        await call.find_bucket()
         if documents.read_texts(await read_document(call), name) != texts:
             raise _other()
         return empty()
@@ -213,9 +197,8 @@ def _keep(configuration: str) -> Handler:
     return keep
 
 
-async def _delete_nothing(call: S3Call) -> Answer:
+async def _delete_nothing(_call: S3Call) -> Answer:
     """Answer the deletion of a configuration that no bucket has."""
-    await call.find_bucket()
     return empty(204)
 
 
@@ -223,11 +206,12 @@ def _other() -> S3Error:
     return S3Error("NotImplemented", "A bucket cannot have another configuration than it has here.")
 
 
-DESCRIPTIONS: Final[Mapping[str, Handler]] = (
-    {name: _refuse(name) for name in _ABSENT}
-    | {name: _list(name) for name in _LISTS}
-    | {f"Get{name}": _describe(name) for name in _SAME}
-    | {f"Put{name}": _keep(name) for name in _SAME}
-    | dict.fromkeys(_NOTHING_LEFT, _delete_nothing)
+DESCRIPTIONS: Final[Mapping[tuple[str, str], Handler]] = (
+    {of: _refuse(code) for of, code in _ABSENT.items()}
+    | {("GET", each): _list(name) for each, name in _LISTS.items()}
+    | {("GET", each): _describe(*same) for each, same in _SAME.items()}
+    | {("PUT", each): _keep(*same) for each, same in _SAME.items()}
+    | {("DELETE", each): _delete_nothing for each in _NOTHING_LEFT}
 )
-"""Operations that tell of a bucket what is so for all of them, and change nothing."""
+"""Operations that tell of a bucket what is so for all of them, and change nothing; by method and
+the parameter that selects them."""

@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.serving.asgi import Receive, Scope
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn, object_crn
+from cloudcore.storage.bucket import BUCKET, Bucket
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3.answers import Fields
 from cloudcore.storage.s3.errors import S3Error
@@ -48,6 +48,8 @@ class S3Call:
     """Of a PostObject, whose file the body begins with anew."""
     now: int = field(init=False)
     """When it came."""
+    bucket: Bucket = field(init=False)
+    """The request's, after `find_bucket`."""
 
     def __post_init__(self) -> None:
         """Store the time."""
@@ -107,35 +109,13 @@ class S3Call:
         return await self.ctx.database.write(run)
 
     async def find_bucket(self) -> Bucket:
-        """Return the request's bucket; authorize the operation on it.
+        """Find the request's bucket; authorize the operation on it, or on the request's object.
 
-        Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket`
-        if the account has no such bucket.
+        Raise as `buckets.authorized_bucket`.
         """
-        self.ctx.authorize(self.crn_of(self.request.bucket))
-        return await self.look_up(self.request.bucket)
-
-    async def find_bucket_of_key(self) -> Bucket:
-        """Return the request's bucket; authorize the operation on the request's object."""
-        return await self.find_bucket_with(self.request.bucket, self.request.key)
-
-    async def find_bucket_with(self, name: str, key: str, action: str | None = None) -> Bucket:
-        """Return a bucket; authorize the operation, or `action`, on an object of it.
-
-        Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket`
-        if the account has no such bucket.
-        """
-        self.ctx.authorize(object_crn(self.crn_of(name), key), action=action)
-        return await self.look_up(name)
-
-    def crn_of(self, name: str) -> str:
-        """Return the CRN of a bucket, which may not exist; raise `NoSuchBucket` if it cannot."""
-        return named_bucket_crn(self.region, self.account_id, name)
-
-    async def look_up(self, name: str) -> Bucket:
-        """Return a bucket without authorization, for operations authorized by key."""
-        of = self.account_id, self.region
-        return await self.needs.database.read(buckets.find_bucket, *of, name)
+        request = self.request
+        self.bucket = await buckets.authorized_bucket(self.ctx, request.bucket, request.key)
+        return self.bucket
 
 
 def _number(name: str, given: str | None, least: int, most: int) -> int | None:
@@ -164,13 +144,13 @@ def check_read(call: S3Call) -> None:
         raise S3Error("InvalidArgument", f"{_HEADER} is not supported for this operation.")
 
 
-def written_fields(call: S3Call, bucket: Bucket) -> Fields:
+def written_fields(call: S3Call) -> Fields:
     """Return the headers about the encryption of what a request writes.
 
     Raise `S3Error` if the request demands encryption, and the install seals nothing.
     """
     if call.needs.bytes.seals:
-        return sealed_fields(bucket)
+        return sealed_fields(call.bucket)
     if _HEADER in call.request.headers:
         raise S3Error("NotImplemented", "Nothing is sealed here: the operator has turned it off.")
     return []

@@ -12,8 +12,8 @@ from typing import Final
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import StepBudget
-from cloudcore.storage import object_reads, object_writes, objects
-from cloudcore.storage.bucket import Bucket, key_bytes, object_crn
+from cloudcore.storage import buckets, object_reads, object_writes, objects
+from cloudcore.storage.bucket import key_bytes, object_crn
 from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
 from cloudcore.storage.multipart import MAX_PARTS
@@ -22,7 +22,7 @@ from cloudcore.storage.object_rows import ObjectAttributes, StoredObject
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import ListedPiece
-from cloudcore.storage.s3 import documents
+from cloudcore.storage.s3 import documents, object_headers, payloads
 from cloudcore.storage.s3.answers import (
     Answer,
     Fields,
@@ -39,23 +39,6 @@ from cloudcore.storage.s3.answers import (
 )
 from cloudcore.storage.s3.call import MAX_LISTED, S3Call, check_read, sealed_fields, written_fields
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.object_headers import (
-    check_supported,
-    checksum_fields,
-    named_fields,
-    object_fields,
-    read_attributes,
-    read_conditions,
-    read_tagging,
-)
-from cloudcore.storage.s3.payloads import (
-    S3Body,
-    check_acl,
-    read_algorithm,
-    read_document,
-    read_large,
-    refuse_checksum,
-)
 from cloudcore.storage.s3.requests import read_copy_source
 
 _DELETION_STEPS: Final = 1_000_000_000
@@ -79,7 +62,6 @@ _PRINTABLE: Final = re.compile(r"[\x20-\x7e\xa0-\xff]*")
 
 async def get_object(call: S3Call) -> Answer:
     """GetObject and HeadObject: the bytes of an object, of a range, or of a part."""
-    bucket = await call.find_bucket_of_key()
     check_read(call)
     part_number = call.number("partNumber", 1, MAX_PARTS)
     range_header = call.header("range")
@@ -87,26 +69,25 @@ async def get_object(call: S3Call) -> Answer:
         raise S3Error("InvalidRequest", "Cannot specify both Range header and partNumber.")
     found = await object_reads.find_object(
         call.needs,
-        bucket,
+        call.bucket,
         call.request.key,
-        read_conditions(call.request.headers),
+        object_headers.read_conditions(call.request.headers),
         partial(parse_range, range_header),
         part_number,
         is_head=call.request.method == "HEAD",
     )
     if found.outcome == "not_modified":
-        return Answer(304, named_fields(found.object))
-    fields = [*_fields(call, found), *await _encryption(call, bucket, found)]
+        return Answer(304, object_headers.named_fields(found.object))
+    fields = [*_fields(call, found), *await _encryption(call, found)]
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
         return Answer(status, fields)
     opened = await object_reads.open_to_send(call.needs, found)
-    if is_streamed(call.scope, opened):
-        await opened.begin()
-    return Answer(status, fields, opened)
+    parts = await object_reads.begin(opened) if is_streamed(call.scope, opened) else None
+    return Answer(status, fields, opened, parts)
 
 
-async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Fields:
+async def _encryption(call: S3Call, found: FoundObject) -> Fields:
     """Return the headers about the encryption of an object; none if it is plain."""
     if not call.needs.bytes.seals:
         return []
@@ -115,11 +96,11 @@ async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Field
     else:
         of = found.object.account_id, found.object.id
         are_sealed = await call.needs.database.read(piece_rows.are_sealed, *of)
-    return sealed_fields(bucket) if are_sealed else []
+    return sealed_fields(call.bucket) if are_sealed else []
 
 
 def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
-    fields = dict(object_fields(found.object))
+    fields = dict(object_headers.object_fields(found.object))
     for name in _OVERRIDES:
         override = call.request.fields.get(f"response-{name}")
         if override is None:
@@ -133,9 +114,9 @@ def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
         fields["content-range"] = f"bytes {found.start}-{found.stop - 1}/{size}"
     if (call.header("x-amz-checksum-mode") or "").upper() == "ENABLED":
         if found.part is not None:
-            fields |= checksum_fields(found.part.checksum)
+            fields |= object_headers.checksum_fields(found.part.checksum)
         elif not found.is_range:
-            fields |= checksum_fields(found.object.checksum)
+            fields |= object_headers.checksum_fields(found.object.checksum)
     if found.part is not None and found.object.has_parts:
         fields["x-amz-mp-parts-count"] = str(found.part.total)
     return list(fields.items())
@@ -143,9 +124,8 @@ def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
 
 async def get_object_attributes(call: S3Call) -> Answer:
     """GetObjectAttributes: the attributes of HeadObject, and the parts, as a document."""
-    bucket = await call.find_bucket_of_key()
     found, pieces = await call.needs.database.read(
-        object_reads.list_parts, bucket, call.request.key
+        object_reads.list_parts, call.bucket, call.request.key
     )
     asked = [each.strip() for each in (call.header("x-amz-object-attributes") or "").split(",")]
     content = {
@@ -162,7 +142,7 @@ async def get_object_attributes(call: S3Call) -> Answer:
     if not asked or any(name not in content for name in asked):
         raise S3Error("InvalidArgument", "x-amz-object-attributes names no attribute.")
     answer = [content[name] for name in content if name in asked]
-    return xml("GetObjectAttributesResponse", answer, named_fields(found)[1:])
+    return xml("GetObjectAttributesResponse", answer, object_headers.named_fields(found)[1:])
 
 
 def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]) -> str:
@@ -188,24 +168,27 @@ def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]
 
 async def put_object(call: S3Call) -> Answer:
     """PutObject: store the body; it replaces the existing object."""
-    bucket = await call.find_bucket_of_key()
-    body, headers = S3Body(call), call.request.headers
-    conditions = read_conditions(headers)
+    body, headers = payloads.S3Body(call), call.request.headers
+    conditions = object_headers.read_conditions(headers)
     if conditions.modified_since is not None or conditions.unmodified_since is not None:
         raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
-    attributes = read_attributes(headers, bucket.account_id)
-    encryption = written_fields(call, bucket)
+    attributes = object_headers.read_attributes(headers, call.bucket.account_id)
+    encryption = written_fields(call)
     stored = await object_writes.store_object(
         call.needs,
         call.events,
-        bucket,
+        call.bucket,
         call.request.key,
         attributes,
         body,
         body.terms(),
         conditions,
     )
-    fields = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
+    fields = [
+        ("etag", quoted(stored.etag)),
+        *object_headers.checksum_fields(stored.checksum),
+        *encryption,
+    ]
     return empty(200, fields)
 
 
@@ -213,11 +196,11 @@ async def copy_object(call: S3Call) -> Answer:
     """CopyObject: store the bytes of another object, with its attributes or new ones."""
     headers = call.request.headers
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
-    bucket = await call.find_bucket_of_key()
-    source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
-    check_supported(headers, bucket.account_id)
-    encryption = written_fields(call, bucket)
-    refuse_checksum(call)
+    bucket = await call.find_bucket()
+    source = await buckets.authorized_bucket(call.ctx, source_name, source_key, "storage:GetObject")
+    object_headers.check_supported(headers, bucket.account_id)
+    encryption = written_fields(call)
+    payloads.refuse_checksum(call)
     replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
     replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))
     same = (source.id, source_key) == (bucket.id, call.request.key)
@@ -231,18 +214,20 @@ async def copy_object(call: S3Call) -> Answer:
         call.needs,
         source,
         source_key,
-        read_conditions(headers, "x-amz-copy-source-"),
+        object_headers.read_conditions(headers, "x-amz-copy-source-"),
         is_copy=True,
     )
-    given = read_attributes(
+    given = object_headers.read_attributes(
         {name: each for name, each in headers.items() if name != "x-amz-tagging"}, bucket.account_id
     )
     attributes = _copied_attributes(given, found.object.attributes, replaces=replaces)
     if replaces_tags:
-        attributes = attributes._replace(tags=read_tagging(headers.get("x-amz-tagging", "")))
+        attributes = attributes._replace(
+            tags=object_headers.read_tagging(headers.get("x-amz-tagging", ""))
+        )
     before = found.object.checksum
     named = headers.get("x-amz-checksum-algorithm", None if before is None else before.algorithm)
-    algorithm = None if named is None else read_algorithm(named)
+    algorithm = None if named is None else payloads.read_algorithm(named)
     async with aclosing(await object_reads.open_object(call.needs, found)) as opened:
         made = await object_writes.store_object(
             call.needs,
@@ -252,7 +237,7 @@ async def copy_object(call: S3Call) -> Answer:
             attributes,
             object_writes.copy_of(opened),
             Terms(found.object.size, algorithm),
-            read_conditions(headers),
+            object_headers.read_conditions(headers),
         )
     return xml("CopyObjectResult", copied(made), encryption)
 
@@ -279,12 +264,11 @@ def _directive(value: str) -> bool:
 
 async def delete_object(call: S3Call) -> Answer:
     """DeleteObject: 204, also if there is none."""
-    bucket = await call.find_bucket_of_key()
-    conditions = read_conditions(call.request.headers)
+    conditions = object_headers.read_conditions(call.request.headers)
     if any(name.startswith("x-amz-if-match-") for name in call.request.headers):
         raise S3Error("NotImplemented", "A deletion is conditional on If-Match.")
     await call.needs.database.write(
-        objects.delete_object, bucket, call.request.key, call.now, call.events, conditions
+        objects.delete_object, call.bucket, call.request.key, call.now, call.events, conditions
     )
     return empty(204)
 
@@ -295,8 +279,8 @@ async def delete_objects(call: S3Call) -> Answer:
     A caller without rights to any of them does not learn whether the bucket exists. The decisions
     share `_DELETION_STEPS`; keys beyond are refused.
     """
-    crn = call.crn_of(call.request.bucket)
-    asked = await read_large(call, documents.expect_deletion())
+    crn = buckets.bucket_crn_of(call.ctx, call.request.bucket)
+    asked = await payloads.read_large(call, documents.expect_deletion())
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
     assert call.ctx.caller is not None
@@ -320,7 +304,7 @@ async def delete_objects(call: S3Call) -> Answer:
         steps += max(work.left, 0)
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     if allowed:
-        bucket = await call.look_up(call.request.bucket)
+        bucket = await buckets.found_bucket(call.ctx, call.request.bucket)
         stayed = await call.needs.database.write(
             objects.delete_objects, bucket, allowed, call.now, call.events, asked.etags
         )
@@ -336,45 +320,39 @@ async def delete_objects(call: S3Call) -> Answer:
 
 async def get_object_tagging(call: S3Call) -> Answer:
     """GetObjectTagging: the tags of an object; without any, none."""
-    bucket = await call.find_bucket_of_key()
-    found = await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    found = await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return tagging(found.attributes.tags)
 
 
 async def put_object_tagging(call: S3Call) -> Answer:
     """PutObjectTagging: replace the tags of an object."""
-    bucket = await call.find_bucket_of_key()
-    tags = documents.read_tags(await read_document(call))
-    await call.needs.database.write(objects.put_tags, bucket, call.request.key, tags)
+    tags = documents.read_tags(await payloads.read_document(call))
+    await call.needs.database.write(objects.put_tags, call.bucket, call.request.key, tags)
     return empty()
 
 
 async def delete_object_tagging(call: S3Call) -> Answer:
     """DeleteObjectTagging: delete all tags of an object."""
-    bucket = await call.find_bucket_of_key()
-    await call.needs.database.write(objects.put_tags, bucket, call.request.key, {})
+    await call.needs.database.write(objects.put_tags, call.bucket, call.request.key, {})
     return empty(204)
 
 
 async def refuse_lock(call: S3Call) -> Answer:
     """GetObjectLegalHold, PutObjectRetention and their kin: no bucket locks its objects."""
-    bucket = await call.find_bucket_of_key()
-    await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 
 
 async def get_object_acl(call: S3Call) -> Answer:
     """GetObjectAcl: the owner has full control; policies decide about others."""
-    bucket = await call.find_bucket_of_key()
-    await call.needs.database.read(objects.find_object, bucket, call.request.key)
-    return private_acl(bucket.account_id)
+    await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
+    return private_acl(call.bucket.account_id)
 
 
 async def put_object_acl(call: S3Call) -> Answer:
     """PutObjectAcl: accept the private list, which changes nothing."""
-    bucket = await call.find_bucket_of_key()
-    await check_acl(call)
-    await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    await payloads.check_acl(call)
+    await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return empty()
 
 

@@ -88,10 +88,9 @@ class S3Body:
         self.promise = read_promise(call)
         self._trailers: Mapping[str, str] = {}
 
-    def terms(self, algorithm: Algorithm | None = None) -> Terms:
-        """Return what to compute and to verify; without a checksum, that of `algorithm`."""
-        promise = self.promise
-        return Terms(promise.length, promise.algorithm or algorithm, self._check)
+    def terms(self) -> Terms:
+        """Return what to compute and to verify."""
+        return Terms(self.promise.length, self.promise.algorithm, self._check)
 
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
@@ -114,25 +113,26 @@ class S3Body:
         self.promise.check(digests, self._trailers)
 
 
-def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
+def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = False) -> Promise:
     """Return the announced values of a request's body.
 
     With `of_object`, headers of checksums concern the object that the request makes, not the body.
+    The framing of a body that `is_empty` counts as nothing.
 
     Raise `S3Error` if they contradict each other, are malformed, or lack a length.
     """
     algorithm, checksum = (None, None) if of_object else header_checksum(call)
-    trailer = _trailer(call)
+    trailer = None if is_empty else _trailer(call)
     if trailer is not None and checksum is not None:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header or trailer")
-    named = call.header("x-amz-sdk-checksum-algorithm")
+    named = None if is_empty else call.header("x-amz-sdk-checksum-algorithm")
     if named is not None:
         wanted = read_algorithm(named)
         algorithm = algorithm or wanted
         if (trailer or algorithm) is not wanted:
             raise S3Error("BadDigest", "x-amz-sdk-checksum-algorithm names another algorithm.")
     return Promise(
-        _length(call),
+        0 if is_empty else _length(call),
         _sha256_of(call),
         content_md5(call.header("content-md5")),
         trailer or algorithm,
@@ -207,18 +207,15 @@ class _Received:
     def __init__(
         self, call: S3Call, take: Callable[[memoryview], object], *, of_object: bool
     ) -> None:
-        self._promise = (
-            _promise_of_nothing(call, of_object=of_object)
-            if _is_empty(call)
-            else read_promise(call, of_object=of_object)
-        )
+        is_empty = _is_empty(call)
+        self._promise = read_promise(call, of_object=of_object, is_empty=is_empty)
         algorithm = self._promise.algorithm
         self._checksum = None if algorithm is None else checksums.new_checksum(algorithm)
         self._md5, self._sha256 = md5(usedforsecurity=False), sha256()
         self._size = 0
         self._pass_on = take
         self._decoder: ChunkDecoder | None = None
-        if not _is_empty(call) and call.claim.payload in CHUNKED:
+        if not is_empty and call.claim.payload in CHUNKED:
             self._decoder = _decoder(call, self._promise, self._add)
 
     def take(self, part: memoryview) -> None:
@@ -251,13 +248,6 @@ def _is_empty(call: S3Call) -> bool:
     """Return True if the request has no body (RFC 9112 section 6.3)."""
     length = call.header("content-length")
     return length == "0" or (length is None and call.header("transfer-encoding") is None)
-
-
-def _promise_of_nothing(call: S3Call, *, of_object: bool) -> Promise:
-    """Return the announced values of an empty body; framing counts as nothing."""
-    algorithm, checksum = (None, None) if of_object else header_checksum(call)
-    digest = content_md5(call.header("content-md5"))
-    return Promise(0, _sha256_of(call), digest, algorithm, checksum, None)
 
 
 async def check_acl(call: S3Call) -> None:

@@ -203,12 +203,12 @@ async def post_object(call: S3Call) -> Answer:
     if fields.setdefault("bucket", call.request.bucket) != call.request.bucket:
         raise S3Error("InvalidArgument", "The field bucket is not the bucket of the request.")
     policy.check(fields, datetime.fromtimestamp(call.now / MICROSECONDS, UTC))
-    bucket = await call.find_bucket_of_key()
+    bucket = await call.find_bucket()
     attributes = read_attributes(call.request.headers, bucket.account_id)
     if "tagging" in fields:
         attributes = attributes._replace(tags=documents.read_tags(fields["tagging"].encode()))
         check_tags(attributes.tags)
-    encryption = written_fields(call, bucket)
+    encryption = written_fields(call)
     promise = _read_promise(call)
 
     def verify(digests: Digests) -> None:

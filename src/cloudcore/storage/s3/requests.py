@@ -1,4 +1,4 @@
-"""Parse a request of the S3 endpoint: its bucket, its key, and its operation."""
+"""Parse a request of the S3 endpoint: its bucket and its key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from urllib.parse import unquote_to_bytes
 from cloudcore.storage.bucket import MAX_KEY_BYTES
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.forms import is_form
 from cloudcore.storage.s3.signature import Headers
 
 MAX_FIELDS: Final = 100
@@ -31,108 +30,7 @@ class S3Request(NamedTuple):
     """By name in lower case; values of one name are joined by commas. Also those that are in the
     query instead."""
 
-    @property
-    def operation(self) -> str:
-        """Return the name of the operation in the S3 API.
 
-        Raise `S3Error` if there is none, or it is not implemented here.
-        """
-        _check(self)
-        level = "service" if not self.bucket else "object" if self.key else "bucket"
-        if (level, self.method) not in _METHODS:
-            raise S3Error("MethodNotAllowed", "The method is not allowed against this resource.")
-        selectors = [name for name in self.fields if name in _SELECTORS]
-        if len(selectors) > 1:
-            raise S3Error(
-                "InvalidArgument", f"Conflicting query parameters: {', '.join(selectors)}"
-            )
-        found = _NAMES.get((level, self.method, selectors[0] if selectors else ""))
-        if found is None:
-            raise S3Error(
-                "NotImplemented",
-                "A parameter or header you provided asks for what is not implemented.",
-            )
-        if found == "PostObject" and not is_form(self.headers.get("content-type", "")):
-            raise S3Error(
-                "PreconditionFailed",
-                "Bucket POST must be of the enclosure-type multipart/form-data",
-            )
-        if "x-amz-copy-source" in self.headers:
-            found = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(found, found)
-        if found == "ListObjects" and "list-type" in self.fields:
-            if self.fields["list-type"] != "2":
-                raise S3Error("InvalidArgument", "list-type is 2, or absent.")
-            return "ListObjectsV2"
-        return found
-
-
-_OF_BUCKETS: Final = {
-    "accelerate": ("BucketAccelerate", "GET", "PUT"),
-    "acl": ("BucketAcl", "GET", "PUT"),
-    "analytics": ("BucketAnalytics", "GET"),
-    "cors": ("BucketCors", "GET", "PUT", "DELETE"),
-    "encryption": ("BucketEncryption", "GET", "PUT", "DELETE"),
-    "intelligent-tiering": ("BucketIntelligentTiering", "GET"),
-    "inventory": ("BucketInventory", "GET"),
-    "lifecycle": ("BucketLifecycle", "GET", "DELETE"),
-    "location": ("BucketLocation", "GET"),
-    "logging": ("BucketLogging", "GET", "PUT"),
-    "metrics": ("BucketMetrics", "GET"),
-    "notification": ("BucketNotification", "GET", "PUT"),
-    "object-lock": ("ObjectLockConfiguration", "GET", "PUT"),
-    "ownershipControls": ("BucketOwnershipControls", "GET", "PUT"),
-    "policy": ("BucketPolicy", "GET", "DELETE"),
-    "policyStatus": ("BucketPolicyStatus", "GET"),
-    "publicAccessBlock": ("PublicAccessBlock", "GET", "PUT", "DELETE"),
-    "replication": ("BucketReplication", "GET", "DELETE"),
-    "requestPayment": ("BucketRequestPayment", "GET", "PUT"),
-    "tagging": ("BucketTagging", "GET", "PUT", "DELETE"),
-    "versioning": ("BucketVersioning", "GET", "PUT"),
-    "website": ("BucketWebsite", "GET", "DELETE"),
-}
-"""Operations by the parameter that selects them: what follows the method in their names."""
-_OF_OBJECTS: Final = {
-    "acl": ("ObjectAcl", "GET", "PUT"),
-    "attributes": ("ObjectAttributes", "GET"),
-    "legal-hold": ("ObjectLegalHold", "GET", "PUT"),
-    "retention": ("ObjectRetention", "GET", "PUT"),
-    "tagging": ("ObjectTagging", "GET", "PUT", "DELETE"),
-}
-_NAMES: Final[Mapping[tuple[str, str, str], str]] = {
-    ("service", "GET", ""): "ListBuckets",
-    ("bucket", "GET", ""): "ListObjects",
-    ("bucket", "GET", "uploads"): "ListMultipartUploads",
-    ("bucket", "GET", "versions"): "ListObjectVersions",
-    ("bucket", "HEAD", ""): "HeadBucket",
-    ("bucket", "PUT", ""): "CreateBucket",
-    ("bucket", "POST", ""): "PostObject",
-    ("bucket", "POST", "delete"): "DeleteObjects",
-    ("bucket", "DELETE", ""): "DeleteBucket",
-    ("object", "GET", ""): "GetObject",
-    ("object", "GET", "uploadId"): "ListParts",
-    ("object", "HEAD", ""): "HeadObject",
-    ("object", "PUT", ""): "PutObject",
-    ("object", "PUT", "uploadId"): "UploadPart",
-    ("object", "POST", "uploads"): "CreateMultipartUpload",
-    ("object", "POST", "uploadId"): "CompleteMultipartUpload",
-    ("object", "DELETE", ""): "DeleteObject",
-    ("object", "DELETE", "uploadId"): "AbortMultipartUpload",
-    **{
-        (level, method, selector): method.title() + noun
-        for level, nouns in (("bucket", _OF_BUCKETS), ("object", _OF_OBJECTS))
-        for selector, (noun, *methods) in nouns.items()
-        for method in methods
-    },
-}
-"""Operations by level, method, and the parameter that selects among those of one method."""
-_METHODS: Final = frozenset((level, method) for level, method, _ in _NAMES)
-_UNKNOWN: Final = (
-    *("abac", "annotation", "append", "metadataConfiguration", "metadataInventoryTable"),
-    *("metadataJournalTable", "metadataTable", "renameObject", "restore", "select", "session"),
-    "torrent",
-)
-"""Parameters that select operations of S3 which are not here."""
-_SELECTORS: Final = frozenset({*_UNKNOWN, *(selector for _, _, selector in _NAMES if selector)})
 _NO_HEADERS: Final = frozenset(
     (
         *("x-amz-algorithm", "x-amz-content-sha256", "x-amz-credential", "x-amz-date"),
@@ -141,8 +39,6 @@ _NO_HEADERS: Final = frozenset(
     )
 )
 """Fields of a query that are those of a signature, or say nothing of the body."""
-_READS: Final = ("GET", "HEAD", "OPTIONS")
-_OF_CHANGES: Final = frozenset(("partNumber", "versionId", "x-id"))
 
 
 def read_request(
@@ -179,24 +75,6 @@ def bucket_of_host(received: str, host: str) -> str:
     name = _PORT.sub("", received.lower()).removesuffix(".")
     suffix = f".{host}"
     return name[: -len(suffix)] if host and name.endswith(suffix) else ""
-
-
-def _check(request: S3Request) -> None:
-    """Refuse parameters that no operation takes, and changes with an ambiguous parameter."""
-    fields = request.fields
-    if fields.get("versionId", "null") != "null":
-        if request.method in ("PUT", "POST"):
-            raise S3Error("InvalidArgument", "This operation does not accept a version-id.")
-        raise no_version()
-    if request.key and not request.bucket:
-        raise S3Error("InvalidBucketName", "The path names no bucket.")
-    if request.method in _READS:
-        return
-    for name in fields:
-        if name not in _OF_CHANGES | _SELECTORS and not name.lower().startswith("x-amz-"):
-            raise S3Error("NotImplemented", f"The parameter {name[:64]} is not known.")
-    if "partNumber" in fields and "uploadId" not in fields:
-        raise S3Error("InvalidArgument", "partNumber needs an uploadId.")
 
 
 def read_copy_source(value: str) -> tuple[str, str]:

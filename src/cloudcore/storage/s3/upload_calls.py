@@ -8,8 +8,7 @@ from functools import partial
 from typing import Final
 
 from cloudcore.resource_names import parse_uuid
-from cloudcore.storage import multipart, object_reads, object_writes, upload_rows
-from cloudcore.storage.bucket import Bucket, key_bytes
+from cloudcore.storage import buckets, multipart, object_reads, object_writes, upload_rows
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.conditions import MAX_DIGITS
 from cloudcore.storage.errors import InvalidRange
@@ -17,7 +16,7 @@ from cloudcore.storage.multipart import MAX_PARTS, Completion
 from cloudcore.storage.object_rows import ObjectChecksum, span_of
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces.rows import Piece
-from cloudcore.storage.s3 import documents
+from cloudcore.storage.s3 import documents, payloads
 from cloudcore.storage.s3.answers import (
     Answer,
     Fields,
@@ -33,14 +32,6 @@ from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.list_calls import encoding, owner
 from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
-from cloudcore.storage.s3.payloads import (
-    S3Body,
-    read_algorithm,
-    read_document,
-    read_large,
-    read_whole_checksum,
-    refuse_checksum,
-)
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.upload_rows import Upload
 
@@ -56,16 +47,14 @@ _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
 
 async def create_upload(call: S3Call) -> Answer:
     """CreateMultipartUpload; its body is ignored, but compared with its announced hashes."""
-    bucket = await call.find_bucket_of_key()
-    key_bytes(call.request.key)
-    await read_document(call)
-    attributes = read_attributes(call.request.headers, bucket.account_id)
-    encryption = written_fields(call, bucket)
+    await payloads.read_document(call)
+    attributes = read_attributes(call.request.headers, call.bucket.account_id)
+    encryption = written_fields(call)
     algorithm, kind = _checksum(call)
     upload = Upload(
         id=call.ctx.new_id(),
-        bucket_id=bucket.id,
-        account_id=bucket.account_id,
+        bucket_id=call.bucket.id,
+        account_id=call.bucket.account_id,
         key=call.request.key,
         attributes=attributes,
         checksum_algorithm=algorithm,
@@ -73,7 +62,7 @@ async def create_upload(call: S3Call) -> Answer:
         created_at=call.now,
     )
     store = call.needs.bytes
-    await call.change(multipart.create_upload, bucket, upload, store, upload_id=upload.id)
+    await call.change(multipart.create_upload, call.bucket, upload, store, upload_id=upload.id)
     fields: Fields = []
     if algorithm is not None and kind is not None:
         fields = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)]
@@ -88,7 +77,7 @@ def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
         if kind:
             raise S3Error("InvalidRequest", "The x-amz-checksum-type needs an algorithm.")
         return None, None
-    algorithm = read_algorithm(named)
+    algorithm = payloads.read_algorithm(named)
     if not kind:
         return algorithm.value, _DEFAULT_KIND[algorithm]
     if kind == "FULL_OBJECT" and algorithm.is_crc:
@@ -102,10 +91,9 @@ def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
 
 async def upload_part(call: S3Call) -> Answer:
     """UploadPart: store the body; it replaces a part of the same number."""
-    bucket = await call.find_bucket_of_key()
-    upload = await _find_upload(call, bucket)
-    encryption = written_fields(call, bucket)
-    body = S3Body(call)
+    upload = await _find_upload(call)
+    encryption = written_fields(call)
+    body = payloads.S3Body(call)
     promise = body.promise
     sent = promise.algorithm if promise.checksum or promise.trailer else None
     if sent is not None and upload.checksum_algorithm not in (None, sent.value):
@@ -115,7 +103,7 @@ async def upload_part(call: S3Call) -> Answer:
             f" this part is {sent.value}.",
         )
     piece = await object_writes.store_part(
-        call.needs, bucket, upload.id, _part_number(call), body, body.terms()
+        call.needs, call.bucket, upload.id, _part_number(call), body, body.terms()
     )
     fields = [("etag", quoted(piece.md5)), *checksum_fields(_part_checksum(upload, piece))[:1]]
     return empty(200, [*fields, *encryption])
@@ -125,11 +113,11 @@ async def copy_part(call: S3Call) -> Answer:
     """UploadPartCopy: a part from the bytes of an object, or of a range of it."""
     headers = call.request.headers
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
-    refuse_checksum(call)
-    bucket = await call.find_bucket_of_key()
-    source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
-    encryption = written_fields(call, bucket)
-    upload = await _find_upload(call, bucket)
+    payloads.refuse_checksum(call)
+    bucket = await call.find_bucket()
+    source = await buckets.authorized_bucket(call.ctx, source_name, source_key, "storage:GetObject")
+    encryption = written_fields(call)
+    upload = await _find_upload(call)
     number = _part_number(call)
     found = await object_reads.find_object(
         call.needs,
@@ -172,19 +160,18 @@ def _bad_copied_range() -> S3Error:
 
 async def list_parts(call: S3Call) -> Answer:
     """ListParts, by number."""
-    bucket = await call.find_bucket_of_key()
-    upload = await _find_upload(call, bucket)
+    upload = await _find_upload(call)
     after = call.number("part-number-marker", 0, MOST_ASKED) or 0
     limit = call.limit("max-parts")
     found = await call.needs.database.read(
-        multipart.list_parts, bucket, upload.id, after, limit + 1
+        multipart.list_parts, call.bucket, upload.id, after, limit + 1
     )
     parts, is_truncated = found[:limit], len(found) > limit > 0
     content = [
         *_named(call),
         text("UploadId", upload.id),
-        owner("Initiator", bucket.account_id),
-        owner("Owner", bucket.account_id),
+        owner("Initiator", call.bucket.account_id),
+        owner("Owner", call.bucket.account_id),
         text("StorageClass", upload.attributes.storage_class),
         text("PartNumberMarker", after),
         text("MaxParts", limit),
@@ -209,7 +196,6 @@ async def list_parts(call: S3Call) -> Answer:
 
 async def list_uploads(call: S3Call) -> Answer:
     """ListMultipartUploads: the open ones, by key and id."""
-    bucket = await call.find_bucket()
     fields, encode = call.request.fields, encoding(call)
     if fields.get("delimiter"):
         raise S3Error("NotImplemented", "Uploads are listed without a delimiter.")
@@ -220,15 +206,15 @@ async def list_uploads(call: S3Call) -> Answer:
     position = (key.encode() + (b"" if after or not key else b"\0"), after)
     found = await call.needs.database.read(
         upload_rows.list_uploads,
-        bucket.account_id,
-        bucket.id,
+        call.bucket.account_id,
+        call.bucket.id,
         span_of(prefix),
         position,
         limit + 1,
     )
     uploads, is_truncated = found[:limit], len(found) > limit > 0
     content = [
-        text("Bucket", bucket.name),
+        text("Bucket", call.bucket.name),
         text("KeyMarker", encode(key)),
         text("UploadIdMarker", after),
         text("Prefix", encode(prefix)),
@@ -245,8 +231,8 @@ async def list_uploads(call: S3Call) -> Answer:
             "Upload",
             text("Key", encode(upload.key)),
             text("UploadId", upload.id),
-            owner("Initiator", bucket.account_id),
-            owner("Owner", bucket.account_id),
+            owner("Initiator", call.bucket.account_id),
+            owner("Owner", call.bucket.account_id),
             text("StorageClass", upload.attributes.storage_class),
             text("Initiated", iso_time(upload.created_at)),
         )
@@ -257,11 +243,10 @@ async def list_uploads(call: S3Call) -> Answer:
 
 async def complete_upload(call: S3Call) -> Answer:
     """CompleteMultipartUpload: one transaction, so the client need not be kept waiting."""
-    bucket = await call.find_bucket_of_key()
-    encryption = written_fields(call, bucket)
-    listed = await read_large(call, documents.expect_completion(), checksum_of_object=True)
+    encryption = written_fields(call)
+    listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
-        upload_rows.find_upload, bucket.account_id, bucket.id, _upload_id(call)
+        upload_rows.find_upload, call.bucket.account_id, call.bucket.id, _upload_id(call)
     )
     if upload is None or upload.key != call.request.key:
         raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
@@ -274,15 +259,15 @@ async def complete_upload(call: S3Call) -> Answer:
         listed,
         call.ctx.new_id(),
         read_conditions(call.request.headers),
-        read_whole_checksum(call),
+        payloads.read_whole_checksum(call),
         None if kind is None else kind.upper(),
         None if size is None else int(size),
     )
     made = await call.change(
-        multipart.complete_upload, bucket, asked, call.now, call.events, upload_id=upload.id
+        multipart.complete_upload, call.bucket, asked, call.now, call.events, upload_id=upload.id
     )
     content = [
-        text("Location", f"/{bucket.name}/{made.key}"),
+        text("Location", f"/{call.bucket.name}/{made.key}"),
         *_named(call),
         text("ETag", quoted(made.etag)),
         *checksum_texts(made.checksum),
@@ -292,15 +277,14 @@ async def complete_upload(call: S3Call) -> Answer:
 
 async def abort_upload(call: S3Call) -> Answer:
     """AbortMultipartUpload: twice is 404."""
-    bucket = await call.find_bucket_of_key()
-    upload = await _find_upload(call, bucket)
-    await call.change(multipart.abort_upload, bucket, upload.id, call.now, upload_id=upload.id)
+    upload = await _find_upload(call)
+    await call.change(multipart.abort_upload, call.bucket, upload.id, call.now, upload_id=upload.id)
     return empty(204)
 
 
-async def _find_upload(call: S3Call, bucket: Bucket) -> Upload:
+async def _find_upload(call: S3Call) -> Upload:
     """Return the open upload of a request; it must be of the request's key."""
-    upload = await call.needs.database.read(multipart.find_upload, bucket, _upload_id(call))
+    upload = await call.needs.database.read(multipart.find_upload, call.bucket, _upload_id(call))
     if upload.key != call.request.key:
         raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
     return upload

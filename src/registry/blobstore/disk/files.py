@@ -1,5 +1,7 @@
 """The files of a blob store on a local disk: one per object, opened by id below a folder."""
 
+# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+
 from __future__ import annotations
 
 import fcntl
@@ -11,16 +13,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from registry.blobstore.backups import deleting
-from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
-from registry.blobstore.disk import orphans
-from registry.blobstore.disk.disk_io import (
-    check_room,
-    check_writable,
-    disk_errors,
-    names_in,
-    open_folder,
-    try_lock,
-)
+from registry.blobstore.base import DataKey, ListedBytes, ObjectUnknown, Orphan, StageBusy
+from registry.blobstore.disk import disk_io, orphans, stored_file
 from registry.blobstore.disk.folders import (
     SHARDS,
     Folders,
@@ -30,20 +24,11 @@ from registry.blobstore.disk.folders import (
 )
 from registry.blobstore.disk.growing_file import GrowingFile, GrowingSealedFile
 from registry.blobstore.disk.staged_file import Shared, StagedFile, open_held
-from registry.blobstore.disk.stored_file import (
-    ColdFile,
-    StoredFile,
-    check_cached,
-    check_stored,
-    open_cached,
-    open_stored,
-)
 from registry.blobstore.locks import FleetLocks
 from registry.blobstore.sealed.frames import resumable_at
 from registry.blobstore.sealed.objects import SealedObject, unseal, unseal_cached
 from registry.blobstore.sealed.shared_frames import SharedFrames
 from registry.blobstore.staging import canonical_id, is_canonical_id
-from registry.blobstore.sweeper import ListedBytes, Orphan
 
 T = TypeVar("T")
 
@@ -83,24 +68,25 @@ class DiskFiles:
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> StoredFile | SealedObject:
-        """Open an object (`BlobReader.open`)."""
-        stored = self._found(object_id, partial(open_stored, size=None if data_key else size))
+    ) -> stored_file.StoredFile | SealedObject:
+        stored = self._found(
+            object_id, partial(stored_file.open_stored, size=None if data_key else size)
+        )
         return (
             stored if data_key is None else unseal(stored, object_id, size, data_key, self._frames)
         )
 
     def open_cached(
         self, object_id: str, size: int | None, data_key: DataKey | None = None
-    ) -> StoredFile | SealedObject | None:
+    ) -> stored_file.StoredFile | SealedObject | None:
         """Open an object if the file data that this needs is in the kernel's memory; never block.
 
         Return None if it is not, or the object is absent: then call `open`.
         """
         path = object_path(canonical_id(object_id))
         if data_key is None:
-            return open_cached(self._folders.objects, path, size)
-        stored = open_cached(self._folders.objects, path)
+            return stored_file.open_cached(self._folders.objects, path, size)
+        stored = stored_file.open_cached(self._folders.objects, path)
         return (
             None
             if stored is None
@@ -109,42 +95,38 @@ class DiskFiles:
 
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
-    ) -> StoredFile | SealedObject | GrowingFile | GrowingSealedFile:
-        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+    ) -> stored_file.StoredFile | SealedObject | GrowingFile | GrowingSealedFile:
         name = canonical_id(upload_id)
-        with disk_errors():
+        with disk_io.disk_errors():
             growing = GrowingFile.open(self._folders, name)
         if growing is None:
             return self.open(name, data_key=data_key)
         return growing if data_key is None else GrowingSealedFile(growing, name, data_key)
 
-    def open_stored(self, object_id: str, stored_size: int) -> ColdFile:
-        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
-        return ColdFile(self._found(object_id, partial(open_stored, size=stored_size)))
+    def open_stored(self, object_id: str, stored_size: int) -> stored_file.ColdFile:
+        return stored_file.ColdFile(
+            self._found(object_id, partial(stored_file.open_stored, size=stored_size))
+        )
 
     def check(self, object_id: str, stored_size: int) -> None:
-        """Check the presence and size of an object (`BlobReader.check`)."""
-        self._found(object_id, partial(check_stored, size=stored_size))
+        self._found(object_id, partial(stored_file.check_stored, size=stored_size))
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
-        """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""
         path = object_path(canonical_id(object_id))
-        return check_cached(self._folders.objects, path, stored_size)
+        return stored_file.check_cached(self._folders.objects, path, stored_size)
 
     def stage(
         self, upload_id: str, algorithm: str | None = None, data_key: DataKey | None = None
     ) -> StagedFile:
-        """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
         name = canonical_id(upload_id)
-        with disk_errors():
+        with disk_io.disk_errors():
             if self._has_object(name):
                 raise StageBusy(name)  # a commit would replace the object's bytes
             return StagedFile.create(self._folders, self._shared, name, algorithm, data_key)
 
     def resume(self, upload_id: str) -> StagedFile:
-        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         name = canonical_id(upload_id)
-        with disk_errors():
+        with disk_io.disk_errors():
             try:
                 return StagedFile.take_up(self._folders, self._shared, name)
             except ObjectUnknown:
@@ -159,7 +141,7 @@ class DiskFiles:
 
         Raise `StageBusy` or `StoreUnavailable` as `resume` does.
         """
-        with disk_errors():
+        with disk_io.disk_errors():
             return StagedFile.take_up_cached(self._folders, self._shared, canonical_id(upload_id))
 
     def stage_copy(
@@ -170,11 +152,10 @@ class DiskFiles:
         data_key: DataKey | None = None,
         source_key: DataKey | None = None,
     ) -> StagedFile:
-        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         source = canonical_id(source_id)
         staged = self.stage(upload_id, data_key=data_key)
         try:
-            with disk_errors():
+            with disk_io.disk_errors():
                 orphans.take_back(self._folders, source)
             staged.copy_from(source, size, source_key)
         except BaseException:
@@ -183,10 +164,9 @@ class DiskFiles:
         return staged
 
     def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
-        """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
         name = canonical_id(upload_id)
         places = ((self._folders.uploads, name), (self._folders.objects, object_path(name)))
-        with disk_errors():
+        with disk_io.disk_errors():
             for folder, path in (*places, places[0]):  # the file may move between two of these
                 with suppress(FileNotFoundError):
                     if is_sealed:
@@ -197,9 +177,8 @@ class DiskFiles:
         return self.resumable(name, received, is_sealed=is_sealed)
 
     def discard(self, upload_id: str) -> None:
-        """Delete the staged bytes of an id (`BlobWriter.discard`)."""
         name = canonical_id(upload_id)
-        with disk_errors(), suppress(FileNotFoundError):
+        with disk_io.disk_errors(), suppress(FileNotFoundError):
             descriptor = open_held(self._folders.uploads, name)
             try:
                 os.unlink(name, dir_fd=self._folders.uploads)
@@ -207,10 +186,9 @@ class DiskFiles:
                 os.close(descriptor)
 
     def check_room(self) -> None:
-        """Check that one more byte can be stored (`BlobWriter.check_room`)."""
-        with disk_errors():
-            check_room(self._folders.uploads, 1)
-            check_writable(self._folders.uploads)
+        with disk_io.disk_errors():
+            disk_io.check_room(self._folders.uploads, 1)
+            disk_io.check_writable(self._folders.uploads)
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the folders of objects."""
@@ -222,9 +200,8 @@ class DiskFiles:
             yield from _entries(name, self._folders.objects)
 
     def list_ids(self, partition: str) -> Iterator[str]:
-        """Yield the ids of a folder's objects (`BlobSweeper.list_ids`)."""
-        with disk_errors():
-            yield from filter(is_canonical_id, names_in(partition, self._folders.objects))
+        with disk_io.disk_errors():
+            yield from filter(is_canonical_id, disk_io.names_in(partition, self._folders.objects))
 
     def list_staged(self) -> Iterator[ListedBytes]:
         """Yield all staged bytes by upload id."""
@@ -236,7 +213,7 @@ class DiskFiles:
         with ExitStack() as held:
             if self._locks is not None:
                 held.enter_context(self._locks.deleting())
-            held.enter_context(disk_errors())
+            held.enter_context(disk_io.disk_errors())
             held.enter_context(deleting(self._folders.root))
             yield
 
@@ -247,23 +224,21 @@ class DiskFiles:
         the orphan scan finds it.
         """
         path = object_path(canonical_id(object_id))
-        with disk_errors(), suppress(FileNotFoundError):
+        with disk_io.disk_errors(), suppress(FileNotFoundError):
             os.unlink(path, dir_fd=self._folders.objects)
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
-        """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
         name = canonical_id(object_id)
-        with disk_errors():
+        with disk_io.disk_errors():
             return orphans.set_aside(self._folders, name, moment, staged_too=staged_too)
 
     def list_orphans(self) -> Iterator[Orphan]:
         """Yield every orphan."""
-        with disk_errors():
+        with disk_io.disk_errors():
             yield from orphans.listed(self._folders)
 
     def take_back(self, object_id: str) -> bool:
-        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
-        with disk_errors():
+        with disk_io.disk_errors():
             return orphans.take_back(self._folders, canonical_id(object_id))
 
     def delete_orphan(self, orphan: Orphan) -> None:
@@ -274,11 +249,13 @@ class DiskFiles:
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
         """Hold the lock of orphan scans in the block; give False if another process has it."""
-        with disk_errors():
-            folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
+        with disk_io.disk_errors():
+            folder = disk_io.open_folder(
+                "orphans", self._folders.root
+            )  # the lock is the descriptor's
         try:
             with ExitStack() as held:
-                is_alone = try_lock(folder, fcntl.LOCK_EX)
+                is_alone = disk_io.try_lock(folder, fcntl.LOCK_EX)
                 if is_alone and self._locks is not None:
                     is_alone = held.enter_context(self._locks.scan_alone())
                 yield is_alone
@@ -287,12 +264,11 @@ class DiskFiles:
 
     def generation(self) -> str | None:
         """Return the noted generation, or None."""
-        with disk_errors():
+        with disk_io.disk_errors():
             return read_generation(self._folders.root)
 
     def note_generation(self, generation: str) -> None:
-        """Note the generation of the database (`BlobSweeper.note_generation`)."""
-        with disk_errors():
+        with disk_io.disk_errors():
             write_generation(self._folders.root, generation)
 
     def _found(self, object_id: str, call: Callable[[int, str], T]) -> T:
@@ -323,8 +299,8 @@ def _resumable_at(folder: int, path: str, received: int) -> int:
 
 def _entries(name: str, parent: int) -> Iterator[ListedBytes]:
     """Yield the files of a folder; skip those deleted meanwhile, and names that are no id."""
-    with disk_errors():
-        folder = open_folder(name, parent)
+    with disk_io.disk_errors():
+        folder = disk_io.open_folder(name, parent)
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:

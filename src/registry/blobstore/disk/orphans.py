@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from registry.blobstore.base import Orphan
 from registry.blobstore.disk.disk_io import flush_folder, names_in
 from registry.blobstore.disk.folders import Folders, object_path, shard
 from registry.blobstore.staging import is_canonical_id
-from registry.blobstore.sweeper import Orphan
 
 _FOLDER: Final = "orphans"
 _NAME: Final = re.compile(r"([0-9]{1,19})\.(object|staged)\.([0-9a-f-]{36})")

@@ -11,14 +11,6 @@ from typing import Final
 from registry.blobstore.base import PLAIN, DataKey, ObjectUnknown, StageBusy, Stored
 from registry.blobstore.disk import disk_io
 from registry.blobstore.disk.copying import copy_prefix, prefix_of
-from registry.blobstore.disk.disk_io import (
-    DiskErrors,
-    check_room,
-    disk_errors,
-    flush_folder,
-    open_folder,
-    start_writeback,
-)
 from registry.blobstore.disk.folders import Folders, object_path, shard
 from registry.blobstore.sealed.staged import RunningChecksum, SealedBytes
 from registry.blobstore.staged_io import PlainBytes, StagedIO
@@ -211,7 +203,7 @@ class StagedFile:
             self._held()
         known = digests or {}
         is_proven = bool(known) and self._state is State.OPENED
-        with disk_errors():
+        with disk_io.disk_errors():
             stored = self._bytes or self._bytes_with(data_key)
             if (stored.encoding == PLAIN) != (data_key is None):
                 raise ValueError("the data key of staged bytes cannot be taken away or added")
@@ -248,7 +240,7 @@ class StagedFile:
             for view in prefix_of(self._folders, source_id, source_key, size):
                 self.write(view)
             return
-        with disk_errors():
+        with disk_io.disk_errors():
             copy_prefix(self._folders, source_id, self._file.descriptor, size)
         stored.filled(size)
         self._writeback_offset = size
@@ -259,8 +251,8 @@ class StagedFile:
         stored = self._held()
         before = stored.length
         try:
-            with disk_errors():
-                check_room(self._file.descriptor, view.nbytes)
+            with disk_io.disk_errors():
+                disk_io.check_room(self._file.descriptor, view.nbytes)
                 stored.append(view)
         finally:
             written = stored.length - before
@@ -269,7 +261,7 @@ class StagedFile:
         behind = stored.length - self._writeback_offset
         if behind >= _WRITEBACK_BYTES:
             with self._condemning(keeps=True):
-                start_writeback(self._file.descriptor, self._writeback_offset, behind)
+                disk_io.start_writeback(self._file.descriptor, self._writeback_offset, behind)
             self._writeback_offset = stored.length
 
     def flush(self) -> Mapping[str, str]:
@@ -280,7 +272,7 @@ class StagedFile:
         self._flush_bytes()
         if not self._entry_durable:
             with self._condemning(keeps=True):
-                flush_folder("uploads", self._folders.root)
+                disk_io.flush_folder("uploads", self._folders.root)
             self._entry_durable = True
         return self._digests.finished()
 
@@ -308,7 +300,7 @@ class StagedFile:
         if self._is_let_go or self._state is State.COMMITTED:
             return
         try:
-            with disk_errors(), suppress(FileNotFoundError):
+            with disk_io.disk_errors(), suppress(FileNotFoundError):
                 os.unlink(self._upload_id, dir_fd=self._folders.uploads)
         finally:
             self._let_go()
@@ -344,14 +336,14 @@ class StagedFile:
         self._state = State.ENDED
         os.close(self._file.descriptor)
 
-    def _condemning(self, *, keeps: bool = False) -> DiskErrors:
+    def _condemning(self, *, keeps: bool = False) -> disk_io.DiskErrors:
         """Return a block after whose disk error this hold can write nothing more.
 
         After a failed flush the kernel forgets which pages it lost, so a second flush that succeeds
         proves nothing. With `keeps`, the next hold has what was acknowledged before this one.
         Without it, or if nothing was acknowledged, all bytes are discarded.
         """
-        return DiskErrors(self._condemn_new if keeps else self._condemn)
+        return disk_io.DiskErrors(self._condemn_new if keeps else self._condemn)
 
     def _condemn_new(self) -> None:
         """Condemn this hold; keep what was acknowledged before it, if possible."""
@@ -385,7 +377,7 @@ class StagedFile:
         `take_up` removes before anything is written.
         """
         name = self._upload_id
-        folder = open_folder(shard(name), self._folders.objects)
+        folder = disk_io.open_folder(shard(name), self._folders.objects)
         try:
             os.rename(name, name, src_dir_fd=self._folders.uploads, dst_dir_fd=folder)
             try:
@@ -437,7 +429,7 @@ class StagedFile:
             dst_dir_fd=self._folders.uploads,
         )
         self._is_object = False
-        flush_folder("uploads", self._folders.root)
+        disk_io.flush_folder("uploads", self._folders.root)
         self._entry_durable = True
 
     def _digests_with(self, algorithm: str) -> dict[str, str]:

@@ -1,21 +1,23 @@
 """The blob store on a local disk: files, opened and moved in threads."""
 
+# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.base import DataKey, OpenObject, Staged
+from cloudcore.threads import Threads
+from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.locks import FleetLocks
 from registry.blobstore.reading import ThreadedObject
-from registry.blobstore.threaded_store import ThreadedStore
-from registry.blobstore.threads import Threads
+from registry.blobstore.store import BlobStore, Staged
 
 _LOOK_SECONDS: Final = 0.02
 
 
-class FilesystemStore(ThreadedStore):
+class FilesystemStore(BlobStore):
     """Keep blobs below `root` (`DiskFiles`).
 
     A file whose inode is in the kernel's memory is opened on the event loop. That takes a few
@@ -36,34 +38,20 @@ class FilesystemStore(ThreadedStore):
         share the folders.
         """
         self.files: Final = DiskFiles(root, compresses=compresses, locks=locks)
-        self._threads: Final = Threads("files")
-        super().__init__(self.files, self._threads, look_seconds)
-
-    def close(self) -> None:
-        """Release the store and its threads; what it opened can still be read. Blocks."""
-        super().close()
-        self._threads.close()
+        super().__init__(self.files, Threads("files"), look_seconds)
 
     async def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
     ) -> OpenObject:
-        """Open an object (`BlobReader.open`)."""
         stored = self.files.open_cached(object_id, size, data_key)
         if stored is not None:
             return ThreadedObject(stored, self._run)
         return await super().open(object_id, size, data_key)
 
-    async def check(self, object_id: str, stored_size: int) -> None:
-        """Check the presence and size of an object (`BlobReader.check`)."""
-        if not self.check_cached(object_id, stored_size):
-            await self._run(self.files.check, object_id, stored_size)
-
     def check_cached(self, object_id: str, stored_size: int) -> bool:
-        """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""
         return self.files.check_cached(object_id, stored_size)
 
     async def resume(self, upload_id: str) -> Staged:
-        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         staged = self.files.resume_cached(upload_id)
         return (
             await super().resume(upload_id) if staged is None else self._staged(staged, upload_id)

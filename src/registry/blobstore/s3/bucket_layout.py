@@ -26,9 +26,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from registry.blobstore.base import Orphan
 from registry.blobstore.s3.bucket import Part
 from registry.blobstore.staging import is_canonical_id
-from registry.blobstore.sweeper import Orphan
 
 OBJECTS: Final = "objects/"
 STAGED: Final = "staged/"

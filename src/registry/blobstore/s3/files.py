@@ -8,7 +8,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, StagedDropped
+from registry.blobstore.base import (
+    DataKey,
+    Deleted,
+    ListedBytes,
+    ObjectDamaged,
+    ObjectUnknown,
+    Orphan,
+    StagedDropped,
+)
 from registry.blobstore.locks import StoreLocks
 from registry.blobstore.reading import BlockingObject, StoredBytes
 from registry.blobstore.s3.bucket import Bucket, ObjectHead
@@ -45,7 +53,6 @@ from registry.blobstore.sealed.objects import SealedObject, unseal
 from registry.blobstore.sealed.shared_frames import SharedFrames
 from registry.blobstore.sealed.table import SIZE_BYTES, claimed_size
 from registry.blobstore.staging import canonical_id, check_size
-from registry.blobstore.sweeper import Deleted, ListedBytes, Orphan
 from registry.errors import StoreUnavailable
 
 _MIB: Final = 1 << 20

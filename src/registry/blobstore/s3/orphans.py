@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from registry.blobstore.base import Orphan
 from registry.blobstore.s3.bucket_layout import (
     ORPHANS,
     object_key,
@@ -17,7 +18,6 @@ from registry.blobstore.s3.bucket_layout import (
     orphans_of,
 )
 from registry.blobstore.s3.uploads import Shared
-from registry.blobstore.sweeper import Orphan
 
 
 class Marks:

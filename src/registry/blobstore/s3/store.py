@@ -5,35 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from registry.blobstore.base import DataKey
+from cloudcore.threads import Runner, Threads
+from registry.blobstore.base import DataKey, Deleted
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.staged import S3Staged
-from registry.blobstore.sweeper import Deleted
-from registry.blobstore.threaded_store import ThreadedStore
-from registry.blobstore.threads import Runner, Threads
+from registry.blobstore.store import BlobStore
 
 _AT_ONCE: Final = 32
 _LOOK_SECONDS: Final = 0.5
 """Between looks for the commit of another process: each is a request."""
 
 
-class S3Store(ThreadedStore):
+class S3Store(BlobStore):
     """Keep blobs in a bucket, by the calls of `files`, which is closed with this."""
 
     def __init__(self, files: S3Files, look_seconds: float = _LOOK_SECONDS) -> None:
         self.files: Final = files
-        self._threads: Final = Threads("s3", _AT_ONCE)
-        super().__init__(files, self._threads, look_seconds)
+        super().__init__(files, Threads("s3", _AT_ONCE), look_seconds)
 
     @property
     def run(self) -> Runner:
         """Return the runner that makes calls of `files` in threads."""
         return self._run
-
-    def close(self) -> None:
-        """Release the store and its threads. Blocks."""
-        super().close()
-        self._threads.close()
 
     def _stage_fresh(
         self, upload_id: str, algorithm: str | None, data_key: DataKey | None

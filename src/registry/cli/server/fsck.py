@@ -12,7 +12,7 @@ from cloudcore.command_failures import CommandFailure
 from cloudcore.commands.progress import ProgressLine
 from cloudcore.commands.records import duration_text, write_now
 from registry.blobstore.opening import open_bucket_store
-from registry.blobstore.sweeper import BlobSweeper
+from registry.blobstore.store import BlobSweeper
 from registry.cli.server.existing_data import find_data_keys, on_data, prepare_existing
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry

@@ -17,8 +17,8 @@ from cloudcore.commands.records import (
     write_records,
 )
 from cloudcore.errors import NotFound
+from registry.blobstore.base import Orphan
 from registry.blobstore.opening import open_store
-from registry.blobstore.sweeper import Orphan
 from registry.cli.client.api import Record
 from registry.cli.server.existing_data import find_data_keys, on_data, prepare_existing
 from registry.cli.server.options import settings_of

@@ -13,7 +13,8 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.objects import damage
-from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown
+from registry.blobstore.store import BlobReader
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject, damaged_objects, images_of
 from registry.metadata.blobs.objects import Link
 

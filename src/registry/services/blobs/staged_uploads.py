@@ -19,7 +19,8 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import QuotaExceeded
 from cloudcore.quotas.limits import QuotaUse
-from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
+from registry.blobstore.base import ObjectUnknown, StageBusy, Stored
+from registry.blobstore.store import Staged
 from registry.errors import (
     DigestMismatch,
     KmsKeyDeleted,

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
+from cloudcore.serving.asgi import Body
 from registry.errors import BlobTooLarge, SizeInvalid
 from registry.services.context import ServiceContext
-
-T = TypeVar("T")
-
-
-class Body(Protocol):
-    """A request body, received and finished in a bulk thread."""
-
-    async def __call__(
-        self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
-    ) -> T:
-        """Pass the body to `sink`; return ``finish(is_complete)``."""
-        ...
 
 
 class SmallBody(NamedTuple):

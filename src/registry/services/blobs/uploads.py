@@ -13,8 +13,9 @@ from functools import partial
 
 from cloudcore.db.base import Connection
 from cloudcore.quotas.limits import QuotaUse
-from registry.blobstore.base import Staged, Stored
+from registry.blobstore.base import Stored
 from registry.blobstore.inline import store_inline
+from registry.blobstore.store import Staged
 from registry.errors import UploadOutOfOrder
 from registry.metadata.quotas import check_bytes
 from registry.metadata.repositories import repository as repositories

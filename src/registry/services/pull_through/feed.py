@@ -17,8 +17,9 @@ from weakref import WeakSet
 
 from cloudcore.errors import Unavailable
 from cloudcore.serving.asgi import FileRegion
-from registry.blobstore.base import BlobReader, DataKey, ObjectUnknown, OpenObject, StagedDropped
+from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject, StagedDropped
 from registry.blobstore.sealed.frame_format import FRAME_BYTES
+from registry.blobstore.store import BlobReader
 from registry.errors import BlobUnknown
 
 _PART_BYTES: Final = 256 * 1024

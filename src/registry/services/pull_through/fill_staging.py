@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cloudcore.db.base import OutcomeUnknown
-from registry.blobstore.base import Staged, Stored
+from cloudcore.threads import Threads
+from registry.blobstore.base import Stored
 from registry.blobstore.sealed.frame_format import FRAME_BYTES
-from registry.blobstore.threads import Threads
+from registry.blobstore.store import Staged
 from registry.metadata.blobs.uploads import ReceivedBytes
 from registry.metadata.pull_through import fills
 from registry.oci.digest import Digest

@@ -1,0 +1,467 @@
+"""The blob store: `BlobReader`, `BlobWriter` and `BlobSweeper`, over files whose calls block.
+
+A store knows objects by id. It does not know which account, repository or digest an object belongs
+to, and no text of a user becomes part of a path.
+
+An upload *stages* bytes (appended at an offset, hashed as they arrive); `Staged.commit` verifies
+and flushes them, and makes them an object. Objects come to exist in no other way.
+
+A coroutine here does not block the event loop: if it must wait for a disk or a network, it does so
+in a thread. Plain methods whose docstring says "Blocks" are for bulk threads, which move the bytes.
+
+Absent bytes raise `ObjectUnknown`. Errors of the disk or the network (full, I/O error) raise
+`registry.errors.StoreUnavailable`; reading other objects still works. After a failed flush, what
+this hold wrote is discarded, since it may be lost even if a second flush succeeds. What was
+acknowledged before the hold stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+from cloudcore.threads import Runner, Threads, each_of
+from registry.blobstore.base import DataKey, Deleted, ListedBytes, OpenObject, Orphan, Stored
+from registry.blobstore.blocking import BlockingFiles, BlockingStaged
+from registry.blobstore.reading import (
+    BlockingGrowing,
+    BlockingObject,
+    GrowingObject,
+    GrowthSignals,
+    ThreadedObject,
+)
+from registry.errors import StoreUnavailable
+from registry.oci.digest import Digest
+
+
+class _Store:
+    """The files of a store; `run` makes the calls that block in a thread, or at once.
+
+    A reader of growing bytes polls for writes of other processes every `look_seconds`.
+    """
+
+    def __init__(self, blocking: BlockingFiles, run: Runner, look_seconds: float) -> None:
+        self._blocking = blocking
+        self._run = run
+        self._look_seconds = look_seconds
+        self.signals = GrowthSignals()
+
+
+class BlobReader(_Store):
+    """Read objects: for the data plane and fsck."""
+
+    async def open(
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> OpenObject:
+        """Open an object of `size` bytes, or of any size if None; a sealed one with its data key.
+
+        `size` is that of the bytes as they were pushed.
+
+        Raises:
+            ObjectUnknown: there is no such object.
+            ObjectDamaged: it has another size, or was not sealed with this key for this object.
+            StoreUnavailable: the store failed.
+
+        """
+        call = self._blocking.open
+        stored = await self._run(call, object_id, size, data_key, undo=_close)
+        return ThreadedObject(stored, self._run)
+
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        """Open staged bytes, to read them while they grow; or the object, if they are committed.
+
+        Staged bytes may be neither flushed nor verified yet. Writes of other processes become
+        visible after a short delay. Sealed bytes become visible by frames of 1 MiB, and the rest
+        when it is flushed or committed.
+
+        Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open` does.
+        """
+        call = self._blocking.open_staged
+        opened = await self._run(call, upload_id, data_key, undo=_close)
+        if isinstance(opened, BlockingGrowing):
+            return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
+        return ThreadedObject(opened, self._run)
+
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes of an object as they are, sealed or plain, to verify them.
+
+        They are read without displacing others from the kernel's memory.
+
+        Raises:
+            ObjectUnknown, StoreUnavailable: as `open`.
+            ObjectDamaged: there are more or fewer than `stored_size` bytes.
+
+        """
+        call = self._blocking.open_stored
+        stored = await self._run(call, object_id, stored_size, undo=_close)
+        return ThreadedObject(stored, self._run)
+
+    async def check(self, object_id: str, stored_size: int) -> None:
+        """Check that an object exists with `stored_size` bytes, without opening it.
+
+        Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open` does.
+        """
+        if not self.check_cached(object_id, stored_size):
+            await self._run(self._blocking.check, object_id, stored_size)
+
+    def check_cached(self, object_id: str, stored_size: int) -> bool:  # noqa: ARG002
+        """Return True if the object is known, without waiting, to exist with `stored_size` bytes.
+
+        Never raises. If False, the state is unknown: call `check`.
+        """
+        return False
+
+
+class BlobWriter(_Store):
+    """Store bytes: for uploads."""
+
+    async def stage(
+        self,
+        upload_id: str,
+        data_key: DataKey | None,
+        algorithm: str | None = None,
+        *,
+        is_fresh: bool = False,
+    ) -> Staged:
+        """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
+
+        `algorithm` is hashed beside sha256. `is_fresh`: the id was made for this call, so the store
+        may begin when the bulk thread writes the first bytes, and raise its errors there.
+
+        Raise `StageBusy` if something is already stored under this id, `StoreUnavailable` if the
+        store failed.
+        """
+        if is_fresh:
+            begin = partial(self._stage_fresh, upload_id, algorithm, data_key)
+            return self._staged(None, upload_id, begin)
+        call = self._blocking.stage
+        staged = await self._run(call, upload_id, algorithm, data_key, undo=_close)
+        return self._staged(staged, upload_id)
+
+    def _stage_fresh(
+        self, upload_id: str, algorithm: str | None, data_key: DataKey | None
+    ) -> BlockingStaged:
+        return self._blocking.stage(upload_id, algorithm, data_key)
+
+    async def resume(self, upload_id: str) -> Staged:
+        """Hold staged bytes again; the caller has the lease of their session.
+
+        Call `Staged.rewind` next. If the bytes are an object whose row was never written (a crash
+        after the commit), that makes them staged bytes again.
+
+        Raises:
+            ObjectUnknown: nothing is staged under this id.
+            StageBusy: another writer has it open.
+            StoreUnavailable: the store failed.
+
+        """
+        staged = await self._run(self._blocking.resume, upload_id, undo=_close)
+        return self._staged(staged, upload_id)
+
+    async def stage_copy(
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        *,
+        data_key: DataKey | None,
+        source_key: DataKey | None = None,
+    ) -> Staged:
+        """Begin to stage bytes under a new id, with a copy of the first `size` of `source_id`.
+
+        The copy is sealed with `data_key`; `source_key` opens the source, if that is sealed.
+
+        The source is staged bytes or an object, and is not changed. Meanwhile a writer may append
+        to it, or cut off bytes beyond `size`.
+
+        Raises:
+            ObjectUnknown: the source has fewer bytes than `size`, or does not open.
+            StageBusy: something is already stored under the new id.
+            StoreUnavailable: the store failed.
+
+        """
+        call = self._blocking.stage_copy
+        staged = await self._run(
+            call, upload_id, source_id, size, data_key, source_key, undo=_close
+        )
+        return self._staged(staged, upload_id)
+
+    def _staged(
+        self,
+        begun: BlockingStaged | None,
+        upload_id: str,
+        begin: Callable[[], BlockingStaged] | None = None,
+    ) -> Staged:
+        return Staged(self._run, lambda: self.signals.notify(upload_id), begun, begin)
+
+    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
+        """Return the offset at which an upload with `received` acknowledged bytes can continue.
+
+        Less than `received` if the store keeps only whole parts, or has lost bytes; 0 if it has
+        none. Bytes that are an object without a row count, since `resume` accepts them. Sealed
+        bytes are counted by their stored size, without a key: if there are too few, those of whole
+        frames.
+
+        Raise `StoreUnavailable` if the store failed.
+        """
+        return await self._run(
+            lambda: self._blocking.resumable(upload_id, received, is_sealed=is_sealed)
+        )
+
+    async def discard(self, upload_id: str) -> None:
+        """Delete the staged bytes of an id; do nothing if there are none.
+
+        Raise `StageBusy` if a writer holds it, `StoreUnavailable` if the store failed.
+        """
+        await self._run(self._blocking.discard, upload_id)
+        self.signals.notify(upload_id)
+
+    async def check_room(self) -> None:
+        """Check that there is room for one more byte.
+
+        Raise `StoreUnavailable` if the store is full, or failed.
+        """
+        await self._run(self._blocking.check_room)
+
+    async def remove_duplicate(self, object_id: str) -> None:
+        """Delete a just committed object whose row was not written; do nothing if it is absent.
+
+        Use it if another object has the same bytes, or the repository is gone.
+        """
+        await self._run(self._blocking.delete, object_id)
+
+
+class BlobSweeper(_Store):
+    """List, set aside and delete objects: for the collector, the orphan scan and fsck alone.
+
+    Only the database of these bytes knows which may be deleted. So the store keeps the id of that
+    database's last generation (`registry.gc.database_rollback`).
+    """
+
+    def partitions(self) -> Sequence[str]:
+        """Return the names of the partitions by which objects are listed.
+
+        The names never change, nor does the partition of an object.
+        """
+        return self._blocking.partitions()
+
+    def list_objects(self, partition: str | None = None) -> AsyncIterator[ListedBytes]:
+        """Yield every object, or those of a partition, in no particular order."""
+        return each_of(self._run, self._blocking.list_objects(partition))
+
+    def list_ids(self, partition: str) -> AsyncIterator[str]:
+        """Yield the ids of a partition's objects; cheaper than `list_objects`."""
+        return each_of(self._run, self._blocking.list_ids(partition))
+
+    def list_staged(self) -> AsyncIterator[ListedBytes]:
+        """Yield all staged bytes by upload id."""
+        return each_of(self._run, self._blocking.list_staged())
+
+    async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Make an object, or staged bytes, an orphan since `moment`; return False if absent.
+
+        Durable. The caller holds the bytes (`BlobWriter.resume`). Without `staged_too`, only an
+        object.
+        """
+        is_done = await self._run(
+            lambda: self._blocking.set_aside(object_id, moment, staged_too=staged_too)
+        )
+        self.signals.notify(object_id)
+        return is_done
+
+    def list_orphans(self) -> AsyncIterator[Orphan]:
+        """Yield every orphan, in no particular order."""
+        return each_of(self._run, self._blocking.list_orphans())
+
+    async def take_back(self, object_id: str) -> bool:
+        """Put an orphan back where it was; return False if there is none. Durable.
+
+        `BlobReader.open` and `BlobWriter.resume` do so for an absent id, since a row names it.
+        """
+        return await self._run(self._blocking.take_back, object_id)
+
+    async def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete the bytes of an orphan; do nothing if it is absent.
+
+        Raise `DeletionsHeld` if a backup is under way.
+        """
+        await self._run(self._blocking.delete_orphan, orphan)
+
+    @asynccontextmanager
+    async def scan_alone(self) -> AsyncIterator[bool]:
+        """Return a context manager that gives True to one process at a time, False to others."""
+        lock = self._blocking.scan_alone()
+
+        def leave() -> None:
+            lock.__exit__(None, None, None)
+
+        is_alone = await self._run(lock.__enter__, undo=lambda _: leave())
+        try:
+            yield is_alone
+        finally:
+            await self._run(leave)
+
+    async def generation(self) -> str | None:
+        """Return the noted generation, or None."""
+        return await self._run(self._blocking.generation)
+
+    async def note_generation(self, generation: str) -> None:
+        """Replace the noted generation. Durable."""
+        await self._run(self._blocking.note_generation, generation)
+
+    async def delete(self, object_ids: Sequence[str]) -> Deleted:
+        """Delete objects; skip absent ones, and go on after one that cannot be deleted.
+
+        Delete none while a backup is under way: then the refusal is `DeletionsHeld`.
+        """
+        return await self._run(_delete, self._blocking, object_ids)
+
+
+class BlobStore(BlobReader, BlobWriter, BlobSweeper):
+    """The whole store; callers take the part they need."""
+
+    def close(self) -> None:
+        """Release the store and its threads; what it opened can still be read. Blocks."""
+        self._blocking.close()
+        if isinstance(self._run, Threads):
+            self._run.close()
+
+
+class Staged:
+    """The staged bytes of one upload, held by exactly one writer.
+
+    `notify` tells readers of each change. If the bytes are not `begun`, the first write, flush or
+    commit has them `begin`.
+    """
+
+    def __init__(
+        self,
+        run: Runner,
+        notify: Callable[[], None],
+        begun: BlockingStaged | None,
+        begin: Callable[[], BlockingStaged] | None = None,
+    ) -> None:
+        self._run = run
+        self._notify = notify
+        self._begun = begun
+        self._begin = begin
+
+    def _held(self) -> BlockingStaged:
+        if self._begun is None:
+            if self._begin is None:
+                raise ValueError("the staged bytes are not held any more")
+            self._begun = self._begin()
+        return self._begun
+
+    @property
+    def offset(self) -> int:
+        """Return the number of staged bytes; after `BlobWriter.resume`, call `rewind` first."""
+        return 0 if self._begun is None else self._begun.offset
+
+    async def rewind(
+        self,
+        offset: int,
+        digests: Mapping[str, str] | None = None,
+        algorithm: str | None = None,
+        *,
+        data_key: DataKey | None,
+    ) -> None:
+        """Go to the acknowledged `offset` of resumed bytes; cut off what is beyond.
+
+        Also allowed, to 0, right after `BlobWriter.stage`.
+
+        `digests` is what `flush` returned at this offset; `algorithm` and `data_key` are what
+        `BlobWriter.stage` was given. Resumed bytes may begin anew, at 0, with another data key or
+        none.
+
+        Raises:
+            ObjectUnknown: there are fewer bytes than `offset`; or they are sealed, and do not open.
+            StoreUnavailable: the store failed.
+            ValueError: the hold was begun with a data key and there is none now, or the reverse.
+
+        """
+        begun, is_sealed = self._begun, data_key is not None
+        if begun is not None and begun.rewinds_at_once(offset, is_sealed=is_sealed):
+            begun.rewind(offset, digests, algorithm, data_key)
+        else:
+            await self._run(lambda: self._held().rewind(offset, digests, algorithm, data_key))
+        self._notify()
+
+    def write(self, view: memoryview, /) -> None:
+        """Append bytes and hash them. Blocks.
+
+        Raise `StoreUnavailable` if the store is full or failed; the bytes up to `offset` are still
+        good.
+        """
+        self._held().write(view)
+        self._notify()
+
+    def flush(self) -> Mapping[str, str]:
+        """Make the staged bytes durable (file, then folder); return their digests. Blocks.
+
+        The result is a hex digest for each algorithm that hashed every byte, so that a later
+        `rewind` on any worker need not read the bytes again.
+
+        Write more in this hold only after the offset was acknowledged. After a failure, this hold
+        can only be closed. The next one continues at the offset that this one was rewound to;
+        if that is 0, with new bytes.
+        """
+        return self._held().flush()
+
+    def commit(self, expected: Digest | None) -> Stored:
+        """Verify the bytes against `expected`, flush them and make them an object. Blocks.
+
+        None expects whatever they hash to. sha256 is always computed; if `expected` has another
+        algorithm that was not hashed as the bytes arrived, they are read again. The hold lasts
+        until `aclose`, so that nobody takes the object for an orphan before its row is written.
+
+        Raise `DigestMismatch` if the bytes hash to something else; they are still staged. Raise
+        `StoreUnavailable` if flushing failed, as in `flush`; or the bytes cannot be read again, and
+        are discarded.
+        """
+        try:
+            return self._held().commit(expected)
+        finally:
+            self._notify()
+
+    async def discard(self) -> None:
+        """Delete the staged bytes and free the id; do nothing if they are an object."""
+        self._begin = None
+        if self._begun is not None:
+            await self._run(self._begun.discard)
+        self._notify()
+
+    async def aclose(self) -> None:
+        """End the hold and keep the bytes, so that a later request can `resume` them.
+
+        Always call it last, after the row is written; calling it again does nothing.
+        """
+        self._begin = None
+        if self._begun is None:
+            return
+        if self._begun.closes_slowly:
+            await self._run(self._begun.close)
+        else:
+            self._begun.close()
+
+
+def _close(opened: BlockingObject | BlockingGrowing | BlockingStaged) -> None:
+    opened.close()
+
+
+def _delete(store: BlockingFiles, object_ids: Sequence[str]) -> Deleted:
+    deleted: list[str] = []
+    refusal = None
+    try:
+        with store.deleting():
+            for object_id in object_ids:
+                try:
+                    store.delete(object_id)
+                except StoreUnavailable as error:
+                    refusal = error
+                else:
+                    deleted.append(object_id)
+    except StoreUnavailable as error:
+        refusal = error
+    return Deleted(deleted, refusal)
