@@ -7,11 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+import sqlalchemy as sa
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from sqlalchemy import bindparam, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate import authority
@@ -71,22 +71,22 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(index_elements=["role", "generation"])
 )
 _LIST: Final = Statement(_rows.order_by(_a.role, _a.generation))
-_FIND: Final = Statement(_rows.where(_a.id == bindparam("id")))
-_LOCK: Final = Statement(_rows.where(_a.id == bindparam("id")).with_for_update())
+_FIND: Final = Statement(_rows.where(_a.id == sa.bindparam("id")))
+_LOCK: Final = Statement(_rows.where(_a.id == sa.bindparam("id")).with_for_update())
 _SAVE_LIST: Final = Statement(
-    update(certificate_authorities)
-    .where(_a.id == bindparam("of_id"))
+    sa.update(certificate_authorities)
+    .where(_a.id == sa.bindparam("of_id"))
     .values(bound(("revocation_list", "list_number", "listed_at")))
 )
 _REVOKE: Final = Statement(insert_new(certificate_revocations, certificate_revocations.c.keys()))
 _REVOKED: Final = Statement(
-    select(_r.serial, _r.revoked_at)
-    .where(_r.authority_id == bindparam("authority_id"), _r.expires_at > bindparam("now"))
+    sa.select(_r.serial, _r.revoked_at)
+    .where(_r.authority_id == sa.bindparam("authority_id"), _r.expires_at > sa.bindparam("now"))
     .order_by(_r.revoked_at, _r.serial)
 )
 _FORGET: Final = Statement(
     certificate_revocations.delete().where(
-        _r.authority_id == bindparam("authority_id"), _r.expires_at <= bindparam("now")
+        _r.authority_id == sa.bindparam("authority_id"), _r.expires_at <= sa.bindparam("now")
     )
 )
 

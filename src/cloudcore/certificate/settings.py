@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import sqlalchemy as sa
 from litestar import get, patch
 from litestar.params import JSONBody
 from msgspec import UNSET, UnsetType
-from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate.rows import certificate_settings
@@ -24,7 +24,9 @@ _s = certificate_settings.c
 
 
 _FIND: Final = Statement(
-    select(_s.private_key_export, _s.updated_at).where(_s.account_id == bindparam("account_id"))
+    sa.select(_s.private_key_export, _s.updated_at).where(
+        _s.account_id == sa.bindparam("account_id")
+    )
 )
 _new = insert(certificate_settings).values(
     bound(("account_id", "private_key_export", "updated_at"))

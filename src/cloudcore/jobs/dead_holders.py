@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import bindparam, literal_column, select, update
+import sqlalchemy as sa
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
@@ -158,24 +158,24 @@ _log = logging.getLogger(__name__)
 
 _j, _s = jobs.c, schedules.c
 _FREE_JOBS: Final = Statement(
-    update(jobs)
+    sa.update(jobs)
     .where(
         _j.lease_holder.in_(listed("holders")),
         _j.lease_holder.is_not(None),
-        _j.attempts <= literal_column(str(QUICK_ATTEMPTS)),
+        _j.attempts <= sa.literal_column(str(QUICK_ATTEMPTS)),
     )
-    .values(due_at=bindparam("now"), **NO_LEASE)
+    .values(due_at=sa.bindparam("now"), **NO_LEASE)
 )
 _LOCK_TURNS: Final = Statement(
     # There are about ten rows.
-    select(_s.name, _s.fault).where(_s.lease_holder.in_(listed("holders"))).with_for_update()
+    sa.select(_s.name, _s.fault).where(_s.lease_holder.in_(listed("holders"))).with_for_update()
 )
 _FREE_TURN: Final = Statement(
-    update(schedules)
-    .where(_s.name == bindparam("chore"))
+    sa.update(schedules)
+    .where(_s.name == sa.bindparam("chore"))
     .values(
-        due_at=bindparam("now"),
-        fault=bindparam("fault"),
+        due_at=sa.bindparam("now"),
+        fault=sa.bindparam("fault"),
         **NO_LEASE,
     )
 )

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import BigInteger, bindparam, case, literal_column, select, update
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, microseconds, uuid7
@@ -73,16 +72,16 @@ class Job(NamedTuple):
 
 
 _j = jobs.c
-_IS_OURS: Final = (_j.id == bindparam("id"), _j.lease_token == bindparam("held"))
+_IS_OURS: Final = (_j.id == sa.bindparam("id"), _j.lease_token == sa.bindparam("held"))
 
 
 _new: Final = insert(jobs).values(
     **bound(("id", "kind", "dedup_key", "account_id", "resource", "arguments", "due_at")),
-    state=sql("'queued'"),
-    cursor=sql("'null'"),
-    attempts=sql("0"),
-    created_at=bindparam("now"),
-    updated_at=bindparam("now"),
+    state=sa.text("'queued'"),
+    cursor=sa.text("'null'"),
+    attempts=sa.text("0"),
+    created_at=sa.bindparam("now"),
+    updated_at=sa.bindparam("now"),
 )
 _ENQUEUE: Final = Statement(
     # A no-op update that returns and locks the existing row: see `enqueue`.
@@ -97,15 +96,15 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
         index_elements=["kind", "dedup_key"],
         index_where=UNFINISHED,
         set_={
-            "due_at": case(
+            "due_at": sa.case(
                 (
                     _j.lease_token.is_(None) & (_j.due_at > _new.excluded.due_at),
                     _new.excluded.due_at,
                 ),
                 else_=_j.due_at,
             ),
-            "wake_at": case(
-                (_j.lease_token.is_(None), sql("NULL")),
+            "wake_at": sa.case(
+                (_j.lease_token.is_(None), sa.text("NULL")),
                 (_j.wake_at < _new.excluded.due_at, _j.wake_at),
                 else_=_new.excluded.due_at,
             ),
@@ -113,90 +112,92 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
     ).returning(_j.id)
 )
 _FIRST_DUE: Final = Statement(
-    select(_j.due_at)
+    sa.select(_j.due_at)
     .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
     .order_by(_j.due_at)
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(sa.literal_column("1"))
+    .offset(sa.literal_column("0"))
 )
 _DUE: Final = page(
     columns(jobs, Job._fields)
-    .where(_j.due_at <= bindparam("now"), _j.kind.in_(listed("kinds")))
+    .where(_j.due_at <= sa.bindparam("now"), _j.kind.in_(listed("kinds")))
     .order_by(_j.due_at)
 )
-_RELEASED: Final = {**NO_LEASE, "wake_at": sql("NULL")}
-_DUE_AFTER_RELEASE: Final = case(
-    (_j.wake_at < bindparam("due_at"), _j.wake_at),
-    else_=bindparam("due_at", type_=BigInteger),
+_RELEASED: Final = {**NO_LEASE, "wake_at": sa.text("NULL")}
+_DUE_AFTER_RELEASE: Final = sa.case(
+    (_j.wake_at < sa.bindparam("due_at"), _j.wake_at),
+    else_=sa.bindparam("due_at", type_=sa.BigInteger),
 )
 _LOCK_DUE_AND_FREE: Final = Statement(_DUE.with_for_update(skip_locked=True))
 _LOCK_DUE: Final = Statement(_DUE.with_for_update())
 _LEASE: Final = Statement(
-    update(jobs)
+    sa.update(jobs)
     .where(_j.id.in_(listed("ids")))
     .values(
-        state=sql("'running'"),
-        attempts=_j.attempts + literal_column("1"),
-        due_at=bindparam("lease_end"),
-        lease_token=bindparam("lease_token"),
-        lease_holder=bindparam("lease_holder"),
-        wake_at=sql("NULL"),
-        updated_at=bindparam("now"),
+        state=sa.text("'running'"),
+        attempts=_j.attempts + sa.literal_column("1"),
+        due_at=sa.bindparam("lease_end"),
+        lease_token=sa.bindparam("lease_token"),
+        lease_holder=sa.bindparam("lease_holder"),
+        wake_at=sa.text("NULL"),
+        updated_at=sa.bindparam("now"),
     )
 )
-_RENEW: Final = Statement(update(jobs).where(*_IS_OURS).values(due_at=bindparam("lease_end")))
+_RENEW: Final = Statement(sa.update(jobs).where(*_IS_OURS).values(due_at=sa.bindparam("lease_end")))
 _CONTINUE: Final = Statement(
-    update(jobs)
+    sa.update(jobs)
     .where(*_IS_OURS)
     .values(
-        cursor=bindparam("cursor"),
-        attempts=sql("1"),
-        due_at=bindparam("lease_end"),
-        fault=sql("NULL"),
-        updated_at=bindparam("now"),
+        cursor=sa.bindparam("cursor"),
+        attempts=sa.text("1"),
+        due_at=sa.bindparam("lease_end"),
+        fault=sa.text("NULL"),
+        updated_at=sa.bindparam("now"),
     )
 )
 _BEGIN_STEP: Final = Statement(
-    update(jobs).where(*_IS_OURS, _j.wake_at.is_not(None)).values(wake_at=sql("NULL"))
+    sa.update(jobs).where(*_IS_OURS, _j.wake_at.is_not(None)).values(wake_at=sa.text("NULL"))
 )
 _RELEASE: Final = Statement(
-    update(jobs)
+    sa.update(jobs)
     .where(*_IS_OURS)
     .values(
-        cursor=bindparam("cursor"),
-        attempts=sql("0"),
+        cursor=sa.bindparam("cursor"),
+        attempts=sa.text("0"),
         due_at=_DUE_AFTER_RELEASE,
-        fault=sql("NULL"),
-        updated_at=bindparam("now"),
+        fault=sa.text("NULL"),
+        updated_at=sa.bindparam("now"),
         **_RELEASED,
     )
     .returning(_j.due_at)
 )
 _LOCK_OURS: Final = Statement(columns(jobs, Job._fields).where(*_IS_OURS).with_for_update())
 _POSTPONE: Final = Statement(
-    update(jobs)
-    .where(_j.id == bindparam("id"))
+    sa.update(jobs)
+    .where(_j.id == sa.bindparam("id"))
     .values(
         due_at=_DUE_AFTER_RELEASE,
-        fault=bindparam("fault"),
-        updated_at=bindparam("now"),
+        fault=sa.bindparam("fault"),
+        updated_at=sa.bindparam("now"),
         **_RELEASED,
     )
     .returning(_j.due_at)
 )
 _FINISHED: Final = {
-    "due_at": sql("NULL"),
-    "updated_at": bindparam("now"),
-    "finished_at": bindparam("now"),
+    "due_at": sa.text("NULL"),
+    "updated_at": sa.bindparam("now"),
+    "finished_at": sa.bindparam("now"),
     **_RELEASED,
 }
 _SUCCEED: Final = Statement(
-    update(jobs).where(*_IS_OURS).values(state=sql("'succeeded'"), fault=sql("NULL"), **_FINISHED)
+    sa.update(jobs)
+    .where(*_IS_OURS)
+    .values(state=sa.text("'succeeded'"), fault=sa.text("NULL"), **_FINISHED)
 )
 _FAIL: Final = Statement(
-    update(jobs)
-    .where(_j.id == bindparam("id"))
-    .values(state=sql("'failed'"), fault=bindparam("fault"), **_FINISHED)
+    sa.update(jobs)
+    .where(_j.id == sa.bindparam("id"))
+    .values(state=sa.text("'failed'"), fault=sa.bindparam("fault"), **_FINISHED)
 )
 _FORGET: Final = deletion(_j.finished_at)
 

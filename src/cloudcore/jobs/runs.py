@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, func, select
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
@@ -96,16 +95,16 @@ class Progress(NamedTuple):
     """New total of units; None leaves it unchanged."""
 
 
-_OF: Final = (_r.scope_id == bindparam("scope_id"), _r.kind == bindparam("kind"))
+_OF: Final = (_r.scope_id == sa.bindparam("scope_id"), _r.kind == sa.bindparam("kind"))
 _INSERT: Final = Statement(
     insert(runs)
     .values(
         **bound(("id", "kind", "account_id", "scope_id", "arguments", "counts")),
         **bound(("started_by", "started_by_source")),
-        state=sql("'running'"),
-        done=sql("0"),
-        faults=sql("'[]'"),
-        started_at=bindparam("now"),
+        state=sa.text("'running'"),
+        done=sa.text("0"),
+        faults=sa.text("'[]'"),
+        started_at=sa.bindparam("now"),
     )
     # A no-op update that returns and locks the row of the unfinished run.
     .on_conflict_do_update(
@@ -116,37 +115,37 @@ _INSERT: Final = Statement(
     .returning(*(_r[name] for name in Run._fields))
 )
 _ROWS: Final = columns(runs, Run._fields)
-_BY_ID: Final = _ROWS.where(_r.id == bindparam("id"))
+_BY_ID: Final = _ROWS.where(_r.id == sa.bindparam("id"))
 _FIND: Final = Statement(_BY_ID.where(*_OF))
 _FIND_BY_ID: Final = Statement(_BY_ID)
 _LOCK: Final = Statement(_BY_ID.with_for_update())
 _FIND_RUNNING: Final = Statement(_ROWS.where(*_OF, RUNNING))
 _LIST: Final = Statement(
-    page(_ROWS.where(*_OF, _r.id < bindparam("before")).order_by(_r.id.desc()))
+    page(_ROWS.where(*_OF, _r.id < sa.bindparam("before")).order_by(_r.id.desc()))
 )
-_COUNT: Final = Statement(select(func.count()).select_from(runs).where(*_OF))
+_COUNT: Final = Statement(sa.select(sa.func.count()).select_from(runs).where(*_OF))
 _PROGRESS: Final = Statement(
     runs.update()
-    .where(_r.id == bindparam("run_id"))
+    .where(_r.id == sa.bindparam("run_id"))
     .values(
-        done=bindparam("now_done"),
-        total=bindparam("now_total"),
-        counts=bindparam("now_counts"),
-        faults=bindparam("now_faults"),
+        done=sa.bindparam("now_done"),
+        total=sa.bindparam("now_total"),
+        counts=sa.bindparam("now_counts"),
+        faults=sa.bindparam("now_faults"),
     )
 )
 _END: Final = Statement(
     runs.update()
-    .where(_r.id == bindparam("run_id"))
+    .where(_r.id == sa.bindparam("run_id"))
     .values(
-        state=bindparam("outcome"),
-        faults=bindparam("now_faults"),
-        fault=bindparam("reason"),
-        finished_at=bindparam("now"),
+        state=sa.bindparam("outcome"),
+        faults=sa.bindparam("now_faults"),
+        fault=sa.bindparam("reason"),
+        finished_at=sa.bindparam("now"),
     )
 )
-_FORGET: Final = Statement(runs.delete().where(*_OF, _r.finished_at <= bindparam("before")))
-_REMOVE: Final = Statement(runs.delete().where(_r.scope_id == bindparam("scope_id")))
+_FORGET: Final = Statement(runs.delete().where(*_OF, _r.finished_at <= sa.bindparam("before")))
+_REMOVE: Final = Statement(runs.delete().where(_r.scope_id == sa.bindparam("scope_id")))
 
 
 def start_run(tx: Connection, new: NewRun, now: int) -> Run:

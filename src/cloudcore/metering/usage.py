@@ -9,19 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Index,
-    Integer,
-    Table,
-    and_,
-    bindparam,
-    func,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
@@ -30,36 +18,36 @@ from cloudcore.db.rows import bound, count, deletion, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, metadata
 from cloudcore.db.statement import Statement, listed, named, paged, text_list
 
-usage_hours = Table(
+usage_hours = sa.Table(
     "usage_hours",
     metadata,
-    Column("account_id", Id, primary_key=True),
-    Column("hour", Integer, primary_key=True),
-    Column("sku", ByteOrdered, primary_key=True),
-    Column("region", ByteOrdered, primary_key=True),
-    Column("quantity", BigInteger, nullable=False),  # of the SKU's smallest unit
-    CheckConstraint("quantity > 0", name="quantity"),
-    Index(None, "hour"),
+    sa.Column("account_id", Id, primary_key=True),
+    sa.Column("hour", sa.Integer, primary_key=True),
+    sa.Column("sku", ByteOrdered, primary_key=True),
+    sa.Column("region", ByteOrdered, primary_key=True),
+    sa.Column("quantity", sa.BigInteger, nullable=False),  # of the SKU's smallest unit
+    sa.CheckConstraint("quantity > 0", name="quantity"),
+    sa.Index(None, "hour"),
 )
 
 # The reports that may come again, as long as the hours that they count in.
-usage_reports = Table(
+usage_reports = sa.Table(
     "usage_reports",
     metadata,
-    Column("account_id", Id, primary_key=True),
-    Column("sku", ByteOrdered, primary_key=True),
-    Column("key", ByteOrdered, primary_key=True),
-    Column("hour", Integer, nullable=False),
-    Index(None, "hour"),
+    sa.Column("account_id", Id, primary_key=True),
+    sa.Column("sku", ByteOrdered, primary_key=True),
+    sa.Column("key", ByteOrdered, primary_key=True),
+    sa.Column("hour", sa.Integer, nullable=False),
+    sa.Index(None, "hour"),
 )
 
 # The hours for which it has been counted what all accounts store.
-usage_samples = Table(
+usage_samples = sa.Table(
     "usage_samples",
     metadata,
-    Column("sku", ByteOrdered, primary_key=True),
-    Column("hour", Integer, primary_key=True),
-    Index(None, "hour"),
+    sa.Column("sku", ByteOrdered, primary_key=True),
+    sa.Column("hour", sa.Integer, primary_key=True),
+    sa.Index(None, "hour"),
 )
 
 
@@ -79,11 +67,11 @@ _ADD: Final = Statement(
 )
 _NOTE: Final = Statement(insert_new(usage_reports, ("account_id", "sku", "key", "hour")))
 _LIST: Final = Statement(
-    select(_u.region, _u.sku, _u.hour, _u.quantity)
+    sa.select(_u.region, _u.sku, _u.hour, _u.quantity)
     .where(
         given(_u.account_id),
-        _u.hour >= bindparam("first"),
-        _u.hour < bindparam("until"),
+        _u.hour >= sa.bindparam("first"),
+        _u.hour < sa.bindparam("until"),
     )
     .order_by(_u.hour, _u.sku, _u.region)
 )
@@ -166,13 +154,13 @@ def forget_reports(tx: Connection, now: int) -> int:
     return tx.execute(_FORGET_REPORTS, before=now // HOUR - KEPT_HOURS)
 
 
-_span = (_u.hour // bindparam("hours", type_=Integer())).label("span")
+_span = (_u.hour // sa.bindparam("hours", type_=sa.Integer())).label("span")
 _sums = (
-    select(_span, _u.sku, _u.account_id, func.sum(_u.quantity).label("quantity"))
+    sa.select(_span, _u.sku, _u.account_id, sa.func.sum(_u.quantity).label("quantity"))
     .where(
         _u.account_id.in_(listed("accounts")),
-        _u.hour >= bindparam("first"),
-        _u.hour < bindparam("until"),
+        _u.hour >= sa.bindparam("first"),
+        _u.hour < sa.bindparam("until"),
         named(_u.sku, "sku"),
     )
     .group_by(_span, _u.sku, _u.account_id)
@@ -180,21 +168,21 @@ _sums = (
 )
 _s = _sums.c
 _LIST_SUMS: Final = paged(
-    select(_s.span, _s.sku, _s.account_id, _s.quantity)
+    sa.select(_s.span, _s.sku, _s.account_id, _s.quantity)
     .where(
-        or_(
-            _s.span > bindparam("span"),
-            and_(_s.span == bindparam("span"), _s.sku > bindparam("after_sku")),
-            and_(
-                _s.span == bindparam("span"),
-                _s.sku == bindparam("after_sku"),
-                _s.account_id > bindparam("after_account"),
+        sa.or_(
+            _s.span > sa.bindparam("span"),
+            sa.and_(_s.span == sa.bindparam("span"), _s.sku > sa.bindparam("after_sku")),
+            sa.and_(
+                _s.span == sa.bindparam("span"),
+                _s.sku == sa.bindparam("after_sku"),
+                _s.account_id > sa.bindparam("after_account"),
             ),
         )
     )
     .order_by(_s.span, _s.sku, _s.account_id)
 )
-_COUNT: Final = Statement(select(func.count()).select_from(_sums))
+_COUNT: Final = Statement(sa.select(sa.func.count()).select_from(_sums))
 
 
 class UsageSelection(NamedTuple):

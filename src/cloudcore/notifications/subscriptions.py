@@ -6,18 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import UNSET, Meta, UnsetType, field, structs
-from sqlalchemy import (
-    CheckConstraint,
-    ForeignKeyConstraint,
-    Index,
-    String,
-    UniqueConstraint,
-    bindparam,
-    func,
-    literal_column,
-    select,
-)
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -43,30 +33,32 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 SUBSCRIPTION_ROWS: Final = Rows(
     SUBSCRIPTION,
-    ForeignKeyConstraint(["topic_id"], ["topics.id"], ondelete="CASCADE"),
+    sa.ForeignKeyConstraint(["topic_id"], ["topics.id"], ondelete="CASCADE"),
     one_of("protocol", "email", "http", "https", "queue"),
     one_of("status", "pending_confirmation", "confirmed"),
-    CheckConstraint("status = 'confirmed' OR protocol <> 'queue'", name="queue_status"),
-    CheckConstraint(
+    sa.CheckConstraint("status = 'confirmed' OR protocol <> 'queue'", name="queue_status"),
+    sa.CheckConstraint(
         "(protocol IN ('http', 'https')) = (signing_secret IS NOT NULL)", name="signing_secret"
     ),
-    CheckConstraint("(previous_secret IS NULL) = (previous_until IS NULL)", name="previous_secret"),
-    CheckConstraint(
+    sa.CheckConstraint(
+        "(previous_secret IS NULL) = (previous_until IS NULL)", name="previous_secret"
+    ),
+    sa.CheckConstraint(
         "(confirmation_hash IS NULL) = (confirmation_expires_at IS NULL)",
         name="confirmation_expires_at",
     ),
-    CheckConstraint(
+    sa.CheckConstraint(
         "(confirmation_hash IS NULL) = (status = 'confirmed')", name="confirmation_hash"
     ),
-    CheckConstraint("(active_since IS NULL) = (status <> 'confirmed')", name="active_since"),
-    UniqueConstraint("confirmation_hash"),
-    Index("ix_subscriptions_topic_id_id", "topic_id", "id"),
-    unique=UniqueConstraint("topic_id", "protocol", "endpoint"),
+    sa.CheckConstraint("(active_since IS NULL) = (status <> 'confirmed')", name="active_since"),
+    sa.UniqueConstraint("confirmation_hash"),
+    sa.Index("ix_subscriptions_topic_id_id", "topic_id", "id"),
+    unique=sa.UniqueConstraint("topic_id", "protocol", "endpoint"),
     types={
         "topic_id": Id,
-        "protocol": String(8),
+        "protocol": sa.String(8),
         "endpoint": ByteOrdered,
-        "status": String(24),
+        "status": sa.String(24),
         "dead_letter_queue": ByteOrdered,
         "confirmation_nonce": ByteOrdered,
     },
@@ -90,28 +82,30 @@ _FIND_WITH_TOPIC: Final = Statement(
 )
 _LOCK_CONFIRMED_BY: Final = Statement(
     SUBSCRIPTION_ROWS.columns.where(
-        _s.confirmation_hash == bindparam("confirmation_hash")
+        _s.confirmation_hash == sa.bindparam("confirmation_hash")
     ).with_for_update()
 )
 _LIST: Final = paged(
-    SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, _s.id > bindparam("after")).order_by(_s.id)
+    SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, _s.id > sa.bindparam("after")).order_by(_s.id)
 )
 _LIST_ACTIVE: Final = paged(
-    select(_s.id, _s.filter_policy)
-    .where(_OF_TOPIC, _s.active_since <= bindparam("published_at"), _s.id > bindparam("after"))
+    sa.select(_s.id, _s.filter_policy)
+    .where(
+        _OF_TOPIC, _s.active_since <= sa.bindparam("published_at"), _s.id > sa.bindparam("after")
+    )
     .order_by(_s.id)
 )
 _IS_HEARD: Final = Statement(
-    select(_s.id)
+    sa.select(_s.id)
     .where(_OF_TOPIC, _s.active_since.is_not(None))
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(sa.literal_column("1"))
+    .offset(sa.literal_column("0"))
 )
 _COUNT: Final = Statement(
-    select(func.count()).select_from(SUBSCRIPTION_ROWS.table).where(_OF_TOPIC)
+    sa.select(sa.func.count()).select_from(SUBSCRIPTION_ROWS.table).where(_OF_TOPIC)
 )
 _SAVE_FAULTS: Final = Statement(
-    SUBSCRIPTION_ROWS.table.update().where(_IS_OURS).values(faults=bindparam("faults"))
+    SUBSCRIPTION_ROWS.table.update().where(_IS_OURS).values(faults=sa.bindparam("faults"))
 )
 
 

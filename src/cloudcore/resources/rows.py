@@ -7,27 +7,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Select,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    func,
-    literal_column,
-    select,
-)
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
@@ -52,10 +32,10 @@ from cloudcore.resources.resource import (
 )
 
 R = TypeVar("R", bound=Record)
-Condition = Callable[[Table], ColumnElement[bool]]
+Condition = Callable[[sa.Table], sa.ColumnElement[bool]]
 """Returns the condition of a filter for the table."""
-IS_LIVE: Final = sql("deleted_at IS NULL")
-IS_DELETED: Final = sql("deleted_at IS NOT NULL")
+IS_LIVE: Final = sa.text("deleted_at IS NULL")
+IS_DELETED: Final = sa.text("deleted_at IS NOT NULL")
 
 
 class Rows(Generic[R]):
@@ -71,7 +51,7 @@ class Rows(Generic[R]):
         on_delete: Mapping[str, Any] | None = None,
         missing: Callable[[], NotFound] | None = None,
         conditions: Mapping[str, Condition] | None = None,
-        schema: MetaData = metadata,
+        schema: sa.MetaData = metadata,
     ) -> None:
         """Make the table and the statements.
 
@@ -104,10 +84,12 @@ class Rows(Generic[R]):
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
         freed = {
-            each.column: sql("NULL") for each in fields if each.is_reference and each.is_optional
+            each.column: sa.text("NULL")
+            for each in fields
+            if each.is_reference and each.is_optional
         }
         self.statements: Final = self._statements({**freed, **(on_delete or {})})
-        number = select(func.count()).select_from(self.table).where(*self._region())
+        number = sa.select(sa.func.count()).select_from(self.table).where(*self._region())
         self.counted: Final = Counted(of.room, number)
         """How many an account has in a ``region``, and may have."""
         self.kind: Final[Kind[Any]] = Kind(
@@ -123,46 +105,46 @@ class Rows(Generic[R]):
 
     def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
         of, c, rows = self.of, self.table.c, self.columns
-        account = c.account_id == bindparam("account_id")
+        account = c.account_id == sa.bindparam("account_id")
         live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
-        one = rows.where(c.id == bindparam("id"), account, *live)
+        one = rows.where(c.id == sa.bindparam("id"), account, *live)
         region = self._region()
         wanted = [_wanted(self.table, each, self._conditions.get(each.name)) for each in of.filters]
-        listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
-        is_it = (c.id == bindparam("of_id"), account)
-        stays = (c.status != sql(f"'{DELETING}'"),) if issubclass(of.record, Worked) else ()
+        listed = rows.where(*region, *wanted, c.id > sa.bindparam("after")).order_by(c.id)
+        is_it = (c.id == sa.bindparam("of_id"), account)
+        stays = (c.status != sa.text(f"'{DELETING}'"),) if issubclass(of.record, Worked) else ()
         made = {
             "add": insert(self.table).values(bound(self._stored)).on_conflict_do_nothing(),
             "find": one,
             "lock": one.with_for_update(of=self.table),
             "hold": one.where(*stays).with_for_update(of=self.table, read=True, key_share=True),
-            "named": rows.where(*region, c[of.key] == bindparam("key")),
+            "named": rows.where(*region, c[of.key] == sa.bindparam("key")),
             "list": page(listed),
-            "count": select(func.count()).select_from(self.table).where(*region, *wanted),
+            "count": sa.select(sa.func.count()).select_from(self.table).where(*region, *wanted),
             "save": self.table.update().where(*is_it).values(bound(self._changeable)),
             "remove": self.table.update()
             .where(*is_it)
-            .values(deleted_at=bindparam("now"), **on_delete)
+            .values(deleted_at=sa.bindparam("now"), **on_delete)
             if of.keeps_deleted
             else self.table.delete().where(*is_it),
         }
         for name, column_of in self._references.items():
             made[f"referring_{name}"] = (
-                select(c[of.label])
-                .where(c[column_of] == bindparam("to_id"), account, *live)
+                sa.select(c[of.label])
+                .where(c[column_of] == sa.bindparam("to_id"), account, *live)
                 .order_by(c[of.label])
-                .limit(literal_column("1"))
-                .offset(literal_column("0"))
+                .limit(sa.literal_column("1"))
+                .offset(sa.literal_column("0"))
             )
         return {name: Statement(each) for name, each in made.items()}
 
-    def _region(self) -> Sequence[ColumnElement[bool]]:
+    def _region(self) -> Sequence[sa.ColumnElement[bool]]:
         """Return the conditions of those of an account and region."""
         c = self.table.c
         live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
         return (given(c.account_id, c.region), *live)
 
-    def _columns(self, targets: Mapping[str, Rows[Any]]) -> Select[Any]:
+    def _columns(self, targets: Mapping[str, Rows[Any]]) -> sa.Select[Any]:
         """Return a query of the stored columns, and after them the names of what is referred to."""
         source: Any = self.table
         names = []
@@ -173,7 +155,7 @@ class Rows(Generic[R]):
             )
             source = source.outerjoin(other, is_it)
             names.append(other.c[rows.of.key])
-        return select(*(self.table.c[each] for each in self._stored), *names).select_from(source)
+        return sa.select(*(self.table.c[each] for each in self._stored), *names).select_from(source)
 
     def find(self, tx: Connection, account_id: str, found_id: str) -> R | None:
         """Return one of an account, or None."""
@@ -346,63 +328,63 @@ class Rows(Generic[R]):
         return self.find_named(tx, scope.account_id, scope.region, name)
 
 
-def _wanted(table: Table, by: Filter, condition: Condition | None) -> ColumnElement[bool]:
+def _wanted(table: sa.Table, by: Filter, condition: Condition | None) -> sa.ColumnElement[bool]:
     """Return the condition of a filter, whose parameter is empty if nothing is asked."""
-    every = bindparam(by.name) == sql("''")
+    every = sa.bindparam(by.name) == sa.text("''")
     if condition is not None:
         return every | condition(table)
     column = table.c[by.column or by.name]
     if by.hides:
-        every &= column != sql(f"'{by.hides}'")
-    return every | (column == bindparam(by.name))
+        every &= column != sa.text(f"'{by.hides}'")
+    return every | (column == sa.bindparam(by.name))
 
 
 def _table(
-    schema: MetaData,
+    schema: sa.MetaData,
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
     unique: SchemaItem | None,
     types: Mapping[str, TypeEngine[Any]],
     references: Mapping[str, Rows[Any] | None],
-) -> Table:
+) -> sa.Table:
     name = of.table or of.many
     where: dict[str, Any] = (
         {"sqlite_where": IS_LIVE, "postgresql_where": IS_LIVE} if of.keeps_deleted else {}
     )
-    return Table(
+    return sa.Table(
         name,
         schema,
-        Column("id", Id, primary_key=True),
-        Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-        Column("region", ByteOrdered, nullable=False),
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
         *(
-            Column(
+            sa.Column(
                 each.column,
                 types[each.column] if each.column in types else _type(of, each),
                 nullable=each.is_optional,
             )
             for each in of.fields.values()
         ),
-        Column("created_at", Moment, nullable=False),
-        Column("updated_at", Moment, nullable=False),
-        *([Column("deleted_at", Moment)] if of.keeps_deleted else []),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        *([sa.Column("deleted_at", Moment)] if of.keeps_deleted else []),
         *(
             _target(name, each, references.get(each.name))
             for each in of.fields.values()
             if each.is_reference
         ),
         *constraints,
-        UniqueConstraint("id", "account_id"),
-        Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
+        sa.UniqueConstraint("id", "account_id"),
+        sa.Index(f"ix_{name}_account_id_id", "account_id", "id"),
+        sa.Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
         if unique is None
         else unique,
     )
 
 
-def _target(name: str, of: Described, rows: Rows[Any] | None) -> ForeignKeyConstraint:
+def _target(name: str, of: Described, rows: Rows[Any] | None) -> sa.ForeignKeyConstraint:
     target = rows.table.name if rows is not None else name
-    return ForeignKeyConstraint(
+    return sa.ForeignKeyConstraint(
         [of.column, "account_id"],
         [f"{target}.id", f"{target}.account_id"],
         name=f"fk_{name}_{of.name}",
@@ -416,10 +398,10 @@ def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
     if described.is_moment:
         return Moment
     if described.plain is int:
-        return Integer() if described.is_bounded else BigInteger()
+        return sa.Integer() if described.is_bounded else sa.BigInteger()
     if described.plain is bool:
-        return Boolean()
+        return sa.Boolean()
     if described.plain is bytes:
-        return LargeBinary()
+        return sa.LargeBinary()
     is_sorted = described.name in (of.key, *(each.column or each.name for each in of.filters))
-    return ByteOrdered if is_sorted else Text()
+    return ByteOrdered if is_sorted else sa.Text()
