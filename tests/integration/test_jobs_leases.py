@@ -120,7 +120,7 @@ def test_postgresql_finds_due_work_by_its_index(postgresql_database: str) -> Non
             " CASE WHEN n % 2 = 1 THEN n END FROM generate_series(1, 20000) n"
         )
         connection.execute("ANALYZE jobs")
-        for statement in (queue._FIRST_DUE, queue._LOCK_DUE_AND_FREE, queue._FORGET):
+        for statement in (queue._FIRST_DUE, queue._LOCK_DUE_AND_FREE, queue.forget_finished):
             plan = connection.execute(
                 f"EXPLAIN {statement.postgresql}".encode(),
                 {"kinds": '["count"]', "now": 100, "limit": 4, "before": 100},

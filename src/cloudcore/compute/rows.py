@@ -8,7 +8,6 @@ from typing import Final
 from sqlalchemy import CheckConstraint, ColumnElement, Index, Select, bindparam, func, select
 from sqlalchemy import text as sql
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.compute.instance_pool import (
     INSTANCE,
     INSTANCE_POOL,
@@ -70,7 +69,8 @@ _DELETED: Final = Statement(
         _p.deleted_at.is_not(None),
     )
 )
-_FORGET: Final = deletion(_p.deleted_at)
+forget_deleted: Final = deletion(_p.deleted_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the rows of pools that were deleted long ago."""
 _MEMORY_BY_ACCOUNT: Final = Statement(
     select(_i.account_id, func.sum(_i.memory_mb)).group_by(_i.account_id)
 )
@@ -106,11 +106,6 @@ def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) 
     """Return the name of a recently deleted pool by its id; None if there is none."""
     row = tx.row(_DELETED, account_id=account_id, region=region, id=pool_id)
     return None if row is None else str(row[0])
-
-
-def forget_deleted(tx: Connection, now: int) -> int:
-    """Delete a batch of rows of pools that were deleted long ago; return how many."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 async def memory_by_account(database: Database) -> Mapping[str, int]:

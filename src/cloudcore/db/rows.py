@@ -101,17 +101,23 @@ Forget = Callable[[Connection, int], int]
 class Sweep(Statement):
     """Deletes rows whose time is over, of whatever account; a `Forget`."""
 
-    def __init__(self, construct: sa.ClauseElement, kept_seconds: int) -> None:
-        """Make the statement; rows are kept for these seconds after their moment."""
+    def __init__(self, construct: sa.ClauseElement, kept_seconds: int, unit: int) -> None:
+        """Make the statement; rows are kept for these seconds after their moment.
+
+        Moments are numbers of `unit` microseconds.
+        """
         super().__init__(construct)
         self._kept = kept_seconds * MICROSECONDS
+        self._unit = unit
 
     def __call__(self, tx: Connection, now: int) -> int:
         """Delete a batch of the rows whose time is over by `now`; return how many."""
-        return tx.execute(self, before=now - self._kept)
+        return tx.execute(self, before=(now - self._kept) // self._unit)
 
 
-def deletion(moment: sa.Column[Any], *also: sa.ColumnElement[bool], kept_seconds: int = 0) -> Sweep:
+def deletion(
+    moment: sa.Column[Any], *also: sa.ColumnElement[bool], kept_seconds: int = 0, unit: int = 1
+) -> Sweep:
     """Return the deletion of the `BATCH` rows with the earliest `moment`.
 
     Only rows with a moment up to ``:before`` are deleted, and only those that are `also` so. An
@@ -130,7 +136,7 @@ def deletion(moment: sa.Column[Any], *also: sa.ColumnElement[bool], kept_seconds
     # Again for a row that another transaction has changed meanwhile; the sum keeps the planner from
     # reading the moment's index twice.
     is_due = moment + ZERO <= before
-    return Sweep(table.delete().where(key.in_(oldest), is_due, *also), kept_seconds)
+    return Sweep(table.delete().where(key.in_(oldest), is_due, *also), kept_seconds, unit)
 
 
 async def forget_all(database: Database, forget: Forget, now: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import sqlalchemy as sa
 
-from cloudcore.clock import MICROSECONDS, Clock, uuid7
+from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, deletion, forget_all
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
@@ -108,8 +108,11 @@ UNDELIVERED: Final = sa.select(_o.sequence).where(
     _o.account_id == sa.bindparam("account_id"), _o.delivered_at.is_(None)
 )
 """A query for the events of an account that are not delivered yet."""
-_FORGET: Final = deletion(_o.delivered_at)
-_FORGET_UNDELIVERED: Final = deletion(_o.created_at, _o.delivered_at.is_(None))
+forget_delivered: Final = deletion(_o.delivered_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the events delivered more than `KEPT_SECONDS` ago."""
+_forget_undelivered: Final = deletion(
+    _o.created_at, _o.delivered_at.is_(None), kept_seconds=UNDELIVERED_SECONDS
+)
 
 
 def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
@@ -149,21 +152,12 @@ def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]
     return JobKind(name=DELIVER, step=step, max_attempts=None, slots=_SLOTS)
 
 
-def forget_delivered(tx: Connection, now: int) -> int:
-    """Delete a batch of the events delivered more than `KEPT_SECONDS` ago; return how many."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
-
-
 async def forget_undelivered(database: Database, clock: Clock) -> int:
     """Delete the events undelivered for `UNDELIVERED_SECONDS`; return how many."""
     forgotten = await forget_all(database, _forget_undelivered, clock())
     if forgotten:
         _log.warning("deleted %d events that were not delivered in time", forgotten)
     return forgotten
-
-
-def _forget_undelivered(tx: Connection, now: int) -> int:
-    return tx.execute(_FORGET_UNDELIVERED, before=now - UNDELIVERED_SECONDS * MICROSECONDS)
 
 
 async def _deliver(

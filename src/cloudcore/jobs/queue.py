@@ -15,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS, microseconds, uuid7
+from cloudcore.clock import microseconds, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
@@ -199,7 +199,8 @@ _FAIL: Final = Statement(
     .where(_j.id == sa.bindparam("id"))
     .values(state=sa.text("'failed'"), fault=sa.bindparam("fault"), **_FINISHED)
 )
-_FORGET: Final = deletion(_j.finished_at)
+forget_finished: Final = deletion(_j.finished_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the jobs that finished more than `KEPT_SECONDS` ago."""
 
 
 def enqueue(tx: Connection, new: NewJob, now: int) -> str:
@@ -340,11 +341,6 @@ def record_failure(
     row = tx.row(_POSTPONE, id=job.id, fault=_json(fault), due_at=later(now, pause), now=now)
     assert row is not None
     return after._replace(due_at=row[0])
-
-
-def forget_finished(tx: Connection, now: int) -> int:
-    """Delete a batch of the jobs that finished more than `KEPT_SECONDS` ago; return how many."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 def later(now: int, seconds: float) -> int:

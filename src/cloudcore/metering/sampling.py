@@ -43,7 +43,8 @@ _DONE: Final = Statement(insert_new(usage_samples, ("sku", "hour")))
 _SET: Final = Statement(
     insert_or_change(usage_hours, ("account_id", "hour", "sku", "region", "quantity"))
 )
-_FORGET: Final = deletion(_s.hour)
+forget_samples: Final = deletion(_s.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOUR)
+"""Deletes a batch of sampled hours without sums."""
 
 
 async def sample(
@@ -89,8 +90,3 @@ def _put(
 
 def _end(tx: Connection, sku: str, hour: int) -> None:
     tx.execute(_DONE, sku=sku, hour=hour)
-
-
-def forget_samples(tx: Connection, now: int) -> int:
-    """Delete a batch of sampled hours without sums; return how many."""
-    return tx.execute(_FORGET, before=now // HOUR - KEPT_HOURS)

@@ -75,8 +75,10 @@ _LIST: Final = Statement(
     )
     .order_by(_u.hour, _u.sku, _u.region)
 )
-_FORGET: Final = deletion(_u.hour)
-_FORGET_REPORTS: Final = deletion(usage_reports.c.hour)
+forget_hours: Final = deletion(_u.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOUR)
+"""Deletes a batch of the sums older than `KEPT_HOURS`."""
+forget_reports: Final = deletion(usage_reports.c.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOUR)
+"""Deletes a batch of the keys of reports that are as old."""
 
 
 class SkuUse(NamedTuple):
@@ -142,16 +144,6 @@ def usage(
     wanted = frozenset(skus)
     rows = tx.rows(_LIST, account_id=account_id, first=first, until=until)
     return [HourOfUse(*row) for row in rows if not wanted or row[1] in wanted]
-
-
-def forget_hours(tx: Connection, now: int) -> int:
-    """Delete a batch of the sums older than `KEPT_HOURS`; return how many."""
-    return tx.execute(_FORGET, before=now // HOUR - KEPT_HOURS)
-
-
-def forget_reports(tx: Connection, now: int) -> int:
-    """Delete a batch of the keys of reports that are as old; return how many."""
-    return tx.execute(_FORGET_REPORTS, before=now // HOUR - KEPT_HOURS)
 
 
 _span = (_u.hour // sa.bindparam("hours", type_=sa.Integer())).label("span")

@@ -218,7 +218,8 @@ forget: Final = deletion(_m.ended_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the messages that ended long ago, with their recipients."""
 forget_content: Final = deletion(_c.ended_at, kept_seconds=CONTENT_KEPT_SECONDS)
 """Deletes a batch of the contents of messages that ended a while ago."""
-_FORGET_RATES: Final = deletion(rates.c.second)
+forget_rates: Final = deletion(rates.c.second, kept_seconds=_RATES_KEPT_SECONDS, unit=MICROSECONDS)
+"""Deletes a batch of the counters of past seconds."""
 _counted: Final = insert(rates).values(
     **bound(("account_id", "identity_id", "second")), accepted=literal_column("1")
 )
@@ -325,8 +326,3 @@ def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now
     second = now // MICROSECONDS
     of = {"account_id": account_id, "identity_id": identity_id}
     return tx.execute(_COUNT_RATE, **of, second=second, most=most) == 1
-
-
-def forget_rates(tx: Connection, now: int) -> int:
-    """Delete a batch of the counters of past seconds."""
-    return tx.execute(_FORGET_RATES, before=now // MICROSECONDS - _RATES_KEPT_SECONDS)
