@@ -72,6 +72,7 @@ class Job(NamedTuple):
 
 
 _j = jobs.c
+_COLUMNS: Final = [_j[name] for name in Job._fields]
 _IS_OURS: Final = (_j.id == sa.bindparam("id"), _j.lease_token == sa.bindparam("held"))
 
 
@@ -119,7 +120,7 @@ _FIRST_DUE: Final = Statement(
     .offset(sa.literal_column("0"))
 )
 _DUE: Final = page(
-    columns(jobs, Job._fields)
+    sa.select(_j.id)
     .where(_j.due_at <= sa.bindparam("now"), _j.kind.in_(listed("kinds")))
     .order_by(_j.due_at)
 )
@@ -142,6 +143,7 @@ _LEASE: Final = Statement(
         wake_at=sa.text("NULL"),
         updated_at=sa.bindparam("now"),
     )
+    .returning(*_COLUMNS)
 )
 _RENEW: Final = Statement(sa.update(jobs).where(*_IS_OURS).values(due_at=sa.bindparam("lease_end")))
 _CONTINUE: Final = Statement(
@@ -169,7 +171,7 @@ _RELEASE: Final = Statement(
         updated_at=sa.bindparam("now"),
         **_RELEASED,
     )
-    .returning(_j.due_at)
+    .returning(*_COLUMNS)
 )
 _LOCK_OURS: Final = Statement(columns(jobs, Job._fields).where(*_IS_OURS).with_for_update())
 _POSTPONE: Final = Statement(
@@ -251,28 +253,18 @@ def lease(tx: Connection, terms: LeaseTerms, now: int) -> Sequence[Job]:
     """Lease the jobs that have been due longest; each lease counts as an attempt at the step."""
     statement = _LOCK_DUE if terms.waits else _LOCK_DUE_AND_FREE
     kinds = text_list(sorted(terms.kinds))
-    due = [_job(row) for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
-    if due:
-        ids = text_list([job.id for job in due])
-        tx.execute(
-            _LEASE,
-            ids=ids,
-            lease_end=terms.until,
-            lease_token=terms.token,
-            lease_holder=terms.holder,
-            now=now,
-        )
-    return [
-        job._replace(
-            state="running",
-            attempts=job.attempts + 1,
-            due_at=terms.until,
-            lease_token=terms.token,
-            lease_holder=terms.holder,
-            updated_at=now,
-        )
-        for job in due
-    ]
+    due = [row[0] for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
+    if not due:
+        return []
+    leased = tx.rows(
+        _LEASE,
+        ids=text_list(due),
+        lease_end=terms.until,
+        lease_token=terms.token,
+        lease_holder=terms.holder,
+        now=now,
+    )
+    return sorted((_job(row) for row in leased), key=lambda job: due.index(job.id))
 
 
 def renew(tx: Connection, job: Job, until: int) -> bool:
@@ -299,15 +291,7 @@ def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Jo
     row = tx.row(_RELEASE, **held, cursor=_json(cursor), due_at=due_at, now=now)
     if row is None:
         raise LeaseLost
-    return job._replace(
-        cursor=cursor,
-        attempts=0,
-        due_at=row[0],
-        lease_token=None,
-        lease_holder=None,
-        fault=None,
-        updated_at=now,
-    )
+    return _job(row)
 
 
 def succeed(tx: Connection, job: Job, now: int) -> None:

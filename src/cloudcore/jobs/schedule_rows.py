@@ -18,17 +18,6 @@ _s = schedules.c
 _IS_OURS: Final = (_s.name == sa.bindparam("chore"), _s.lease_token == sa.bindparam("held"))
 
 
-class TurnEnd(NamedTuple):
-    """The end of a turn."""
-
-    name: str
-    token: str
-    due_at: int
-    """Start of the next turn, in microseconds since the epoch."""
-    fault: tuple[str, str] | None
-    """Code and message, if it failed."""
-
-
 _INSERT: Final = Statement(
     insert(schedules)
     .values(name=sa.bindparam("name"), due_at=sa.bindparam("due_at"))
@@ -119,14 +108,16 @@ def release(tx: Connection, name: str, token: str, now: int) -> None:
     tx.execute(_RELEASE, chore=name, held=token, now=now)
 
 
-def end(tx: Connection, turn: TurnEnd, now: int) -> bool:
-    """End a turn and release its lease; return False, without a change, if it was lost."""
-    fault = None
-    if turn.fault is not None:
-        row = tx.row(_LOCK_OURS, chore=turn.name, held=turn.token)
+def end(
+    tx: Connection, name: str, token: str, due_at: int, fault: tuple[str, str] | None, now: int
+) -> bool:
+    """End a turn and release its lease; return False, without a change, if it was lost.
+
+    The next one starts at `due_at`; `fault` is code and message, if this one failed.
+    """
+    turn, stored = {"chore": name, "held": token}, None
+    if fault is not None:
+        row = tx.row(_LOCK_OURS, **turn)
         known = msgspec.json.decode(row[0], type=Fault) if row and row[0] else None
-        fault = msgspec.json.encode(next_fault(known, *turn.fault, now)).decode()
-    ended = tx.execute(
-        _END, chore=turn.name, held=turn.token, due_at=turn.due_at, fault=fault, now=now
-    )
-    return ended == 1
+        stored = msgspec.json.encode(next_fault(known, *fault, now)).decode()
+    return tx.execute(_END, **turn, due_at=due_at, fault=stored, now=now) == 1
