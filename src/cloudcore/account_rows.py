@@ -7,7 +7,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one
+from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement, page
 
 _accounts = sa.table("accounts", sa.column("id"), sa.column("handle"), sa.column("organization_id"))
@@ -26,7 +26,7 @@ _FIND: Final = Statement(
 _LOCK: Final = Statement(sa.select(_accounts.c.id).where(_IS_IT).with_for_update(key_share=True))
 _OF_ORGANIZATION: Final = Statement(
     sa.select(_accounts.c.id, _accounts.c.handle)
-    .where(_accounts.c.organization_id == sa.bindparam("organization_id"))
+    .where(given(_accounts.c.organization_id))
     .order_by(_accounts.c.handle)
 )
 
@@ -65,8 +65,7 @@ _ORGANIZATIONS: Final = Statement(
 )
 _ROLE: Final = Statement(
     sa.select(_memberships.c.role).where(
-        _memberships.c.organization_id == sa.bindparam("organization_id"),
-        _memberships.c.user_id == sa.bindparam("user_id"),
+        given(_memberships.c.organization_id, _memberships.c.user_id),
     )
 )
 

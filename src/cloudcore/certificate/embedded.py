@@ -32,7 +32,7 @@ from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns, insert_new
+from cloudcore.db.rows import bound, columns, given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.key_pairs import key_pem, signing_request, write_private
 from cloudcore.keyring import Keyring
@@ -71,8 +71,8 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(index_elements=["role", "generation"])
 )
 _LIST: Final = Statement(_rows.order_by(_a.role, _a.generation))
-_FIND: Final = Statement(_rows.where(_a.id == sa.bindparam("id")))
-_LOCK: Final = Statement(_rows.where(_a.id == sa.bindparam("id")).with_for_update())
+_FIND: Final = Statement(_rows.where(given(_a.id)))
+_LOCK: Final = Statement(_rows.where(given(_a.id)).with_for_update())
 _SAVE_LIST: Final = Statement(
     sa.update(certificate_authorities)
     .where(_a.id == sa.bindparam("of_id"))
@@ -81,12 +81,12 @@ _SAVE_LIST: Final = Statement(
 _REVOKE: Final = Statement(insert_new(certificate_revocations, certificate_revocations.c.keys()))
 _REVOKED: Final = Statement(
     sa.select(_r.serial, _r.revoked_at)
-    .where(_r.authority_id == sa.bindparam("authority_id"), _r.expires_at > sa.bindparam("now"))
+    .where(given(_r.authority_id), _r.expires_at > sa.bindparam("now"))
     .order_by(_r.revoked_at, _r.serial)
 )
 _FORGET: Final = Statement(
     certificate_revocations.delete().where(
-        _r.authority_id == sa.bindparam("authority_id"), _r.expires_at <= sa.bindparam("now")
+        given(_r.authority_id), _r.expires_at <= sa.bindparam("now")
     )
 )
 

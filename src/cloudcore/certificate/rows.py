@@ -191,21 +191,13 @@ _FORGET_ISSUES: Final = Statement(
     certificate_issues.delete().where(_OF_CERTIFICATE, _i.expires_at <= sa.bindparam("now"))
 )
 _ADD_TEXT: Final = Statement(insert_new(certificate_texts, certificate_texts.c.keys()))
-_CLEAR_TEXTS: Final = Statement(
-    certificate_texts.delete().where(_t.certificate_id == sa.bindparam("certificate_id"))
-)
-_TEXTS: Final = Statement(
-    sa.select(_t.value).where(_t.name == sa.bindparam("name")).order_by(_t.value)
-)
+_CLEAR_TEXTS: Final = Statement(certificate_texts.delete().where(given(_t.certificate_id)))
+_TEXTS: Final = Statement(sa.select(_t.value).where(given(_t.name)).order_by(_t.value))
 _ADD_USER: Final = Statement(insert_new(certificate_users, certificate_users.c.keys()))
 _REMOVE_USER: Final = Statement(
     certificate_users.delete().where(given(_u.certificate_id, _u.used_by))
 )
-_USERS: Final = paged(
-    sa.select(_u.used_by)
-    .where(_u.certificate_id == sa.bindparam("certificate_id"))
-    .order_by(_u.used_by)
-)
+_USERS: Final = paged(sa.select(_u.used_by).where(given(_u.certificate_id)).order_by(_u.used_by))
 
 
 def add_issue(

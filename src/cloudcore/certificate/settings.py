@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate.rows import certificate_settings
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement
 from cloudcore.resource_names import Crn
 from cloudcore.web.app import Context
@@ -24,9 +24,7 @@ _s = certificate_settings.c
 
 
 _FIND: Final = Statement(
-    sa.select(_s.private_key_export, _s.updated_at).where(
-        _s.account_id == sa.bindparam("account_id")
-    )
+    sa.select(_s.private_key_export, _s.updated_at).where(given(_s.account_id))
 )
 _new = insert(certificate_settings).values(
     bound(("account_id", "private_key_export", "updated_at"))

@@ -93,7 +93,7 @@ def list_instances(
 ) -> Sequence[Instance]:
     """Return a page of the instances of a pool, oldest first."""
     of = {"account_id": account_id, "pool_id": pool_id, "after": after}
-    return [INSTANCE_ROWS.record_of(each) for each in tx.rows(_INSTANCES_OF, **of, limit=limit)]
+    return INSTANCE_ROWS.read_all(tx, _INSTANCES_OF, **of, limit=limit)
 
 
 def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:

@@ -62,16 +62,13 @@ def lock_pool(
 ) -> Sequence[DedicatedIP]:
     """Return the active addresses of a pool, locked until `tx` ends."""
     where = {"account_id": account_id, "region": region, "ip_pool_id": ip_pool_id}
-    return [
-        DEDICATED_IP_ROWS.record_of(row)
-        for row in tx.rows(_LOCK_POOL, **where, limit=DEDICATED_IP.quota)
-    ]
+    return DEDICATED_IP_ROWS.read_all(tx, _LOCK_POOL, **where, limit=DEDICATED_IP.quota)
 
 
 def lock_address(tx: Connection, account_id: str, region: str, address: str) -> DedicatedIP | None:
     """Return an address of an account and lock it; None if the account no longer has it."""
-    row = tx.row(_LOCK_ADDRESS, account_id=account_id, region=region, address=address)
-    return None if row is None else DEDICATED_IP_ROWS.record_of(row)
+    where = {"account_id": account_id, "region": region}
+    return DEDICATED_IP_ROWS.read_one(tx, _LOCK_ADDRESS, **where, address=address)
 
 
 def taken(tx: Connection, addresses: Sequence[str]) -> frozenset[str]:
@@ -133,5 +130,4 @@ def list_due(tx: Connection, now: int, after: int, limit: int) -> list[tuple[str
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> SendingIdentity | None:
     """Return the identity of a token and lock it; None if there is none."""
-    row = tx.row(_LOCK_CONFIRMED_BY, hash=token_hash)
-    return None if row is None else IDENTITY_ROWS.record_of(row)
+    return IDENTITY_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, hash=token_hash)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import ZERO
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.tables import jobs, schedules
 
@@ -18,7 +19,7 @@ _FIRST: Final = (
     .where(jobs.c.due_at.is_not(None))
     .order_by(jobs.c.due_at)
     .limit(sa.literal_column(str(MAX_COUNTED_JOBS)))
-    .offset(sa.literal_column("0"))
+    .offset(ZERO)
     .subquery("first")
 )
 _STATE: Final = sa.case(

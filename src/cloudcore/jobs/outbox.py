@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, deletion, forget_all
+from cloudcore.db.rows import bound, deletion, forget_all, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -94,7 +94,7 @@ _ADD: Final = Statement(
 _PENDING: Final = Statement(
     page(
         sa.select(_o.id, _o.account_id, _o.type, _o.payload, _o.created_at)
-        .where(_o.account_id == sa.bindparam("account_id"), _o.delivered_at.is_(None))
+        .where(given(_o.account_id), _o.delivered_at.is_(None))
         .order_by(_o.sequence)
     )
 )
@@ -104,9 +104,7 @@ _MARK: Final = Statement(
     .where(_o.id.in_(listed("ids")))
     .values(delivered_at=sa.bindparam("now"), payload=sa.literal_column("'null'"))
 )
-UNDELIVERED: Final = sa.select(_o.sequence).where(
-    _o.account_id == sa.bindparam("account_id"), _o.delivered_at.is_(None)
-)
+UNDELIVERED: Final = sa.select(_o.sequence).where(given(_o.account_id), _o.delivered_at.is_(None))
 """A query for the events of an account that are not delivered yet."""
 forget_delivered: Final = deletion(_o.delivered_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the events delivered more than `KEPT_SECONDS` ago."""

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import microseconds, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, deletion
+from cloudcore.db.rows import ONE, ZERO, bound, columns, deletion, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, UNFINISHED, jobs
@@ -73,7 +73,7 @@ class Job(NamedTuple):
 
 _j = jobs.c
 _COLUMNS: Final = [_j[name] for name in Job._fields]
-_IS_OURS: Final = (_j.id == sa.bindparam("id"), _j.lease_token == sa.bindparam("held"))
+_IS_OURS: Final = (given(_j.id), _j.lease_token == sa.bindparam("held"))
 
 
 _new: Final = insert(jobs).values(
@@ -116,8 +116,8 @@ _FIRST_DUE: Final = Statement(
     sa.select(_j.due_at)
     .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
     .order_by(_j.due_at)
-    .limit(sa.literal_column("1"))
-    .offset(sa.literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _DUE: Final = page(
     sa.select(_j.id)
@@ -136,7 +136,7 @@ _LEASE: Final = Statement(
     .where(_j.id.in_(listed("ids")))
     .values(
         state=sa.text("'running'"),
-        attempts=_j.attempts + sa.literal_column("1"),
+        attempts=_j.attempts + ONE,
         due_at=sa.bindparam("lease_end"),
         lease_token=sa.bindparam("lease_token"),
         lease_holder=sa.bindparam("lease_holder"),
@@ -176,7 +176,7 @@ _RELEASE: Final = Statement(
 _LOCK_OURS: Final = Statement(columns(jobs, Job._fields).where(*_IS_OURS).with_for_update())
 _POSTPONE: Final = Statement(
     sa.update(jobs)
-    .where(_j.id == sa.bindparam("id"))
+    .where(given(_j.id))
     .values(
         due_at=_DUE_AFTER_RELEASE,
         fault=sa.bindparam("fault"),
@@ -198,7 +198,7 @@ _SUCCEED: Final = Statement(
 )
 _FAIL: Final = Statement(
     sa.update(jobs)
-    .where(_j.id == sa.bindparam("id"))
+    .where(given(_j.id))
     .values(state=sa.text("'failed'"), fault=sa.bindparam("fault"), **_FINISHED)
 )
 forget_finished: Final = deletion(_j.finished_at, kept_seconds=KEPT_SECONDS)

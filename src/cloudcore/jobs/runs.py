@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, columns, count, find_all, find_one
+from cloudcore.db.rows import bound, columns, count, find_all, find_one, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
@@ -94,7 +94,7 @@ class Progress(NamedTuple):
     """New total of units; None leaves it unchanged."""
 
 
-_OF: Final = (_r.scope_id == sa.bindparam("scope_id"), _r.kind == sa.bindparam("kind"))
+_OF: Final = given(_r.scope_id, _r.kind)
 _INSERT: Final = Statement(
     insert(runs)
     .values(
@@ -114,15 +114,15 @@ _INSERT: Final = Statement(
     .returning(*(_r[name] for name in Run._fields))
 )
 _ROWS: Final = columns(runs, Run._fields)
-_BY_ID: Final = _ROWS.where(_r.id == sa.bindparam("id"))
-_FIND: Final = Statement(_BY_ID.where(*_OF))
+_BY_ID: Final = _ROWS.where(given(_r.id))
+_FIND: Final = Statement(_BY_ID.where(_OF))
 _FIND_BY_ID: Final = Statement(_BY_ID)
 _LOCK: Final = Statement(_BY_ID.with_for_update())
-_FIND_RUNNING: Final = Statement(_ROWS.where(*_OF, RUNNING))
+_FIND_RUNNING: Final = Statement(_ROWS.where(_OF, RUNNING))
 _LIST: Final = Statement(
-    page(_ROWS.where(*_OF, _r.id < sa.bindparam("before")).order_by(_r.id.desc()))
+    page(_ROWS.where(_OF, _r.id < sa.bindparam("before")).order_by(_r.id.desc()))
 )
-_COUNT: Final = Statement(sa.select(sa.func.count()).select_from(runs).where(*_OF))
+_COUNT: Final = Statement(sa.select(sa.func.count()).select_from(runs).where(_OF))
 _PROGRESS: Final = Statement(
     runs.update()
     .where(_r.id == sa.bindparam("run_id"))
@@ -143,8 +143,8 @@ _END: Final = Statement(
         finished_at=sa.bindparam("now"),
     )
 )
-_FORGET: Final = Statement(runs.delete().where(*_OF, _r.finished_at <= sa.bindparam("before")))
-_REMOVE: Final = Statement(runs.delete().where(_r.scope_id == sa.bindparam("scope_id")))
+_FORGET: Final = Statement(runs.delete().where(_OF, _r.finished_at <= sa.bindparam("before")))
+_REMOVE: Final = Statement(runs.delete().where(given(_r.scope_id)))
 
 
 def start_run(tx: Connection, new: NewRun, now: int) -> Run:

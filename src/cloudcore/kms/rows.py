@@ -167,8 +167,7 @@ def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
 
 def find_platform_key(tx: Connection, account_id: str) -> Key | None:
     """Return the platform key of an account, or None if it has none yet."""
-    row = tx.row(_FIND_PLATFORM, account_id=account_id)
-    return None if row is None else KEY_ROWS.record_of(row)
+    return KEY_ROWS.read_one(tx, _FIND_PLATFORM, account_id=account_id)
 
 
 def forget_key(tx: Connection, account_id: str, key_id: str, now: int) -> None:

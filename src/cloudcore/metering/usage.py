@@ -164,9 +164,9 @@ _LIST_SUMS: Final = paged(
     .where(
         sa.or_(
             _s.span > sa.bindparam("span"),
-            sa.and_(_s.span == sa.bindparam("span"), _s.sku > sa.bindparam("after_sku")),
+            sa.and_(given(_s.span), _s.sku > sa.bindparam("after_sku")),
             sa.and_(
-                _s.span == sa.bindparam("span"),
+                given(_s.span),
                 _s.sku == sa.bindparam("after_sku"),
                 _s.account_id > sa.bindparam("after_account"),
             ),

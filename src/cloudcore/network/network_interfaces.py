@@ -158,10 +158,9 @@ class Interfaces:
 
     def release(self, tx: Connection, interface_id: str, now: int) -> None:
         """Delete an interface, which frees its addresses; do nothing if it is gone."""
-        row = tx.row(_LOCK, interface_id=interface_id)
-        if row is None:
+        found = rows.INTERFACES.read_one(tx, _LOCK, interface_id=interface_id)
+        if found is None:
             return
-        found = rows.INTERFACES.record_of(row)
         rows.set_memberships(tx, found.id, ())
         rows.INTERFACES.remove(tx, found, now)
         if found.address_ipv4 is not None:
@@ -180,10 +179,9 @@ class Interfaces:
         Raise `NotFound` if there is no such group, `InvalidInput` if one is of another VPC, or
         there are too many.
         """
-        row = tx.row(_LOCK, interface_id=interface_id)
-        if row is None:
+        found = rows.INTERFACES.read_one(tx, _LOCK, interface_id=interface_id)
+        if found is None:
             return
-        found = rows.INTERFACES.record_of(row)
         of = (found.account_id, found.vpc.id)
         groups = self._groups(tx, *of, group_ids)
         if groups == found.security_groups:

@@ -179,8 +179,7 @@ _REMOVE_MEMBERSHIPS: Final = Statement(memberships.delete().where(given(_m.inter
 
 def of_vpc(tx: Connection, rows: Rows[R], account_id: str, vpc_id: str) -> Sequence[R]:
     """Return all resources of a kind in a VPC, oldest first."""
-    found = tx.rows(_OF_VPC[rows.of.one], account_id=account_id, vpc_id=vpc_id)
-    return [rows.record_of(row) for row in found]
+    return rows.read_all(tx, _OF_VPC[rows.of.one], account_id=account_id, vpc_id=vpc_id)
 
 
 def is_taken(tx: Connection, cidr_ipv6: str) -> bool:
@@ -191,14 +190,12 @@ def is_taken(tx: Connection, cidr_ipv6: str) -> bool:
 
 def main_table(tx: Connection, account_id: str, vpc_id: str) -> RouteTable | None:
     """Return the main route table of a VPC, locked until `tx` ends."""
-    row = tx.row(_MAIN, account_id=account_id, vpc_id=vpc_id)
-    return None if row is None else ROUTE_TABLES.record_of(row)
+    return ROUTE_TABLES.read_one(tx, _MAIN, account_id=account_id, vpc_id=vpc_id)
 
 
 def default_group(tx: Connection, account_id: str, vpc_id: str) -> SecurityGroup | None:
     """Return the default security group of a VPC, locked until `tx` ends."""
-    row = tx.row(_DEFAULT, account_id=account_id, vpc_id=vpc_id)
-    return None if row is None else SECURITY_GROUPS.record_of(row)
+    return SECURITY_GROUPS.read_one(tx, _DEFAULT, account_id=account_id, vpc_id=vpc_id)
 
 
 def bump(tx: Connection, account_id: str, vpc_id: str) -> None:

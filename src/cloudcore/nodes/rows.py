@@ -112,8 +112,7 @@ class OnNode(Generic[P]):
 
     def page(self, tx: Connection, node: str, after: str, limit: int) -> Sequence[P]:
         """Return those after an id."""
-        found = tx.rows(self.statement, node=node, after=after, limit=limit)
-        return [self._rows.record_of(row) for row in found]
+        return self._rows.read_all(tx, self.statement, node=node, after=after, limit=limit)
 
     def all(self, tx: Connection, node: str) -> Sequence[P]:
         """Return all of a machine."""

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, deletion, given, insert_new
+from cloudcore.db.rows import ONE, ZERO, bound, deletion, given, insert_new, total
 from cloudcore.db.schema import Id, Moment, metadata
 from cloudcore.db.statement import Statement, page, paged
 from cloudcore.jobs.queue import NewJob, enqueue
@@ -91,7 +91,7 @@ _ADD: Final = Statement(
     insert(deliveries)
     .values(
         **bound(("id", "account_id", "subscription_id", "publication_id", "size")),
-        attempts=sa.literal_column("0"),
+        attempts=ZERO,
         due_at=sa.bindparam("now"),
         created_at=sa.bindparam("now"),
     )
@@ -112,15 +112,11 @@ _FIRST_DUE: Final = Statement(sa.select(sa.func.min(_d.due_at)).where(_OF_SUBSCR
 
 
 _some_of_it: Final = page(sa.select(_d.size).where(_OF_SUBSCRIPTION)).subquery()
-_BACKLOG: Final = Statement(
-    sa.select(
-        sa.func.count(), sa.func.coalesce(sa.func.sum(_some_of_it.c.size), sa.literal_column("0"))
-    )
-)
+_BACKLOG: Final = Statement(sa.select(sa.func.count(), total(_some_of_it.c.size)))
 _of_account: Final = (
     sa.select(_d.size)
     .join_from(SUBSCRIPTION_ROWS.table, deliveries, _d.subscription_id == _s.id)
-    .where(_s.account_id == sa.bindparam("account_id"))
+    .where(given(_s.account_id))
 )
 WAITING: Final = Counted(WAITING_DELIVERIES, up_to(WAITING_DELIVERIES, _of_account))
 """The deliveries that wait for all subscriptions of an account."""
@@ -139,7 +135,7 @@ _REMOVE_REQUESTS: Final = Statement(
 _some = deliveries.alias("some")
 _DROP_DELIVERIES: Final = Statement(
     sa.delete(deliveries).where(
-        _d.account_id == sa.bindparam("account_id"),
+        given(_d.account_id),
         _d.id.in_(
             page(
                 sa.select(_some.c.id)
@@ -152,16 +148,14 @@ _DROP_DELIVERIES: Final = Statement(
 _others = publications.alias("others")
 _DROP_PUBLICATIONS: Final = Statement(
     sa.delete(publications).where(
-        _p.account_id == sa.bindparam("account_id"),
-        _p.id.in_(
-            page(sa.select(_others.c.id).where(_others.c.topic_id == sa.bindparam("topic_id")))
-        ),
+        given(_p.account_id),
+        _p.id.in_(page(sa.select(_others.c.id).where(given(_others.c.topic_id)))),
     )
 )
 forget_publications: Final = deletion(
     _p.ended_at,
     ~sa.exists(
-        sa.select(sa.literal_column("1"))
+        sa.select(ONE)
         .select_from(deliveries)
         .where(_d.publication_id == _p.id)
         .correlate(publications)

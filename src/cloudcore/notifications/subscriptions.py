@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType, field, structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, first, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of
 from cloudcore.db.statement import Statement, paged
 from cloudcore.jobs.faults import Fault
@@ -81,9 +81,7 @@ _FIND_WITH_TOPIC: Final = Statement(
     .where(_IS_OURS)
 )
 _LOCK_CONFIRMED_BY: Final = Statement(
-    SUBSCRIPTION_ROWS.columns.where(
-        _s.confirmation_hash == sa.bindparam("confirmation_hash")
-    ).with_for_update()
+    SUBSCRIPTION_ROWS.columns.where(given(_s.confirmation_hash)).with_for_update()
 )
 _LIST: Final = paged(
     SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, _s.id > sa.bindparam("after")).order_by(_s.id)
@@ -95,12 +93,7 @@ _LIST_ACTIVE: Final = paged(
     )
     .order_by(_s.id)
 )
-_IS_HEARD: Final = Statement(
-    sa.select(_s.id)
-    .where(_OF_TOPIC, _s.active_since.is_not(None))
-    .limit(sa.literal_column("1"))
-    .offset(sa.literal_column("0"))
-)
+_IS_HEARD: Final = Statement(first(sa.select(_s.id).where(_OF_TOPIC, _s.active_since.is_not(None))))
 _COUNT: Final = Statement(
     sa.select(sa.func.count()).select_from(SUBSCRIPTION_ROWS.table).where(_OF_TOPIC)
 )
@@ -113,14 +106,8 @@ def find_same(
     tx: Connection, account_id: str, topic_id: str, protocol: Protocol, endpoint: str
 ) -> Subscription | None:
     """Return the subscription of a topic to an endpoint, or None."""
-    row = tx.row(
-        _FIND_SAME,
-        account_id=account_id,
-        topic_id=topic_id,
-        protocol=protocol,
-        endpoint=endpoint,
-    )
-    return None if row is None else SUBSCRIPTION_ROWS.record_of(row)
+    of = {"account_id": account_id, "topic_id": topic_id}
+    return SUBSCRIPTION_ROWS.read_one(tx, _FIND_SAME, **of, protocol=protocol, endpoint=endpoint)
 
 
 def find_with_topic(
@@ -136,30 +123,23 @@ def find_with_topic(
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> Subscription | None:
     """Return the subscription that a token confirms, or None; block changes of it."""
-    row = tx.row(_LOCK_CONFIRMED_BY, confirmation_hash=token_hash)
-    return None if row is None else SUBSCRIPTION_ROWS.record_of(row)
+    return SUBSCRIPTION_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, confirmation_hash=token_hash)
 
 
 def list_subscriptions(
     tx: Connection, account_id: str, topic_id: str, after: str, limit: int
-) -> list[Subscription]:
+) -> Sequence[Subscription]:
     """Return subscriptions to a topic of an account, oldest first."""
-    rows = tx.rows(_LIST, account_id=account_id, topic_id=topic_id, after=after, limit=limit)
-    return [SUBSCRIPTION_ROWS.record_of(row) for row in rows]
+    of = {"account_id": account_id, "topic_id": topic_id}
+    return SUBSCRIPTION_ROWS.read_all(tx, _LIST, **of, after=after, limit=limit)
 
 
 def list_active(
     tx: Connection, account_id: str, topic_id: str, published_at: int, after: str, limit: int
 ) -> list[tuple[str, dict[str, list[str]]]]:
     """Return ids and filters of the subscriptions active at a moment, after an id."""
-    rows = tx.rows(
-        _LIST_ACTIVE,
-        account_id=account_id,
-        topic_id=topic_id,
-        published_at=published_at,
-        after=after,
-        limit=limit,
-    )
+    of = {"account_id": account_id, "topic_id": topic_id, "published_at": published_at}
+    rows = tx.rows(_LIST_ACTIVE, **of, after=after, limit=limit)
     return [(row[0], msgspec.json.decode(row[1])) for row in rows]
 
 

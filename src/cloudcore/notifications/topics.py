@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, given
+from cloudcore.db.rows import ONE, bound, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.jobs.outbox import OutboxEvent
@@ -94,7 +94,7 @@ _OF_CRN: Final = given(_m.account_id, _m.crn)
 _FORGET_MISSING: Final = Statement(sa.delete(missing_topics).where(_OF_CRN))
 _LIST_MISSING: Final = Statement(
     sa.select(_m.crn, _m.first_at, _m.last_at, _m.events).where(
-        _m.account_id == sa.bindparam("account_id"), _m.crn.in_(listed("crns"))
+        given(_m.account_id), _m.crn.in_(listed("crns"))
     )
 )
 _ADD_WAITING: Final = Statement(
@@ -115,7 +115,7 @@ _too_old: Final = (
     sa.select(_w.event_id)
     .where(_WAIT_FOR)
     .order_by(_w.event_id.desc())
-    .limit(sa.literal_column("1"))
+    .limit(ONE)
     .offset(sa.bindparam("most"))
     .scalar_subquery()
 )

@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, given
+from cloudcore.db.rows import ONE, bound, columns, given, total
 from cloudcore.db.schema import Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from cloudcore.queue.queue import Queue
@@ -87,7 +87,7 @@ _COLUMNS: Final = columns(queue_messages, Message._fields)
 _IN_QUEUE: Final = given(_m.queue_id, _m.account_id)
 _LISTED: Final = (
     unindexed(_m.queue_id) == sa.bindparam("queue_id"),
-    _m.account_id == sa.bindparam("account_id"),
+    given(_m.account_id),
     _m.id.in_(listed("ids")),
 )
 _NOT_PURGED: Final = _m.position > sa.bindparam("purged_through")
@@ -114,7 +114,7 @@ _LEASE: Final = Statement(
     .values(
         hidden_until=sa.bindparam("lease_end"),
         lease_token=sa.bindparam("token"),
-        lease_count=_m.lease_count + sa.literal_column("1"),
+        lease_count=_m.lease_count + ONE,
     )
 )
 _FIND_ALL: Final = Statement(_COLUMNS.where(*_LISTED).order_by(_m.position))
@@ -158,15 +158,11 @@ _DELETE_PURGED: Final = Statement(
     )
 )
 _PURGED: Final = paged(
-    sa.select(sa.literal_column("1"))
+    sa.select(ONE)
     .select_from(queue_messages)
     .where(_IN_QUEUE, _m.position <= sa.bindparam("purged_through"))
 )
-_USED: Final = Statement(
-    sa.select(
-        sa.func.count(), sa.func.coalesce(sa.func.sum(_m.size), sa.literal_column("0"))
-    ).where(_IN_QUEUE, _NOT_PURGED)
-)
+_USED: Final = Statement(sa.select(sa.func.count(), total(_m.size)).where(_IN_QUEUE, _NOT_PURGED))
 _COUNT_VISIBLE: Final = Statement(
     sa.select(sa.func.count()).select_from(queue_messages).where(*_VISIBLE)
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import sqlalchemy as sa
@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import ONE, given
 from cloudcore.db.schema import partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.errors import Conflict, InvalidInput, invalid_field
@@ -59,7 +59,7 @@ class QueueDepth(ResponseBody):
 def _last_position(queue_id: str) -> object:
     """Return a query for the position of the last message of the queue with this parameter."""
     of_queue = queue_messages.c.queue_id == sa.bindparam(queue_id)
-    of_account = queue_messages.c.account_id == sa.bindparam("account_id")
+    of_account = given(queue_messages.c.account_id)
     last = sa.select(sa.func.max(queue_messages.c.position)).where(of_queue, of_account)
     return sa.func.coalesce(last.scalar_subquery(), sa.column("purged_through"))
 
@@ -89,22 +89,22 @@ ROWS: Final = Rows(
 _q = ROWS.table.c
 _PURGE: Final = Statement(
     ROWS.table.update()
-    .where(_q.id == sa.bindparam("queue_id"), _q.account_id == sa.bindparam("account_id"))
+    .where(_q.id == sa.bindparam("queue_id"), given(_q.account_id))
     .values(purged_through=_last_position("queue_id"))
 )
 _next = ROWS.table.alias("next_queues")
 _path = (
     sa.select(_q.dead_letter_queue_id.label("id"))
-    .where(_q.id == sa.bindparam("from_id"), _q.account_id == sa.bindparam("account_id"))
+    .where(_q.id == sa.bindparam("from_id"), given(_q.account_id))
     .cte("path", recursive=True)
 )
 _path = _path.union(
     sa.select(_next.c.dead_letter_queue_id).join(
-        _path, (_next.c.id == _path.c.id) & (_next.c.account_id == sa.bindparam("account_id"))
+        _path, (_next.c.id == _path.c.id) & given(_next.c.account_id)
     )
 )
 _IS_ON_PATH: Final = Statement(
-    sa.select(sa.literal_column("1")).select_from(_path).where(_path.c.id == sa.bindparam("to_id"))
+    sa.select(ONE).select_from(_path).where(_path.c.id == sa.bindparam("to_id"))
 )
 _LIST_LIVE: Final = paged(
     ROWS.columns.where(_q.id > sa.bindparam("after"), _q.deleted_at.is_(None)).order_by(_q.id)
@@ -130,9 +130,9 @@ def purge(tx: Connection, queue: Queue) -> Queue:
     return found
 
 
-def list_live(tx: Connection, after: str, limit: int) -> list[Queue]:
+def list_live(tx: Connection, after: str, limit: int) -> Sequence[Queue]:
     """Return the queues of all accounts that are not deleted, after an id."""
-    return [ROWS.record_of(row) for row in tx.rows(_LIST_LIVE, after=after, limit=limit)]
+    return ROWS.read_all(tx, _LIST_LIVE, after=after, limit=limit)
 
 
 def list_deleted(tx: Connection, after: str, limit: int) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given, insert_or_change
+from cloudcore.db.rows import ZERO, bound, given, insert_or_change
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import QuotaExceeded
@@ -60,9 +60,9 @@ _LOWER: Final = Statement(
 def told_level_query(name: str) -> sa.ColumnElement[Any]:
     """Return a scalar query of the level of ``:account_id``'s last event; 0 if none."""
     found = sa.select(_l.percent).where(
-        _l.account_id == sa.bindparam("account_id"), _l.name == sa.literal_column(f"'{name}'")
+        given(_l.account_id), _l.name == sa.literal_column(f"'{name}'")
     )
-    return sa.func.coalesce(found.scalar_subquery(), sa.literal_column("0"))
+    return sa.func.coalesce(found.scalar_subquery(), ZERO)
 
 
 def reached_level(used: int, limit: int) -> int:
@@ -181,7 +181,7 @@ class Counted:
         found = used.scalar_subquery()
         self.statement: Final = Statement(
             sa.select(
-                sa.func.coalesce(found, sa.literal_column("0")),
+                sa.func.coalesce(found, ZERO),
                 limit_query(quota),
                 told_level_query(quota.name),
             )
@@ -250,7 +250,7 @@ def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
 def limited_to(quota: Quota, query: sa.Select[Any]) -> sa.Subquery:
     """Return a query for no more rows than the limit; it has the parameter ``account_id``."""
     most = sa.func.coalesce(limit_query(quota), sa.literal_column(str(quota.default)))
-    return query.limit(most).offset(sa.literal_column("0")).subquery()
+    return query.limit(most).offset(ZERO).subquery()
 
 
 def up_to(quota: Quota, query: sa.Select[Any]) -> sa.Select[Any]:

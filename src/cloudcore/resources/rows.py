@@ -13,7 +13,7 @@ from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import bound, count, first, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
@@ -82,7 +82,7 @@ class Rows(Generic[R]):
         self.table: Final = _table(schema, of, constraints, unique, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
-        """A query of all columns, for statements of the family; `record_of` reads its rows."""
+        """A query of all columns, for statements of the family; see `read_one`."""
         freed = {
             each.column: sa.text("NULL")
             for each in fields
@@ -105,9 +105,9 @@ class Rows(Generic[R]):
 
     def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
         of, c, rows = self.of, self.table.c, self.columns
-        account = c.account_id == sa.bindparam("account_id")
+        account = given(c.account_id)
         live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
-        one = rows.where(c.id == sa.bindparam("id"), account, *live)
+        one = rows.where(given(c.id), account, *live)
         region = self._region()
         wanted = [_wanted(self.table, each, self._conditions.get(each.name)) for each in of.filters]
         listed = rows.where(*region, *wanted, c.id > sa.bindparam("after")).order_by(c.id)
@@ -129,12 +129,10 @@ class Rows(Generic[R]):
             else self.table.delete().where(*is_it),
         }
         for name, column_of in self._references.items():
-            made[f"referring_{name}"] = (
+            made[f"referring_{name}"] = first(
                 sa.select(c[of.label])
                 .where(c[column_of] == sa.bindparam("to_id"), account, *live)
                 .order_by(c[of.label])
-                .limit(sa.literal_column("1"))
-                .offset(sa.literal_column("0"))
             )
         return {name: Statement(each) for name, each in made.items()}
 
@@ -159,7 +157,7 @@ class Rows(Generic[R]):
 
     def find(self, tx: Connection, account_id: str, found_id: str) -> R | None:
         """Return one of an account, or None."""
-        return self._record(tx.row(self.statements["find"], account_id=account_id, id=found_id))
+        return self.read_one(tx, self.statements["find"], account_id=account_id, id=found_id)
 
     def get(self, tx: Connection, account_id: str, region: str, found_id: str) -> R:
         """Return one of an account and region, or raise `NotFound`."""
@@ -170,9 +168,8 @@ class Rows(Generic[R]):
 
     def find_named(self, tx: Connection, account_id: str, region: str, key: str) -> R | None:
         """Return the one with a key, or None."""
-        return self._record(
-            tx.row(self.statements["named"], account_id=account_id, region=region, key=key)
-        )
+        named = self.statements["named"]
+        return self.read_one(tx, named, account_id=account_id, region=region, key=key)
 
     def resolve(
         self,
@@ -203,7 +200,7 @@ class Rows(Generic[R]):
 
     def try_lock(self, tx: Connection, account_id: str, found_id: str) -> R | None:
         """Do as `lock`; return None if it was deleted."""
-        return self._record(tx.row(self.statements["lock"], account_id=account_id, id=found_id))
+        return self.read_one(tx, self.statements["lock"], account_id=account_id, id=found_id)
 
     def change(
         self, tx: Connection, account_id: str, found_id: str, changed: Callable[[R], R], now: int
@@ -225,7 +222,7 @@ class Rows(Generic[R]):
 
         Others may hold it too.
         """
-        return self._record(tx.row(self.statements["hold"], account_id=account_id, id=found_id))
+        return self.read_one(tx, self.statements["hold"], account_id=account_id, id=found_id)
 
     def list(
         self,
@@ -241,8 +238,7 @@ class Rows(Generic[R]):
         `asked` are the values of the filters; an empty one selects all.
         """
         where = {"account_id": account_id, "region": region, **self._asked(asked)}
-        rows = tx.rows(self.statements["list"], after=after, limit=limit, **where)
-        return [self.record_of(row) for row in rows]
+        return self.read_all(tx, self.statements["list"], after=after, limit=limit, **where)
 
     def count(self, tx: Connection, account_id: str, region: str, asked: Sequence[str]) -> int:
         """Count the rows that `list` lists."""
@@ -286,6 +282,17 @@ class Rows(Generic[R]):
         row = tx.row(self.statements[f"referring_{field}"], account_id=account_id, to_id=to_id)
         return row[0] if row else None
 
+    def read_one(self, tx: Connection, statement: Statement, /, **parameters: object) -> R | None:
+        """Return the record that a query of `columns` finds, or None."""
+        row = tx.row(statement, **parameters)
+        return None if row is None else self.record_of(row)
+
+    def read_all(
+        self, tx: Connection, statement: Statement, /, **parameters: object
+    ) -> Sequence[R]:
+        """Return the records that a query of `columns` finds."""
+        return [self.record_of(row) for row in tx.rows(statement, **parameters)]
+
     @property
     def width(self) -> int:
         """Return how many columns `columns` selects."""
@@ -304,9 +311,6 @@ class Rows(Generic[R]):
             if values[name] is not None:
                 values[name] = Reference(values[name], other or "")
         return self.of.record(**values)
-
-    def _record(self, row: Row | None) -> R | None:
-        return None if row is None else self.record_of(row)
 
     def _values(self, record: R, columns: Sequence[str]) -> dict[str, Any]:
         values = {each.column: getattr(record, each.name) for each in self.of.fields.values()}

@@ -166,7 +166,7 @@ def list_backups(
 ) -> Sequence[Backup]:
     """Return a page of the backups of a cluster, oldest first; an empty kind means all."""
     of = {"account_id": account_id, "cluster_id": cluster_id, "kind": kind}
-    return [BACKUPS.record_of(row) for row in tx.rows(_LIST, **of, after=after, limit=limit)]
+    return BACKUPS.read_all(tx, _LIST, **of, after=after, limit=limit)
 
 
 def count_backups(tx: Connection, account_id: str, cluster_id: str, kind: str) -> int:
@@ -197,14 +197,13 @@ def newest_base(tx: Connection, account_id: str, cluster_id: str) -> Backup | No
 
 def needing(tx: Connection, base: Backup) -> Sequence[Backup]:
     """Return the incremental backups of a base, in the order of their requests."""
-    found = tx.rows(_NEEDING, account_id=base.account_id, base_id=base.id)
-    return [BACKUPS.record_of(row) for row in found]
+    return BACKUPS.read_all(tx, _NEEDING, account_id=base.account_id, base_id=base.id)
 
 
 def remaining(tx: Connection, account_id: str, cluster_id: str, limit: int) -> Sequence[Backup]:
     """Return backups of a cluster with any status, newest first."""
-    found = tx.rows(_REMAINING, account_id=account_id, cluster_id=cluster_id, limit=limit)
-    return [BACKUPS.record_of(row) for row in found]
+    of = {"account_id": account_id, "cluster_id": cluster_id}
+    return BACKUPS.read_all(tx, _REMAINING, **of, limit=limit)
 
 
 def id_of_label(tx: Connection, account_id: str, cluster_id: str, label: str) -> str | None:
@@ -271,8 +270,7 @@ def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str,
 def _found(
     tx: Connection, statement: Statement, account_id: str, cluster_id: str
 ) -> Sequence[Backup]:
-    found = tx.rows(statement, account_id=account_id, cluster_id=cluster_id)
-    return [BACKUPS.record_of(row) for row in found]
+    return BACKUPS.read_all(tx, statement, account_id=account_id, cluster_id=cluster_id)
 
 
 def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
