@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 from cryptography import x509
@@ -115,39 +116,24 @@ def _authority(row: Row | None) -> Authority | None:
     return None if row is None else Authority(*row)
 
 
-EMBEDDED: Final = "embedded"
 AUTHORITIES: Final = "/v1/certificate-authorities"
 _LIST_RENEWED: Final = CRL_LIFE / 7
 _INSTALL_HEX: Final = 8
 
 
+@dataclass(frozen=True)
 class EmbeddedAuthority:
     """Issues and revokes with the authority of the install; see `Issuer`."""
 
-    def __init__(
-        self,
-        database: Database,
-        clock: Clock,
-        new_id: Callable[[], str],
-        keyring: Keyring,
-        url: str,
-    ) -> None:
-        """Use the authority in `database`; clients find its files under `url`."""
-        self._database = database
-        self._clock = clock
-        self._new_id = new_id
-        self._keyring = keyring
-        self._url = url
+    name: ClassVar[str] = "embedded"
+    checks_dns: ClassVar[bool] = False
 
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        return EMBEDDED
-
-    @property
-    def checks_dns(self) -> bool:
-        """Return False: this authority looks up no records."""
-        return False
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    keyring: Keyring
+    url: str
+    """Under which clients find the files of the authority."""
 
     async def prepare(self) -> None:
         """Make the root and the issuing authority if they are missing, or end too soon."""
@@ -170,7 +156,7 @@ class EmbeddedAuthority:
         assert isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))
         issuing = await self._issuing()
         signer = self._signer(issuing)
-        made = authority.issue(signer, domains, key, self.urls(issuing.id), self._clock())
+        made = authority.issue(signer, domains, key, self.urls(issuing.id), self.clock())
         return Chain(made.public_bytes(Encoding.DER), (issuing.certificate,))
 
     async def revoke(self, certificate_der: bytes, _reason: str | None) -> None:
@@ -179,9 +165,9 @@ class EmbeddedAuthority:
         Raise `AuthorityRefused` if none here did.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
-        for each in await self._database.read(list_authorities):
+        for each in await self.database.read(list_authorities):
             if each.role == "issuing" and _has_issued(each, certificate):
-                await self._database.write(self._revoke, each.id, certificate)
+                await self.database.write(self._revoke, each.id, certificate)
                 return
         raise AuthorityRefused(
             CA_REFUSED, "no authority of this install has issued the certificate"
@@ -192,17 +178,17 @@ class EmbeddedAuthority:
 
         Also those made by a clock that was ahead: for clients, they have not begun.
         """
-        for each in await self._database.read(list_authorities):
-            if self._is_to_renew(each) and each.expires_at > self._clock():
-                await self._database.write(self._list_anew, each.id, if_due=True)
+        for each in await self.database.read(list_authorities):
+            if self._is_to_renew(each) and each.expires_at > self.clock():
+                await self.database.write(self._list_anew, each.id, if_due=True)
 
     def urls(self, authority_id: str) -> AuthorityUrls:
         """Return the URLs of an authority's files."""
-        base = f"{self._url}{AUTHORITIES}/{authority_id}"
+        base = f"{self.url}{AUTHORITIES}/{authority_id}"
         return AuthorityUrls(f"{base}/certificate", f"{base}/revocation-list")
 
     def _revoke(self, tx: Connection, authority_id: str, certificate: x509.Certificate) -> None:
-        now, ends = self._clock(), microseconds(certificate.not_valid_after_utc)
+        now, ends = self.clock(), microseconds(certificate.not_valid_after_utc)
         # The lock comes first: else two lists at once would miss one another's entry.
         lock_authority(tx, authority_id)
         serial = f"{certificate.serial_number:x}"
@@ -214,13 +200,13 @@ class EmbeddedAuthority:
 
     def _is_to_renew(self, found: Authority) -> bool:
         """Return True if the revocation list of an authority is a day old, or has not begun."""
-        age = timedelta(microseconds=self._clock() - found.listed_at)
+        age = timedelta(microseconds=self.clock() - found.listed_at)
         return not -BACKDATED <= age < _LIST_RENEWED
 
     def _list_anew(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
         """Sign the revocation list of an authority; with `if_due`, only if it is to be renewed."""
         found = lock_authority(tx, authority_id)
-        now = self._clock()
+        now = self.clock()
         if found is None or (if_due and not self._is_to_renew(found)):
             return
         tx.execute(_FORGET, authority_id=authority_id, now=now)
@@ -233,7 +219,7 @@ class EmbeddedAuthority:
 
     async def _issuing(self) -> Authority:
         """Return the authority that signs certificates; make what is missing."""
-        listed = await self._database.read(list_authorities)
+        listed = await self.database.read(list_authorities)
         found = self._current("issuing", listed)
         if found is not None:
             return found
@@ -246,7 +232,7 @@ class EmbeddedAuthority:
         One that has not begun was made while a clock was ahead, or the clock is behind now: one
         before it that has begun is better, if there is such a one.
         """
-        now = self._clock()
+        now = self.clock()
         below = LEAF_LIFE if role == "issuing" else ISSUING_LIFE
         least = now + int(below.total_seconds()) * MICROSECONDS
         fit = [each for each in listed if each.role == role and each.expires_at > least]
@@ -261,35 +247,33 @@ class EmbeddedAuthority:
         All who found the same one missing add the same generation, so only one of them does.
         """
         before = [each.generation for each in listed if each.role == role]
-        made_id, now = self._new_id(), self._clock()
+        made_id, now = self.new_id(), self.clock()
         signer = make(made_id)
         made = Authority(
             id=made_id,
             role=role,
             generation=max(before, default=0) + 1,
             certificate=signer.certificate.public_bytes(Encoding.DER),
-            private_key=self._keyring.seal(key_pem(signer.key), context_of(made_id)),
+            private_key=self.keyring.seal(key_pem(signer.key), context_of(made_id)),
             revocation_list=revocation_list(signer, (), 1, now),
             list_number=1,
             listed_at=now,
             expires_at=microseconds(signer.certificate.not_valid_after_utc),
         )
-        await self._database.write(add_authority, made)
-        found = await self._database.read(list_authorities)
+        await self.database.write(add_authority, made)
+        found = await self.database.read(list_authorities)
         return [each for each in found if each.role == role][-1]
 
     def _new_root(self, made_id: str) -> Signer:
-        return authority.new_root(made_id[-_INSTALL_HEX:], self._clock())
+        return authority.new_root(made_id[-_INSTALL_HEX:], self.clock())
 
     def _new_issuing(self, root: Authority, made_id: str) -> Signer:
         return authority.new_issuing(
-            self._signer(root), made_id[-_INSTALL_HEX:], self.urls(root.id), self._clock()
+            self._signer(root), made_id[-_INSTALL_HEX:], self.urls(root.id), self.clock()
         )
 
     def _signer(self, found: Authority) -> Signer:
-        key = load_pem_private_key(
-            self._keyring.open(found.private_key, context_of(found.id)), None
-        )
+        key = load_pem_private_key(self.keyring.open(found.private_key, context_of(found.id)), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return Signer(x509.load_der_x509_certificate(found.certificate), key)
 

@@ -6,9 +6,10 @@ Before an order, the DNS records by which owners of domains delegate their chall
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import ClassVar, Final, Literal, NamedTuple, Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -232,22 +233,15 @@ def account_key(keyring: Keyring, directory: str) -> ec.EllipticCurvePrivateKey:
 class AcmeIssuer:
     """An authority that the operator names; its account agrees to the authority's terms."""
 
+    name: ClassVar[str] = "acme"
+    checks_dns: ClassVar[bool] = True
+
     def __init__(
         self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
     ) -> None:
         """Use the account of `key`, which is registered when it is first used."""
         self._account = AcmeAccount(directory, key, email)
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
-
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        return "acme"
-
-    @property
-    def checks_dns(self) -> bool:
-        """Return True: it reads a TXT record for each domain."""
-        return True
 
     async def issue(
         self,
@@ -264,26 +258,30 @@ class AcmeIssuer:
             asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
 
         try:
-            async with self._turns:
-                chain = await order(self._account, csr_der, "dns-01", publish)
-        except AcmeRefused as refusal:
-            raise _refused(refusal) from None
-        except AcmeUnreachable as error:
-            raise AuthorityUnreachable(str(error)) from None
+            with _told_as_an_authority():
+                async with self._turns:
+                    chain = await order(self._account, csr_der, "dns-01", publish)
         finally:
             await txt.withdraw()
         return _parsed(chain)
 
     async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
         """Revoke a certificate that it issued; see `Issuer`."""
-        try:
+        code = _REASONS.get(reason or "unspecified", 0)
+        with _told_as_an_authority():
             async with self._turns:
-                code = _REASONS.get(reason or "unspecified", 0)
                 await revoke(self._account, certificate_der, code)
-        except AcmeRefused as refusal:
-            raise _refused(refusal) from None
-        except AcmeUnreachable as error:
-            raise AuthorityUnreachable(str(error)) from None
+
+
+@contextmanager
+def _told_as_an_authority() -> Iterator[None]:
+    """Turn the exceptions of ACME into those of an `Issuer`."""
+    try:
+        yield
+    except AcmeRefused as refusal:
+        raise _refused(refusal) from None
+    except AcmeUnreachable as error:
+        raise AuthorityUnreachable(str(error)) from None
 
 
 def _refused(refusal: AcmeRefused) -> AuthorityRefused:

@@ -20,6 +20,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -193,24 +194,22 @@ def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
         tx.execute(_FREE_TURN, chore=name, fault=fault, now=now)
 
 
+@dataclass(eq=False, slots=True)
 class DeadHolders:
     """Frees the leases of workers once each is known to have died."""
 
-    def __init__(
-        self, database: Database, clock: Clock, dead: Callable[[], Collection[str]]
-    ) -> None:
-        """Read the ids of dead workers from `dead`; some may have died long ago."""
-        self._database = database
-        self._clock = clock
-        self._dead = dead
-        self._freed: set[str] = set()
+    database: Database
+    clock: Clock
+    dead: Callable[[], Collection[str]]
+    """Returns the ids of dead workers; some may have died long ago."""
+    _freed: set[str] = field(default_factory=set)
 
     async def look(self) -> None:
         """Free the leases of those that have died since the last look.
 
         Raise `Unavailable` if the database is not available now; the next look tries again.
         """
-        dead = set(self._dead())
+        dead = set(self.dead())
         self._freed &= dead
         if new := dead - self._freed:
             await self.free(*new)
@@ -218,7 +217,7 @@ class DeadHolders:
 
     async def free(self, *holders: str) -> None:
         """Free the leases of workers that are known to have stopped."""
-        await self._database.write_relaxed(free_leases, sorted(holders), self._clock())
+        await self.database.write_relaxed(free_leases, sorted(holders), self.clock())
 
 
 @asynccontextmanager
