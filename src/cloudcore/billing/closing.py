@@ -14,7 +14,7 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, select
+import sqlalchemy as sa
 
 from cloudcore.account_rows import accounts_of, list_organizations, lock_organization
 from cloudcore.billing import invoice_rows as rows
@@ -64,11 +64,11 @@ _log = logging.getLogger(__name__)
 
 _u = usage_hours.c
 _SUMS: Final = Statement(
-    select(_u.region, _u.sku, func.sum(_u.quantity))
+    sa.select(_u.region, _u.sku, sa.func.sum(_u.quantity))
     .where(
-        _u.account_id == bindparam("account_id"),
-        _u.hour >= bindparam("first"),
-        _u.hour < bindparam("until"),
+        _u.account_id == sa.bindparam("account_id"),
+        _u.hour >= sa.bindparam("first"),
+        _u.hour < sa.bindparam("until"),
     )
     .group_by(_u.region, _u.sku)
 )

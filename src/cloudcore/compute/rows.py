@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import CheckConstraint, ColumnElement, Index, Select, bindparam, func, select
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
 from cloudcore.compute.instance_pool import (
     INSTANCE,
@@ -27,23 +26,23 @@ from cloudcore.resources.rows import IS_DELETED, Rows
 POOLS: Final = Rows(
     INSTANCE_POOL,
     one_of("status", "provisioning", "active", "scaling", "degraded", "deleting"),
-    CheckConstraint("size >= 0 AND size <= 20", name="size"),
-    CheckConstraint("fetched <= generation", name="fetched"),
-    Index("ix_instance_pools_node_id", "node", "id"),
+    sa.CheckConstraint("size >= 0 AND size <= 20", name="size"),
+    sa.CheckConstraint("fetched <= generation", name="fetched"),
+    sa.Index("ix_instance_pools_node_id", "node", "id"),
     partial_index("ix_instance_pools_deleted_at", "deleted_at", where=IS_DELETED),
     types={"node": ByteOrdered, "role": Id, "subnet": Id, "vpc_id": Id},
-    on_delete={"environment": sql("'{}'")},
+    on_delete={"environment": sa.text("'{}'")},
 )
 INSTANCE_ROWS: Final = Rows(
     INSTANCE,
     one_of("status", "starting", "running", "unhealthy", "stopping", "stopped"),
-    Index("ix_instances_pool_id", "pool_id"),
-    Index("ix_instances_node_id", "node", "id"),
+    sa.Index("ix_instances_pool_id", "pool_id"),
+    sa.Index("ix_instances_node_id", "node", "id"),
     # The usual one is of the key, which is the id here.
     unique=partial_index(
         "uq_instances_interface_id",
         "interface_id",
-        where=sql("interface_id IS NOT NULL"),
+        where=sa.text("interface_id IS NOT NULL"),
         unique=True,
     ),
     types={"node": ByteOrdered, "interface_id": Id},
@@ -52,35 +51,35 @@ INSTANCE_ROWS: Final = Rows(
 _p, _i = POOLS.table.c, INSTANCE_ROWS.table.c
 _IS_LIVE: Final = _p.deleted_at.is_(None)
 _OF_POOL: Final = (
-    _i.account_id == bindparam("account_id"),
-    _i.pool_id == bindparam("pool_id"),
+    _i.account_id == sa.bindparam("account_id"),
+    _i.pool_id == sa.bindparam("pool_id"),
 )
 POOLS_ON: Final = OnNode(POOLS)
 INSTANCES_ON: Final = OnNode(INSTANCE_ROWS)
 _INSTANCES_OF: Final = paged(
-    INSTANCE_ROWS.columns.where(*_OF_POOL, _i.id > bindparam("after")).order_by(_i.id)
+    INSTANCE_ROWS.columns.where(*_OF_POOL, _i.id > sa.bindparam("after")).order_by(_i.id)
 )
-_COUNT_OF: Final = Statement(select(func.count()).select_from(_i.id.table).where(*_OF_POOL))
+_COUNT_OF: Final = Statement(sa.select(sa.func.count()).select_from(_i.id.table).where(*_OF_POOL))
 _DELETED: Final = Statement(
-    select(_p.name).where(
-        _p.account_id == bindparam("account_id"),
-        _p.region == bindparam("region"),
-        _p.id == bindparam("id"),
+    sa.select(_p.name).where(
+        _p.account_id == sa.bindparam("account_id"),
+        _p.region == sa.bindparam("region"),
+        _p.id == sa.bindparam("id"),
         _p.deleted_at.is_not(None),
     )
 )
 forget_deleted: Final = deletion(_p.deleted_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the rows of pools that were deleted long ago."""
 _MEMORY_BY_ACCOUNT: Final = Statement(
-    select(_i.account_id, func.sum(_i.memory_mb)).group_by(_i.account_id)
+    sa.select(_i.account_id, sa.func.sum(_i.memory_mb)).group_by(_i.account_id)
 )
 _CPU_BY_ACCOUNT: Final = Statement(
-    select(_i.account_id, func.sum(_i.cpu_millis)).group_by(_i.account_id)
+    sa.select(_i.account_id, sa.func.sum(_i.cpu_millis)).group_by(_i.account_id)
 )
 
 
-def _sum(of: ColumnElement[int]) -> Select[int]:
-    return select(func.sum(of)).where(_p.account_id == bindparam("account_id"), _IS_LIVE)
+def _sum(of: sa.ColumnElement[int]) -> sa.Select[int]:
+    return sa.select(sa.func.sum(of)).where(_p.account_id == sa.bindparam("account_id"), _IS_LIVE)
 
 
 WANTED_INSTANCES: Final = Counted(INSTANCES, _sum(_p.size))

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Final, NamedTuple
 
+import sqlalchemy as sa
 from msgspec import structs
-from sqlalchemy import bindparam, literal_column, select
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
@@ -31,17 +31,17 @@ from cloudcore.web.bodies import ResourceRef
 
 _f = rows.free_addresses.c
 _OLDEST: Final = Statement(
-    select(_f.position)
+    sa.select(_f.position)
     .where(given(_f.subnet_id))
     .order_by(_f.freed_at, _f.position)
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(sa.literal_column("1"))
+    .offset(sa.literal_column("0"))
 )
 _TAKE: Final = Statement(rows.free_addresses.delete().where(given(_f.subnet_id, _f.position)))
 _FREE: Final = Statement(insert_new(rows.free_addresses, ("subnet_id", "position", "freed_at")))
 _LOCK: Final = Statement(
     rows.INTERFACES.columns.where(
-        rows.INTERFACES.table.c.id == bindparam("interface_id")
+        rows.INTERFACES.table.c.id == sa.bindparam("interface_id")
     ).with_for_update(of=rows.INTERFACES.table)
 )
 

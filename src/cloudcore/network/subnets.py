@@ -5,8 +5,8 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Final
 
+import sqlalchemy as sa
 from msgspec import structs
-from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -21,7 +21,7 @@ from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference
 
 _FORGET_FREE: Final = Statement(
-    rows.free_addresses.delete().where(rows.free_addresses.c.subnet_id == bindparam("subnet_id"))
+    rows.free_addresses.delete().where(rows.free_addresses.c.subnet_id == sa.bindparam("subnet_id"))
 )
 
 
