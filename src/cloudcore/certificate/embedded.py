@@ -16,18 +16,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate import authority
-from cloudcore.certificate.authority import (
-    BACKDATED,
-    CRL_LIFE,
-    ISSUING_LIFE,
-    LEAF_LIFE,
-    AuthorityUrls,
-    RevokedCertificate,
-    Signer,
-    microseconds,
-    pem,
-    revocation_list,
-)
 from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain, TxtRecords
 from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
@@ -64,6 +52,11 @@ class Authority(NamedTuple):
         """Show no key."""
         return f"Authority({self.role} {self.generation})"
 
+    @property
+    def parsed(self) -> x509.Certificate:
+        """Return its certificate."""
+        return x509.load_der_x509_certificate(self.certificate)
+
 
 _rows: Final = columns(certificate_authorities, Authority._fields)
 _ADD: Final = Statement(
@@ -92,9 +85,9 @@ _FORGET: Final = Statement(
 )
 
 
-def add_authority(tx: Connection, authority: Authority) -> bool:
+def add_authority(tx: Connection, new: Authority) -> bool:
     """Insert an authority; return False if its role has one of this generation."""
-    return tx.execute(_ADD, **authority._asdict()) == 1
+    return tx.execute(_ADD, **new._asdict()) == 1
 
 
 def list_authorities(tx: Connection) -> list[Authority]:
@@ -117,7 +110,7 @@ def _authority(row: Row | None) -> Authority | None:
 
 
 AUTHORITIES: Final = "/v1/certificate-authorities"
-_LIST_RENEWED: Final = CRL_LIFE / 7
+_LIST_RENEWED: Final = authority.CRL_LIFE / 7
 _INSTALL_HEX: Final = 8
 
 
@@ -182,13 +175,13 @@ class EmbeddedAuthority:
             if self._is_to_renew(each) and each.expires_at > self.clock():
                 await self.database.write(self._list_anew, each.id, if_due=True)
 
-    def urls(self, authority_id: str) -> AuthorityUrls:
+    def urls(self, authority_id: str) -> authority.AuthorityUrls:
         """Return the URLs of an authority's files."""
         base = f"{self.url}{AUTHORITIES}/{authority_id}"
-        return AuthorityUrls(f"{base}/certificate", f"{base}/revocation-list")
+        return authority.AuthorityUrls(f"{base}/certificate", f"{base}/revocation-list")
 
     def _revoke(self, tx: Connection, authority_id: str, certificate: x509.Certificate) -> None:
-        now, ends = self.clock(), microseconds(certificate.not_valid_after_utc)
+        now, ends = self.clock(), authority.microseconds(certificate.not_valid_after_utc)
         # The lock comes first: else two lists at once would miss one another's entry.
         lock_authority(tx, authority_id)
         serial = f"{certificate.serial_number:x}"
@@ -201,7 +194,7 @@ class EmbeddedAuthority:
     def _is_to_renew(self, found: Authority) -> bool:
         """Return True if the revocation list of an authority is a day old, or has not begun."""
         age = timedelta(microseconds=self.clock() - found.listed_at)
-        return not -BACKDATED <= age < _LIST_RENEWED
+        return not -authority.BACKDATED <= age < _LIST_RENEWED
 
     def _list_anew(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
         """Sign the revocation list of an authority; with `if_due`, only if it is to be renewed."""
@@ -211,9 +204,9 @@ class EmbeddedAuthority:
             return
         tx.execute(_FORGET, authority_id=authority_id, now=now)
         rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
-        revoked = [RevokedCertificate(int(row[0], 16), row[1]) for row in rows]
+        revoked = [authority.RevokedCertificate(int(row[0], 16), row[1]) for row in rows]
         number = found.list_number + 1
-        made = revocation_list(self._signer(found), revoked, number, now)
+        made = authority.revocation_list(self._signer(found), revoked, number, now)
         new = {"revocation_list": made, "list_number": number, "listed_at": now}
         tx.execute(_SAVE_LIST, of_id=authority_id, **new)
 
@@ -233,14 +226,16 @@ class EmbeddedAuthority:
         before it that has begun is better, if there is such a one.
         """
         now = self.clock()
-        below = LEAF_LIFE if role == "issuing" else ISSUING_LIFE
+        below = authority.LEAF_LIFE if role == "issuing" else authority.ISSUING_LIFE
         least = now + int(below.total_seconds()) * MICROSECONDS
         fit = [each for each in listed if each.role == role and each.expires_at > least]
-        begun = [each for each in fit if _begins_at(each) <= now]
+        begun = [
+            each for each in fit if authority.microseconds(each.parsed.not_valid_before_utc) <= now
+        ]
         return next(reversed(begun or fit), None)
 
     async def _made(
-        self, role: Role, listed: Sequence[Authority], make: Callable[[str], Signer]
+        self, role: Role, listed: Sequence[Authority], make: Callable[[str], authority.Signer]
     ) -> Authority:
         """Add an authority after those that are `listed`; return the one that is there then.
 
@@ -255,36 +250,32 @@ class EmbeddedAuthority:
             generation=max(before, default=0) + 1,
             certificate=signer.certificate.public_bytes(Encoding.DER),
             private_key=self.keyring.seal(key_pem(signer.key), context_of(made_id)),
-            revocation_list=revocation_list(signer, (), 1, now),
+            revocation_list=authority.revocation_list(signer, (), 1, now),
             list_number=1,
             listed_at=now,
-            expires_at=microseconds(signer.certificate.not_valid_after_utc),
+            expires_at=authority.microseconds(signer.certificate.not_valid_after_utc),
         )
         await self.database.write(add_authority, made)
         found = await self.database.read(list_authorities)
         return [each for each in found if each.role == role][-1]
 
-    def _new_root(self, made_id: str) -> Signer:
+    def _new_root(self, made_id: str) -> authority.Signer:
         return authority.new_root(made_id[-_INSTALL_HEX:], self.clock())
 
-    def _new_issuing(self, root: Authority, made_id: str) -> Signer:
+    def _new_issuing(self, root: Authority, made_id: str) -> authority.Signer:
         return authority.new_issuing(
             self._signer(root), made_id[-_INSTALL_HEX:], self.urls(root.id), self.clock()
         )
 
-    def _signer(self, found: Authority) -> Signer:
+    def _signer(self, found: Authority) -> authority.Signer:
         key = load_pem_private_key(self.keyring.open(found.private_key, context_of(found.id)), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
-        return Signer(x509.load_der_x509_certificate(found.certificate), key)
-
-
-def _begins_at(found: Authority) -> int:
-    return microseconds(x509.load_der_x509_certificate(found.certificate).not_valid_before_utc)
+        return authority.Signer(found.parsed, key)
 
 
 def _has_issued(issuing: Authority, certificate: x509.Certificate) -> bool:
     try:
-        certificate.verify_directly_issued_by(x509.load_der_x509_certificate(issuing.certificate))
+        certificate.verify_directly_issued_by(issuing.parsed)
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
@@ -307,4 +298,6 @@ async def write_server_certificate(
 
 
 def _pem(certificates: Iterable[bytes]) -> bytes:
-    return "".join(pem(x509.load_der_x509_certificate(each)) for each in certificates).encode()
+    return "".join(
+        authority.pem(x509.load_der_x509_certificate(each)) for each in certificates
+    ).encode()

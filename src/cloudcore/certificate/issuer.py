@@ -16,17 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.account_rows import handle_of
-from cloudcore.acme.client import (
-    MOST_AT_ONCE,
-    AcmeAccount,
-    AcmeRefused,
-    AcmeUnreachable,
-    ChallengeProof,
-    Directory,
-    DomainProblem,
-    order,
-    revoke,
-)
+from cloudcore.acme import client as acme
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate, Challenge, FaultCode, values_by_record
 from cloudcore.certificate.domains import DomainGrants, is_within
@@ -237,11 +227,11 @@ class AcmeIssuer:
     checks_dns: ClassVar[bool] = True
 
     def __init__(
-        self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
+        self, directory: acme.Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
     ) -> None:
         """Use the account of `key`, which is registered when it is first used."""
-        self._account = AcmeAccount(directory, key, email)
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._account = acme.AcmeAccount(directory, key, email)
+        self._turns = asyncio.Semaphore(acme.MOST_AT_ONCE)
 
     async def issue(
         self,
@@ -252,7 +242,7 @@ class AcmeIssuer:
         """Return a certificate for exactly `domains`; see `Issuer`."""
         loop = asyncio.get_running_loop()
 
-        def publish(proofs: Sequence[ChallengeProof]) -> None:
+        def publish(proofs: Sequence[acme.ChallengeProof]) -> None:
             """Publish from the thread of the conversation."""
             made = txt.publish({each.domain: each.value for each in proofs})
             asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
@@ -260,7 +250,7 @@ class AcmeIssuer:
         try:
             with _told_as_an_authority():
                 async with self._turns:
-                    chain = await order(self._account, csr_der, "dns-01", publish)
+                    chain = await acme.order(self._account, csr_der, "dns-01", publish)
         finally:
             await txt.withdraw()
         return _parsed(chain)
@@ -270,7 +260,7 @@ class AcmeIssuer:
         code = _REASONS.get(reason or "unspecified", 0)
         with _told_as_an_authority():
             async with self._turns:
-                await revoke(self._account, certificate_der, code)
+                await acme.revoke(self._account, certificate_der, code)
 
 
 @contextmanager
@@ -278,13 +268,13 @@ def _told_as_an_authority() -> Iterator[None]:
     """Turn the exceptions of ACME into those of an `Issuer`."""
     try:
         yield
-    except AcmeRefused as refusal:
+    except acme.AcmeRefused as refusal:
         raise _refused(refusal) from None
-    except AcmeUnreachable as error:
+    except acme.AcmeUnreachable as error:
         raise AuthorityUnreachable(str(error)) from None
 
 
-def _refused(refusal: AcmeRefused) -> AuthorityRefused:
+def _refused(refusal: acme.AcmeRefused) -> AuthorityRefused:
     codes = [_code(each) for each in refusal.domains]
     domains = [
         RecordCheck(each.domain, code, each.detail)
@@ -293,7 +283,7 @@ def _refused(refusal: AcmeRefused) -> AuthorityRefused:
     return AuthorityRefused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
 
 
-def _code(problem: DomainProblem) -> Reason:
+def _code(problem: acme.DomainProblem) -> Reason:
     if any(words in problem.detail.lower() for words in _MISSING):
         return CNAME_MISSING
     return _CODES.get(problem.code, CA_REFUSED)
