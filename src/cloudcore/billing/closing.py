@@ -25,6 +25,7 @@ from cloudcore.billing.money import amount_of, shown_quantity, total_of
 from cloudcore.billing.needs import BillingNeeds, Price
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.metering.usage import HOUR, usage_hours
@@ -66,7 +67,7 @@ _u = usage_hours.c
 _SUMS: Final = Statement(
     sa.select(_u.region, _u.sku, sa.func.sum(_u.quantity))
     .where(
-        _u.account_id == sa.bindparam("account_id"),
+        given(_u.account_id),
         _u.hour >= sa.bindparam("first"),
         _u.hour < sa.bindparam("until"),
     )

@@ -13,7 +13,7 @@ from cloudcore.billing.processor import Declined, MethodRefused, MethodType, Ord
 from cloudcore.billing.tables import embedded_charges
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 
@@ -52,7 +52,7 @@ _WORDS: Final = {
 
 _c = embedded_charges.c
 _ADD: Final = Statement(insert_new(embedded_charges, [column.name for column in _c]))
-_FIND: Final = Statement(sa.select(_c.decline).where(_c.id == sa.bindparam("id")))
+_FIND: Final = Statement(sa.select(_c.decline).where(given(_c.id)))
 
 
 class EmbeddedProcessor:

@@ -18,7 +18,7 @@ from cloudcore.billing.tables import (
     invoices,
 )
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, count, insert_new
+from cloudcore.db.rows import ONE, bound, columns, count, given, insert_new
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.errors import NotFound
 from cloudcore.wire import moment_of, rfc3339
@@ -122,7 +122,7 @@ _asked: Final = sa.and_(
     named(_i.status, "status"),
     sa.or_(
         sa.bindparam("name") == sa.text("''"),
-        sa.and_(_i.period_start == sa.bindparam("month"), _i.currency == sa.bindparam("currency")),
+        sa.and_(_i.period_start == sa.bindparam("month"), given(_i.currency)),
     ),
 )
 _LIST: Final = Statement(page(_every.where(_asked, _i.id > sa.bindparam("after")).order_by(_i.id)))
@@ -133,9 +133,7 @@ _SAVE: Final = Statement(
     invoices.update().where(_OF, _i.id == sa.bindparam("of_id")).values(bound(_CHANGED))
 )
 _OF_MONTH: Final = Statement(
-    sa.select(sa.literal_column("1"))
-    .select_from(invoices)
-    .where(_OF, _i.period_start == sa.bindparam("month"))
+    sa.select(ONE).select_from(invoices).where(_OF, _i.period_start == sa.bindparam("month"))
 )
 _STORED: Final = ("invoice_id", "position", *Line._fields[:-1])
 _ADD_LINE: Final = Statement(insert_new(invoice_lines, _STORED))
@@ -229,7 +227,7 @@ _charges: Final = columns(invoice_charges, Charge._fields).where(
     _c.invoice_id == sa.bindparam("of_invoice"),
 )
 _PENDING: Final = Statement(_charges.where(_c.state == sa.text("'pending'")))
-_ASKED_BY: Final = Statement(_charges.where(_c.request_key == sa.bindparam("request_key")))
+_ASKED_BY: Final = Statement(_charges.where(given(_c.request_key)))
 _ADD_CHARGE: Final = Statement(insert(invoice_charges).values(bound(Charge._fields)))
 _PREPARED: Final = Statement(
     invoice_charges.update()
@@ -285,7 +283,7 @@ def _given(*columns: sa.Column[Any]) -> list[Any]:
 
 _BILLED: Final = Statement(
     sa.select(_b.region, _b.sku, _b.month, _b.quantity).where(
-        _b.account_id == sa.bindparam("account_id"), _b.month >= sa.bindparam("from_month")
+        given(_b.account_id), _b.month >= sa.bindparam("from_month")
     )
 )
 _NOTE_FIRST: Final = Statement(insert_new(billed_usage, (*_KEY, "quantity")))

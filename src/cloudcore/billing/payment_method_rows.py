@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from cloudcore.billing.tables import invoice_charges, invoices, payment_customers, payment_methods
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, count, insert_new
+from cloudcore.db.rows import ONE, bound, columns, count, given, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import NotFound
 
@@ -58,7 +58,7 @@ _UNSET: Final = Statement(
 )
 _REMOVE: Final = Statement(payment_methods.delete().where(_OF, _m.id == sa.bindparam("of_id")))
 _IS_CHARGED: Final = Statement(
-    sa.select(sa.literal_column("1"))
+    sa.select(ONE)
     .select_from(invoice_charges)
     .where(
         invoice_charges.c.payment_method_id == sa.bindparam("of_id"),
@@ -66,7 +66,7 @@ _IS_CHARGED: Final = Statement(
     )
 )
 _OWES: Final = Statement(
-    sa.select(sa.literal_column("1"))
+    sa.select(ONE)
     .select_from(invoices)
     .where(
         invoices.c.organization_id == sa.bindparam("of_organization"),
@@ -76,8 +76,7 @@ _OWES: Final = Statement(
 _u = payment_customers.c
 _CUSTOMER: Final = Statement(
     sa.select(_u.reference).where(
-        _u.organization_id == sa.bindparam("organization_id"),
-        _u.processor == sa.bindparam("processor"),
+        given(_u.organization_id, _u.processor),
     )
 )
 _ADD_CUSTOMER: Final = Statement(

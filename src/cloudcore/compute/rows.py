@@ -16,7 +16,7 @@ from cloudcore.compute.instance_pool import (
     Instance,
 )
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import deletion
+from cloudcore.db.rows import deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.nodes.rows import OnNode
@@ -50,21 +50,16 @@ INSTANCE_ROWS: Final = Rows(
 )
 _p, _i = POOLS.table.c, INSTANCE_ROWS.table.c
 _IS_LIVE: Final = _p.deleted_at.is_(None)
-_OF_POOL: Final = (
-    _i.account_id == sa.bindparam("account_id"),
-    _i.pool_id == sa.bindparam("pool_id"),
-)
+_OF_POOL: Final = given(_i.account_id, _i.pool_id)
 POOLS_ON: Final = OnNode(POOLS)
 INSTANCES_ON: Final = OnNode(INSTANCE_ROWS)
 _INSTANCES_OF: Final = paged(
-    INSTANCE_ROWS.columns.where(*_OF_POOL, _i.id > sa.bindparam("after")).order_by(_i.id)
+    INSTANCE_ROWS.columns.where(_OF_POOL, _i.id > sa.bindparam("after")).order_by(_i.id)
 )
-_COUNT_OF: Final = Statement(sa.select(sa.func.count()).select_from(_i.id.table).where(*_OF_POOL))
+_COUNT_OF: Final = Statement(sa.select(sa.func.count()).select_from(_i.id.table).where(_OF_POOL))
 _DELETED: Final = Statement(
     sa.select(_p.name).where(
-        _p.account_id == sa.bindparam("account_id"),
-        _p.region == sa.bindparam("region"),
-        _p.id == sa.bindparam("id"),
+        given(_p.account_id, _p.region, _p.id),
         _p.deleted_at.is_not(None),
     )
 )
@@ -79,7 +74,7 @@ _CPU_BY_ACCOUNT: Final = Statement(
 
 
 def _sum(of: sa.ColumnElement[int]) -> sa.Select[int]:
-    return sa.select(sa.func.sum(of)).where(_p.account_id == sa.bindparam("account_id"), _IS_LIVE)
+    return sa.select(sa.func.sum(of)).where(given(_p.account_id), _IS_LIVE)
 
 
 WANTED_INSTANCES: Final = Counted(INSTANCES, _sum(_p.size))

@@ -48,7 +48,7 @@ _OTHERS: Final = paged(
 _HAS_WAITING: Final = Statement(
     sa.select(
         sa.exists().where(
-            recipients.c.account_id == sa.bindparam("account_id"),
+            given(recipients.c.account_id),
             recipients.c.source_ip == sa.bindparam("address"),
             IS_WAITING,
         )

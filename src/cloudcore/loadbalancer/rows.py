@@ -86,7 +86,7 @@ _CLEAR_POOLS: Final = Statement(pool_users.delete().where(_is_of(pool_users)))
 _ADD_POOL: Final = Statement(insert_new(pool_users, pool_users.c.keys()))
 _USING: Final = Statement(
     sa.select(_p.load_balancer_id)
-    .where(given(_p.pool_id), given(_p.account_id))
+    .where(given(_p.pool_id, _p.account_id))
     .order_by(_p.load_balancer_id)
 )
 ON_NODE: Final = OnNode(ROWS)
@@ -95,7 +95,7 @@ _COUNTED: Final = Statement(
 )
 _SET_VIP: Final = Statement(
     ROWS.table.update()
-    .where(_b.id == sa.bindparam("of_id"), _b.account_id == sa.bindparam("account_id"))
+    .where(_b.id == sa.bindparam("of_id"), given(_b.account_id))
     .values(vip=sa.bindparam("vip"))
 )
 

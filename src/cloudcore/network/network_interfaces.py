@@ -15,7 +15,7 @@ from msgspec import structs
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given, insert_new
+from cloudcore.db.rows import ONE, ZERO, given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
@@ -34,8 +34,8 @@ _OLDEST: Final = Statement(
     sa.select(_f.position)
     .where(given(_f.subnet_id))
     .order_by(_f.freed_at, _f.position)
-    .limit(sa.literal_column("1"))
-    .offset(sa.literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _TAKE: Final = Statement(rows.free_addresses.delete().where(given(_f.subnet_id, _f.position)))
 _FREE: Final = Statement(insert_new(rows.free_addresses, ("subnet_id", "position", "freed_at")))

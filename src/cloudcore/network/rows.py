@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given, insert_new
+from cloudcore.db.rows import ONE, ZERO, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement
 from cloudcore.network.resources import (
@@ -130,7 +130,7 @@ _TAKEN: Final = Statement(sa.select(sa.exists().where(given(_v.cidr_ipv6))))
 _BUMP: Final = Statement(
     VPCS.table.update()
     .where(given(_v.account_id), _v.id == sa.bindparam("vpc_id"))
-    .values(generation=_v.generation + sa.literal_column("1"))
+    .values(generation=_v.generation + ONE)
 )
 _NOTE_CHECKED: Final = Statement(
     VPCS.table.update()
@@ -148,17 +148,14 @@ _DEFAULT: Final = Statement(
     )
 )
 _USER_OF_SUBNET: Final = Statement(
-    sa.select(_i.owner)
-    .where(given(_i.account_id, _i.subnet_id))
-    .limit(sa.literal_column("1"))
-    .offset(sa.literal_column("0"))
+    sa.select(_i.owner).where(given(_i.account_id, _i.subnet_id)).limit(ONE).offset(ZERO)
 )
 _MEMBER: Final = Statement(
     sa.select(_i.owner)
     .join(memberships, _m.interface_id == _i.id)
     .where(given(_i.account_id, _m.group_id))
-    .limit(sa.literal_column("1"))
-    .offset(sa.literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _ADD_MEMBERSHIP: Final = Statement(insert_new(memberships, ("interface_id", "group_id")))
 _REMOVE_MEMBERSHIPS: Final = Statement(memberships.delete().where(given(_m.interface_id)))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import insert_new, insert_or_change
+from cloudcore.db.rows import ONE, ZERO, insert_new, insert_or_change
 from cloudcore.db.schema import ByteOrdered, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
@@ -34,8 +34,8 @@ _LIST: Final = Statement(sa.select(_f.name, _f.value).order_by(_f.name))
 _HOLD: Final = Statement(
     sa.select(_f.name)
     .order_by(_f.name)
-    .limit(sa.literal_column("1"))
-    .offset(sa.literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
     .with_for_update(read=True, key_share=True)
 )
 _LOCK: Final = Statement(sa.select(_f.name, _f.value).order_by(_f.name).with_for_update())

@@ -105,7 +105,7 @@ class OnNode(Generic[P]):
     def __init__(self, rows: Rows[P]) -> None:
         c = rows.table.c
         live = (c.deleted_at.is_(None),) if rows.of.keeps_deleted else ()
-        here = (c.node == sa.bindparam("node"), *live, c.id > sa.bindparam("after"))
+        here = (given(c.node), *live, c.id > sa.bindparam("after"))
         self._rows: Final = rows
         self.statement: Final = paged(rows.columns.where(*here).order_by(c.id))
 

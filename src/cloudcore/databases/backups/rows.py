@@ -11,7 +11,7 @@ from cloudcore.databases.backups.backup import BACKUP, Backup
 from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS, restores_of
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given, insert_new, insert_or_change
+from cloudcore.db.rows import ONE, ZERO, count, given, insert_new, insert_or_change
 from cloudcore.db.schema import Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.resources.resource import DELETING
@@ -73,58 +73,47 @@ backup_schedules = sa.Table(
 )
 
 _b, _t, _s = BACKUPS.table.c, backup_turns.c, backup_schedules.c
-_OF_CLUSTER: Final = (
-    _b.account_id == sa.bindparam("account_id"),
-    _b.cluster_id == sa.bindparam("cluster_id"),
-)
-_IS_OF_KIND: Final = (sa.bindparam("kind") == sa.text("''")) | (_b.kind == sa.bindparam("kind"))
+_OF_CLUSTER: Final = given(_b.account_id, _b.cluster_id)
+_IS_OF_KIND: Final = (sa.bindparam("kind") == sa.text("''")) | given(_b.kind)
 _HAS_FILES: Final = _b.status == sa.text("'succeeded'")
 
 _LIST: Final = paged(
-    BACKUPS.columns.where(*_OF_CLUSTER, _IS_OF_KIND, _b.id > sa.bindparam("after")).order_by(_b.id)
+    BACKUPS.columns.where(_OF_CLUSTER, _IS_OF_KIND, _b.id > sa.bindparam("after")).order_by(_b.id)
 )
 _COUNT: Final = Statement(
-    sa.select(sa.func.count()).select_from(BACKUPS.table).where(*_OF_CLUSTER, _IS_OF_KIND)
+    sa.select(sa.func.count()).select_from(BACKUPS.table).where(_OF_CLUSTER, _IS_OF_KIND)
 )
 _SUCCEEDED: Final = Statement(
-    BACKUPS.columns.where(*_OF_CLUSTER, _HAS_FILES).order_by(_b.completed_at, _b.id)
+    BACKUPS.columns.where(_OF_CLUSTER, _HAS_FILES).order_by(_b.completed_at, _b.id)
 )
 _KEPT: Final = Statement(
     BACKUPS.columns.where(
-        *_OF_CLUSTER, sa.text("database_backups.status IN ('pending', 'running', 'succeeded')")
+        _OF_CLUSTER, sa.text("database_backups.status IN ('pending', 'running', 'succeeded')")
     ).order_by(_b.id)
 )
 _BEFORE: Final = Statement(
     sa.select(_b.id)
-    .where(*_OF_CLUSTER, _b.status == sa.text("'pending'"), _b.id < sa.bindparam("before"))
-    .limit(sa.literal_column("1"))
-    .offset(sa.literal_column("0"))
+    .where(_OF_CLUSTER, _b.status == sa.text("'pending'"), _b.id < sa.bindparam("before"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _WAITING: Final = Statement(
     BACKUPS.columns.where(
-        *_OF_CLUSTER,
+        _OF_CLUSTER,
         (_b.verification == sa.text("'pending'"))
         | sa.text("database_backups.status IN ('pending', 'deleting')"),
     ).order_by(_b.id)
 )
-_NEEDING: Final = Statement(
-    BACKUPS.columns.where(
-        _b.account_id == sa.bindparam("account_id"), _b.base_id == sa.bindparam("base_id")
-    ).order_by(_b.id)
-)
-_REMAINING: Final = paged(BACKUPS.columns.where(*_OF_CLUSTER).order_by(_b.id.desc()))
-_OF_LABEL: Final = Statement(
-    sa.select(_b.id).where(*_OF_CLUSTER, _b.label == sa.bindparam("label")).order_by(_b.id)
-)
+_NEEDING: Final = Statement(BACKUPS.columns.where(given(_b.account_id, _b.base_id)).order_by(_b.id))
+_REMAINING: Final = paged(BACKUPS.columns.where(_OF_CLUSTER).order_by(_b.id.desc()))
+_OF_LABEL: Final = Statement(sa.select(_b.id).where(_OF_CLUSTER, given(_b.label)).order_by(_b.id))
 _VERIFYING: Final = Statement(
-    sa.select(_b.id)
-    .where(_b.node == sa.bindparam("node"), _b.verification == sa.text("'running'"))
-    .order_by(_b.id)
+    sa.select(_b.id).where(given(_b.node), _b.verification == sa.text("'running'")).order_by(_b.id)
 )
 _SET_PROGRESS: Final = Statement(
     BACKUPS.table.update()
     .where(
-        _b.account_id == sa.bindparam("account_id"),
+        given(_b.account_id),
         _b.id == sa.bindparam("of_id"),
         _b.status == sa.text("'running'"),
     )

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from cloudcore.databases.clusters.cluster import CLUSTER, DISK, MEMORY
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.rows import given
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.nodes.rows import OnNode
@@ -34,9 +35,7 @@ _c = CLUSTERS.table.c
 _IS_RUN: Final = (_c.type == sa.text("'managed'")) & (_c.is_wanted == sa.text("true"))
 CLUSTERS_ON: Final = OnNode(CLUSTERS)
 _PORTS: Final = Statement(
-    sa.select(_c.port)
-    .where(_c.node == sa.bindparam("node"), _c.port.is_not(None))
-    .order_by(_c.port)
+    sa.select(_c.port).where(given(_c.node), _c.port.is_not(None)).order_by(_c.port)
 )
 _DUE: Final = paged(
     sa.select(_c.account_id, _c.id)
@@ -45,7 +44,7 @@ _DUE: Final = paged(
 )
 _RESTORING: Final = Statement(
     CLUSTERS.columns.where(
-        _c.account_id == sa.bindparam("account_id"),
+        given(_c.account_id),
         _c.has_data == sa.text("false"),
         _c.source.is_not(None),
         _c.status != sa.text("'deleting'"),
@@ -55,9 +54,7 @@ _RESTORING: Final = Statement(
 
 def _of_account(of: sa.ColumnElement[int]) -> Counted:
     quota = MEMORY if of is _c.memory_mb else DISK
-    return Counted(
-        quota, sa.select(sa.func.sum(of)).where(_c.account_id == sa.bindparam("account_id"))
-    )
+    return Counted(quota, sa.select(sa.func.sum(of)).where(given(_c.account_id)))
 
 
 MEMORY_WANTED: Final = _of_account(_c.memory_mb)

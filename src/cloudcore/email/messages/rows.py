@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, deletion, given
+from cloudcore.db.rows import ONE, bound, columns, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.email.resources import (
@@ -105,9 +105,7 @@ def _has_recipient(of: sa.Table) -> sa.ColumnElement[bool]:
 
 
 def _is_of_identity(of: sa.Table) -> sa.ColumnElement[bool]:
-    return (of.c.identity == sa.bindparam("identity")) | (
-        of.c.identity_id == sa.bindparam("identity")
-    )
+    return given(of.c.identity) | (of.c.identity_id == sa.bindparam("identity"))
 
 
 ROWS: Final = Rows(
@@ -149,7 +147,7 @@ class Recipient(NamedTuple):
 
 
 _OF_MESSAGE: Final = given(_r.message_id, _r.account_id)
-_IS_IT: Final = (_OF_MESSAGE, _r.position == sa.bindparam("position"))
+_IS_IT: Final = (_OF_MESSAGE, given(_r.position))
 _ADD_RECIPIENT: Final = Statement(recipients.insert().values(bound(Recipient._fields)))
 _LIST_RECIPIENTS: Final = Statement(
     columns(recipients, Recipient._fields).where(_OF_MESSAGE).order_by(_r.position)
@@ -160,7 +158,7 @@ _SAVE_RECIPIENT: Final = Statement(
     sa.update(recipients)
     .where(
         _r.message_id == sa.bindparam("of_message"),
-        _r.account_id == sa.bindparam("account_id"),
+        given(_r.account_id),
         _r.position == sa.bindparam("at"),
     )
     .values(bound(_CHANGEABLE))
@@ -169,7 +167,7 @@ _SAVE_SOURCE: Final = Statement(
     sa.update(recipients)
     .where(
         _r.message_id == sa.bindparam("of_message"),
-        _r.account_id == sa.bindparam("account_id"),
+        given(_r.account_id),
         _r.position == sa.bindparam("at"),
         IS_WAITING,
     )
@@ -181,15 +179,15 @@ _ADD_CONTENT: Final = Statement(
 _FIND_CONTENT: Final = Statement(sa.select(_c.sealed).where(given(_c.message_id, _c.account_id)))
 _END_CONTENT: Final = Statement(
     sa.update(contents)
-    .where(_c.message_id == sa.bindparam("of_message"), _c.account_id == sa.bindparam("account_id"))
+    .where(_c.message_id == sa.bindparam("of_message"), given(_c.account_id))
     .values(ended_at=sa.bindparam("now"))
 )
-_ACCOUNT_OF: Final = Statement(sa.select(_m.account_id).where(_m.id == sa.bindparam("id")))
+_ACCOUNT_OF: Final = Statement(sa.select(_m.account_id).where(given(_m.id)))
 WAITING_MESSAGES: Final = Counted(
     MESSAGE.room,
     up_to(
         MESSAGE.room,
-        sa.select(_m.id).where(_m.account_id == sa.bindparam("account_id"), IS_WAITING),
+        sa.select(_m.id).where(given(_m.account_id), IS_WAITING),
     ),
 )
 """The unsent messages of an account."""
@@ -206,7 +204,7 @@ forget_content: Final = deletion(_c.ended_at, kept_seconds=CONTENT_KEPT_SECONDS)
 forget_rates: Final = deletion(rates.c.second, kept_seconds=_RATES_KEPT_SECONDS, unit=MICROSECONDS)
 """Deletes a batch of the counters of past seconds."""
 _counted: Final = insert(rates).values(
-    **bound(("account_id", "identity_id", "second")), accepted=sa.literal_column("1")
+    **bound(("account_id", "identity_id", "second")), accepted=ONE
 )
 _is_later: Final = _counted.excluded.second > rates.c.second
 _COUNT_RATE: Final = Statement(
@@ -216,8 +214,8 @@ _COUNT_RATE: Final = Statement(
         set_={
             "second": sa.case((_is_later, _counted.excluded.second), else_=rates.c.second),
             "accepted": sa.case(
-                (_is_later, sa.literal_column("1")),
-                else_=rates.c.accepted + sa.literal_column("1"),
+                (_is_later, ONE),
+                else_=rates.c.accepted + ONE,
             ),
         },
         where=_is_later | (rates.c.accepted < sa.bindparam("most")),
