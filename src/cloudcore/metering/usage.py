@@ -6,7 +6,7 @@ deleted account is still shown and billed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, count, deletion, given, insert_new
+from cloudcore.db.rows import bound, count, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, metadata
 from cloudcore.db.statement import Statement, listed, named, paged, text_list
 
@@ -27,17 +27,6 @@ usage_hours = sa.Table(
     sa.Column("region", ByteOrdered, primary_key=True),
     sa.Column("quantity", sa.BigInteger, nullable=False),  # of the SKU's smallest unit
     sa.CheckConstraint("quantity > 0", name="quantity"),
-    sa.Index(None, "hour"),
-)
-
-# The reports that may come again, as long as the hours that they count in.
-usage_reports = sa.Table(
-    "usage_reports",
-    metadata,
-    sa.Column("account_id", Id, primary_key=True),
-    sa.Column("sku", ByteOrdered, primary_key=True),
-    sa.Column("key", ByteOrdered, primary_key=True),
-    sa.Column("hour", sa.Integer, nullable=False),
     sa.Index(None, "hour"),
 )
 
@@ -65,20 +54,8 @@ _ADD: Final = Statement(
         set_={"quantity": _u.quantity + _new.excluded.quantity},
     )
 )
-_NOTE: Final = Statement(insert_new(usage_reports, ("account_id", "sku", "key", "hour")))
-_LIST: Final = Statement(
-    sa.select(_u.region, _u.sku, _u.hour, _u.quantity)
-    .where(
-        given(_u.account_id),
-        _u.hour >= sa.bindparam("first"),
-        _u.hour < sa.bindparam("until"),
-    )
-    .order_by(_u.hour, _u.sku, _u.region)
-)
 forget_hours: Final = deletion(_u.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOUR)
 """Deletes a batch of the sums older than `KEPT_HOURS`."""
-forget_reports: Final = deletion(usage_reports.c.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOUR)
-"""Deletes a batch of the keys of reports that are as old."""
 
 
 class SkuUse(NamedTuple):
@@ -90,40 +67,15 @@ class SkuUse(NamedTuple):
     hour: int
 
 
-class HourOfUse(NamedTuple):
-    """What an account used of one SKU in a region in one hour."""
+def report(tx: Connection, account_id: str, region: str, sku: str, quantity: int, at: int) -> None:
+    """Count use at a moment, in microseconds since the epoch.
 
-    region: str
-    sku: str
-    hour: int
-    quantity: int
-    """Of the SKU's smallest unit."""
-
-
-def report(
-    tx: Connection,
-    account_id: str,
-    region: str,
-    sku: str,
-    quantity: int,
-    at: int,
-    key: str | None = None,
-) -> bool:
-    """Count use at a moment, in microseconds since the epoch; return True if it counts.
-
-    The report is committed or rolled back with `tx`. A report that may be repeated has a `key`:
-    reports of an account and SKU with the same key count once, at any time. Call it last in a
-    transaction, since others that use the same wait for its end.
+    The report is committed or rolled back with `tx`. Call it last in a transaction, since others
+    that use the same wait for its end.
     """
-    hour = at // HOUR
     if not 0 <= quantity <= MAX_QUANTITY:
         raise ValueError(f"{quantity} of {sku} in one report")
-    if key is not None and not tx.execute(
-        _NOTE, account_id=account_id, sku=sku, key=key, hour=hour
-    ):
-        return False
-    add(tx, {SkuUse(account_id, region, sku, hour): quantity})
-    return True
+    add(tx, {SkuUse(account_id, region, sku, at // HOUR): quantity})
 
 
 def add(tx: Connection, uses: Mapping[SkuUse, int]) -> None:
@@ -132,18 +84,6 @@ def add(tx: Connection, uses: Mapping[SkuUse, int]) -> None:
     for use, quantity in sorted(uses.items()):
         if quantity:
             tx.execute(_ADD, **use._asdict(), quantity=quantity)
-
-
-def usage(
-    tx: Connection, account_id: str, first: int, until: int, skus: Iterable[str] = ()
-) -> list[HourOfUse]:
-    """Return the use of an account from the hour `first` to before the hour `until`, in order.
-
-    Only of `skus` if any are given. Hours without use have no row.
-    """
-    wanted = frozenset(skus)
-    rows = tx.rows(_LIST, account_id=account_id, first=first, until=until)
-    return [HourOfUse(*row) for row in rows if not wanted or row[1] in wanted]
 
 
 _span = (_u.hour // sa.bindparam("hours", type_=sa.Integer())).label("span")

@@ -338,14 +338,6 @@ def _create_tables() -> None:
     )
     _index("ix_usage_hours_hour", "usage_hours (hour)")
     op.create_table(
-        "usage_reports",
-        sa.Column("account_id", Id, nullable=False),
-        *_columns(ByteOrdered, "sku", "key"),
-        sa.Column("hour", sa.Integer, nullable=False),
-        sa.PrimaryKeyConstraint("account_id", "sku", "key"),
-    )
-    _index("ix_usage_reports_hour", "usage_reports (hour)")
-    op.create_table(
         "usage_samples",
         sa.Column("sku", ByteOrdered, nullable=False),
         sa.Column("hour", sa.Integer, nullable=False),
