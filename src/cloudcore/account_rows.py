@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, column, select, table
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one
+from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement, page
 
-_accounts = table("accounts", column("id"), column("handle"), column("organization_id"))
-_organizations = table("organizations", column("id"), column("name"))
-_memberships = table("memberships", column("organization_id"), column("user_id"), column("role"))
-_IS_IT: Final = _accounts.c.id == bindparam("account_id")
+_accounts = sa.table("accounts", sa.column("id"), sa.column("handle"), sa.column("organization_id"))
+_organizations = sa.table("organizations", sa.column("id"), sa.column("name"))
+_memberships = sa.table(
+    "memberships", sa.column("organization_id"), sa.column("user_id"), sa.column("role")
+)
+_IS_IT: Final = _accounts.c.id == sa.bindparam("account_id")
 
-_HANDLE: Final = Statement(select(_accounts.c.handle).where(_IS_IT))
+_HANDLE: Final = Statement(sa.select(_accounts.c.handle).where(_IS_IT))
 _FIND: Final = Statement(
-    select(_accounts.c.id).where(
-        (_accounts.c.handle == bindparam("text")) | (_accounts.c.id == bindparam("text"))
+    sa.select(_accounts.c.id).where(
+        (_accounts.c.handle == sa.bindparam("text")) | (_accounts.c.id == sa.bindparam("text"))
     )
 )
-_LOCK: Final = Statement(select(_accounts.c.id).where(_IS_IT).with_for_update(key_share=True))
+_LOCK: Final = Statement(sa.select(_accounts.c.id).where(_IS_IT).with_for_update(key_share=True))
 _OF_ORGANIZATION: Final = Statement(
-    select(_accounts.c.id, _accounts.c.handle)
-    .where(_accounts.c.organization_id == bindparam("organization_id"))
+    sa.select(_accounts.c.id, _accounts.c.handle)
+    .where(given(_accounts.c.organization_id))
     .order_by(_accounts.c.handle)
 )
 
@@ -54,17 +56,16 @@ def lock_account(tx: Connection, account_id: str) -> None:
 
 
 _o = _organizations.c
-_ORGANIZATION: Final = _o.id == bindparam("organization_id")
-_ORGANIZATION_OF: Final = Statement(select(_accounts.c.organization_id).where(_IS_IT))
-_NAME: Final = Statement(select(_o.name).where(_ORGANIZATION))
-_LOCK_ORGANIZATION: Final = Statement(select(_o.id).where(_ORGANIZATION).with_for_update())
+_ORGANIZATION: Final = _o.id == sa.bindparam("organization_id")
+_ORGANIZATION_OF: Final = Statement(sa.select(_accounts.c.organization_id).where(_IS_IT))
+_NAME: Final = Statement(sa.select(_o.name).where(_ORGANIZATION))
+_LOCK_ORGANIZATION: Final = Statement(sa.select(_o.id).where(_ORGANIZATION).with_for_update())
 _ORGANIZATIONS: Final = Statement(
-    page(select(_o.id).where(_o.id > bindparam("after")).order_by(_o.id))
+    page(sa.select(_o.id).where(_o.id > sa.bindparam("after")).order_by(_o.id))
 )
 _ROLE: Final = Statement(
-    select(_memberships.c.role).where(
-        _memberships.c.organization_id == bindparam("organization_id"),
-        _memberships.c.user_id == bindparam("user_id"),
+    sa.select(_memberships.c.role).where(
+        given(_memberships.c.organization_id, _memberships.c.user_id),
     )
 )
 

@@ -55,7 +55,6 @@ KERNEL: Final[Runtime[KernelNeeds]] = Runtime(
         queue.forget_finished,
         outbox.forget_delivered,
         usage.forget_hours,
-        usage.forget_reports,
         sampling.forget_samples,
     ),
 )

@@ -21,16 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.errors import (
-    AccessDenied,
-    Conflict,
-    InvalidInput,
-    NotFound,
-    PayloadTooLarge,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-)
+from cloudcore import errors as platform
 from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
 
 MOST_SHOWN: Final = 100
@@ -44,15 +35,15 @@ _KEY_DISABLED: Final = (
 )
 
 
-class NameInvalid(InvalidInput):
+class NameInvalid(platform.InvalidInput):
     """The repository name does not match the grammar."""
 
 
-class TagInvalid(InvalidInput):
+class TagInvalid(platform.InvalidInput):
     """The tag does not match the grammar."""
 
 
-class DigestInvalid(InvalidInput):
+class DigestInvalid(platform.InvalidInput):
     """The digest is missing, malformed, or of an unsupported algorithm."""
 
 
@@ -60,15 +51,15 @@ class DigestMismatch(DigestInvalid):
     """The bytes do not match the digest they were sent with."""
 
 
-class SizeInvalid(InvalidInput):
+class SizeInvalid(platform.InvalidInput):
     """The body does not have its declared size."""
 
 
-class RangeInvalid(InvalidInput):
+class RangeInvalid(platform.InvalidInput):
     """The ``Content-Range`` of an upload is malformed."""
 
 
-class RangeUnsatisfiable(InvalidInput):
+class RangeUnsatisfiable(platform.InvalidInput):
     """The ``Range`` has no byte of the content, which has `size` bytes."""
 
     def __init__(self, size: int) -> None:
@@ -76,11 +67,11 @@ class RangeUnsatisfiable(InvalidInput):
         self.size = size
 
 
-class ListQueryInvalid(InvalidInput):
+class ListQueryInvalid(platform.InvalidInput):
     """A paging parameter of a list is invalid."""
 
 
-class ManifestInvalid(InvalidInput):
+class ManifestInvalid(platform.InvalidInput):
     """The document is not a valid, unambiguous manifest."""
 
 
@@ -88,27 +79,27 @@ class ManifestTypeUnsupported(ManifestInvalid):
     """The media type is not one of the four that are supported."""
 
 
-class TooManyTags(InvalidInput):
+class TooManyTags(platform.InvalidInput):
     """One request names too many tags."""
 
 
-class NameUnknown(NotFound):
+class NameUnknown(platform.NotFound):
     """No such repository."""
 
 
-class ManifestUnknown(NotFound):
+class ManifestUnknown(platform.NotFound):
     """No such manifest or tag in this repository."""
 
 
-class BlobUnknown(NotFound):
+class BlobUnknown(platform.NotFound):
     """The repository does not link this blob; other repositories may."""
 
 
-class UploadUnknown(NotFound):
+class UploadUnknown(platform.NotFound):
     """No such upload session in this repository, or it has ended."""
 
 
-class ManifestBlobUnknown(NotFound):
+class ManifestBlobUnknown(platform.NotFound):
     """A manifest refers to content that is not in the repository, with these `digests`.
 
     A response lists the first `MOST_SHOWN`, and the total.
@@ -119,7 +110,7 @@ class ManifestBlobUnknown(NotFound):
         self.digests = digests
 
 
-class ExtensionUnknown(NotFound):
+class ExtensionUnknown(platform.NotFound):
     """The path is below ``/v2/``, but is not a known endpoint."""
 
 
@@ -137,31 +128,31 @@ class KmsKeyDisabled(KeyDisabled):
         super().__init__(message)
 
 
-class TagImmutable(Conflict):
+class TagImmutable(platform.Conflict):
     """The immutable tag points to another digest and may not move."""
 
 
-class TagDeleteForbidden(Conflict):
+class TagDeleteForbidden(platform.Conflict):
     """The tag is immutable, and is deleted only with its manifest."""
 
 
-class ManifestReferenced(Conflict):
+class ManifestReferenced(platform.Conflict):
     """An index of this repository lists the manifest; deleting it would break the index."""
 
 
-class BlobReferenced(Conflict):
+class BlobReferenced(platform.Conflict):
     """A manifest of this repository references the blob."""
 
 
-class UploadBusy(Conflict):
+class UploadBusy(platform.Conflict):
     """Another request is writing to this upload session."""
 
 
-class RepositoryMirrored(Conflict):
+class RepositoryMirrored(platform.Conflict):
     """The repository's name belongs to a rule of the pull-through cache, which alone fills it."""
 
 
-class UploadOutOfOrder(Conflict):
+class UploadOutOfOrder(platform.Conflict):
     """The chunk does not start at the session's end, which is at `received_bytes`."""
 
     def __init__(self, received_bytes: int, message: str | None = None) -> None:
@@ -169,23 +160,23 @@ class UploadOutOfOrder(Conflict):
         self.received_bytes = received_bytes
 
 
-class ManifestTooLarge(PayloadTooLarge):
+class ManifestTooLarge(platform.PayloadTooLarge):
     """The manifest is over the limit."""
 
 
-class BlobTooLarge(PayloadTooLarge):
+class BlobTooLarge(platform.PayloadTooLarge):
     """The blob is over the limit."""
 
 
-class TooManyUploads(RateLimited):
+class TooManyUploads(platform.RateLimited):
     """The repository or its account has the maximum of open upload sessions."""
 
 
-class StoreUnavailable(Unavailable):
+class StoreUnavailable(platform.Unavailable):
     """The blob store cannot read or write: the disk is full, or an I/O error occurred."""
 
 
-class TokenRequired(Unauthenticated):
+class TokenRequired(platform.Unauthenticated):
     """The client must sign in as `challenge` describes (``WWW-Authenticate``)."""
 
     def __init__(self, message: str, challenge: str) -> None:
@@ -193,7 +184,7 @@ class TokenRequired(Unauthenticated):
         self.challenge = challenge
 
 
-class TokenDenied(AccessDenied):
+class TokenDenied(platform.AccessDenied):
     """The client is signed in, but lacks the access that `challenge` names."""
 
     def __init__(self, message: str, challenge: str) -> None:

@@ -57,7 +57,7 @@ class Authority:
         if self.checks_dns:
             await txt.publish({each: f"proof of {each}" for each in domains})
             self.published = {
-                name: await self.embedded._database.read(rows.txt_values, name)
+                name: await self.embedded.database.read(rows.txt_values, name)
                 for name in self.published
             }
         self.issued.append(tuple(domains))

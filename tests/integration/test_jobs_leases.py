@@ -120,7 +120,7 @@ def test_postgresql_finds_due_work_by_its_index(postgresql_database: str) -> Non
             " CASE WHEN n % 2 = 1 THEN n END FROM generate_series(1, 20000) n"
         )
         connection.execute("ANALYZE jobs")
-        for statement in (queue._FIRST_DUE, queue._LOCK_DUE_AND_FREE, queue._FORGET):
+        for statement in (queue._FIRST_DUE, queue._LOCK_DUE_AND_FREE, queue.forget_finished):
             plan = connection.execute(
                 f"EXPLAIN {statement.postgresql}".encode(),
                 {"kinds": '["count"]', "now": 100, "limit": 4, "before": 100},
@@ -326,8 +326,7 @@ async def test_a_turn_of_a_dead_worker_is_due_unless_one_died_at_the_last(
         assert turn.fault is not None
         assert (turn.fault.code, turn.fault.occurrences) == ("WORKER_LOST", 1)
     assert (await database.read(all_turns))["other"].fault is None
-    ended = schedule_rows.TurnEnd(CHORE, "two", START, None)
-    assert await database.write(schedule_rows.end, ended, START)
+    assert await database.write(schedule_rows.end, CHORE, "two", START, None, START)
     lease = schedule_rows.TurnTerms("three", END, "three")
     await database.write(schedule_rows.lease, [CHORE], lease, START)
     await DeadHolders(database, clock, lambda: ["three"]).look()

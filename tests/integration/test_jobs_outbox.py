@@ -298,7 +298,7 @@ async def test_events_that_nobody_takes_are_forgotten_after_thirty_days(
 def test_forgetting_reads_an_index(sqlite_database: str) -> None:
     path = sqlite_database.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path)) as connection:
-        text = outbox._FORGET_UNDELIVERED.sqlite
+        text = outbox._forget_undelivered.sqlite
         plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", {"before": 0})
         details = [row[3] for row in plan]
     assert any("INDEX ix_outbox_undelivered (created_at<?)" in each for each in details), details

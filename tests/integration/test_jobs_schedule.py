@@ -197,8 +197,8 @@ async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) 
         clock.now = end
         one.wake()
         await until_ended(database, chore, 1)
-    late = schedule_rows.TurnEnd(chore.name, "dead", end, None)
-    assert not await database.write(schedule_rows.end, late, clock.now)
+    late = (chore.name, "dead", end, None)
+    assert not await database.write(schedule_rows.end, *late, clock.now)
     assert (await turn_of(database, chore)).due_at > end
 
 

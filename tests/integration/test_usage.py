@@ -13,7 +13,7 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.metering.routes import quantity_text
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
-from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, add, forget_hours, report, usage
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, add, forget_hours, report
 from cloudcore.wire import rfc3339
 from registry.services.resource_kinds import PULLS, STORAGE, TRANSFER
 from tests.databases import on_both_databases
@@ -21,6 +21,7 @@ from tests.integration.notifications_world import World as Notified
 from tests.integration.pushing import World
 from tests.integration.s3_client import HOST, client_of
 from tests.integration.served_world import Served, Tenant, open_served
+from tests.used_hours import usage
 from tests.webhook_receiver import status
 
 DAY = 24 * HOUR

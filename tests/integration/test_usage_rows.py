@@ -19,13 +19,10 @@ from cloudcore.metering.usage import (
     HOUR,
     KEPT_HOURS,
     MAX_QUANTITY,
-    HourOfUse,
     SkuUse,
     add,
     forget_hours,
-    forget_reports,
     report,
-    usage,
 )
 from registry.composition.families import FAMILIES
 from registry.composition.family import REGISTRY
@@ -34,6 +31,7 @@ from tests.databases import on_both_databases
 from tests.inprocess import ManualClock
 from tests.integration.pushing import World
 from tests.recount import querying
+from tests.used_hours import HourOfUse, usage
 
 ACCOUNT = "0189b7c0-0000-7000-8000-00000000000a"
 OTHER = "0189b7c0-0000-7000-8000-00000000000b"
@@ -44,8 +42,8 @@ SKU = "queue.requests"
 async def test_an_hour_begins_with_its_first_microsecond(database: Database) -> None:
     def told(tx: Connection) -> None:
         for at in (10 * HOUR - 1, 10 * HOUR, 11 * HOUR - 1, 11 * HOUR):
-            assert report(tx, ACCOUNT, "here", SKU, 1, at)
-        assert report(tx, OTHER, "here", SKU, 9, 10 * HOUR)
+            report(tx, ACCOUNT, "here", SKU, 1, at)
+        report(tx, OTHER, "here", SKU, 9, 10 * HOUR)
 
     await database.write(told)
     assert await database.read(usage, ACCOUNT, 9, 12) == [
@@ -66,18 +64,6 @@ async def test_a_clock_set_back_adds_to_an_hour_that_is_past(database: Database)
 
 
 @on_both_databases
-async def test_a_key_is_of_an_account_and_a_sku(database: Database) -> None:
-    places = [(ACCOUNT, SKU), (OTHER, SKU), (ACCOUNT, "kms.keys")]
-    for _ in range(2):
-        for account, sku in places:
-            await database.write(report, account, "here", sku, 5, 10 * HOUR, "key")
-    assert not await database.write(report, ACCOUNT, "there", SKU, 7, 12 * HOUR, "key")
-    for account, skus in ((ACCOUNT, ["kms.keys", SKU]), (OTHER, [SKU])):
-        found = await database.read(usage, account, 0, 100)
-        assert [(each.sku, each.quantity) for each in found] == [(sku, 5) for sku in skus]
-
-
-@on_both_databases
 async def test_what_is_no_quantity_is_refused(database: Database) -> None:
     for quantity in (-1, MAX_QUANTITY + 1):
         with pytest.raises(ValueError, match=SKU):
@@ -87,23 +73,16 @@ async def test_what_is_no_quantity_is_refused(database: Database) -> None:
 
 
 @on_both_databases
-async def test_hours_and_keys_are_kept_for_25_months(database: Database) -> None:
+async def test_hours_are_kept_for_25_months(database: Database) -> None:
     assert KEPT_HOURS * HOUR >= 25 * 31 * 24 * 3_600_000_000
 
-    def told(tx: Connection) -> None:
-        add(tx, {SkuUse(ACCOUNT, "here", SKU, hour): 1 for hour in (1, 2)})
-        report(tx, ACCOUNT, "here", SKU, 1, 1 * HOUR, "early")
-        report(tx, ACCOUNT, "here", SKU, 1, 2 * HOUR, "late")
-
-    await database.write(told)
+    await database.write(add, {SkuUse(ACCOUNT, "here", SKU, hour): 1 for hour in (1, 2)})
     now = (KEPT_HOURS + 1) * HOUR
-    for forget in (forget_hours, forget_reports):
-        assert await database.write(forget, now - 1) == 0
-        assert await database.write(forget, now) == 1
-        assert await database.write(forget, now) == 0
-    assert not await database.write(report, ACCOUNT, "here", SKU, 1, 2 * HOUR, "late")
+    assert await database.write(forget_hours, now - 1) == 0
+    assert await database.write(forget_hours, now) == 1
+    assert await database.write(forget_hours, now) == 0
     found = await database.read(usage, ACCOUNT, 0, 100)
-    assert [(each.hour, each.quantity) for each in found] == [(2, 2)]
+    assert [(each.hour, each.quantity) for each in found] == [(2, 1)]
 
 
 @pytest.mark.parametrize(("name", "divisor"), [("storage", 1), ("a.B", 1), ("a.b", 0)])

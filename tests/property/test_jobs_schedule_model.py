@@ -11,7 +11,6 @@ from hypothesis.stateful import invariant, rule
 
 from cloudcore.clock import uuid7
 from cloudcore.jobs import schedule_rows
-from cloudcore.jobs.schedule_rows import TurnEnd
 from cloudcore.jobs.tables import schedules
 from tests.jobs import START
 from tests.property.machines import DatabaseMachine, run_machine
@@ -100,8 +99,8 @@ class Turns(DatabaseMachine):
         if picked := self.pick(number):
             held, expected = picked
             due_at = self.now + 30_000_000
-            turn = TurnEnd(*held, due_at, None if code is None else (code, "message"))
-            assert self.write(schedule_rows.end, turn, self.now) == (expected is not None)
+            turn = (*held, due_at, None if code is None else (code, "message"))
+            assert self.write(schedule_rows.end, *turn, self.now) == (expected is not None)
             if expected:
                 known = expected.fault is not None and expected.fault[0] == code
                 occurrences = expected.fault[1] + 1 if known and expected.fault else 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -125,7 +126,7 @@ def test_a_restart_does_not_end_the_pause_but_other_names_do(
     assert f"in 7 min (failed so far: 3); to order it now, delete {file}" in caplog.text
 
     other = Authority(tmp_path, now=failed_at + 60)
-    other.own._subject = other.subject._replace(names=(f"www.{NAME}",))
+    other.own = replace(other.own, subject=other.subject._replace(names=(f"www.{NAME}",)))
     other.run()
     assert other.ordered_at == [failed_at + 60]
     for content in (b"", b"{", b'["x", -1, 0]', b'["x"]'):

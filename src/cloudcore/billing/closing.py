@@ -14,7 +14,7 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, select
+import sqlalchemy as sa
 
 from cloudcore.account_rows import accounts_of, list_organizations, lock_organization
 from cloudcore.billing import invoice_rows as rows
@@ -25,6 +25,7 @@ from cloudcore.billing.money import amount_of, shown_quantity, total_of
 from cloudcore.billing.needs import BillingNeeds, Price
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.metering.usage import HOUR, usage_hours
@@ -64,11 +65,11 @@ _log = logging.getLogger(__name__)
 
 _u = usage_hours.c
 _SUMS: Final = Statement(
-    select(_u.region, _u.sku, func.sum(_u.quantity))
+    sa.select(_u.region, _u.sku, sa.func.sum(_u.quantity))
     .where(
-        _u.account_id == bindparam("account_id"),
-        _u.hour >= bindparam("first"),
-        _u.hour < bindparam("until"),
+        given(_u.account_id),
+        _u.hour >= sa.bindparam("first"),
+        _u.hour < sa.bindparam("until"),
     )
     .group_by(_u.region, _u.sku)
 )

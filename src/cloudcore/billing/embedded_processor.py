@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, NamedTuple
 
-from sqlalchemy import bindparam, select
+import sqlalchemy as sa
 
 from cloudcore.billing.processor import Declined, MethodRefused, MethodType, Order, StoredMethod
 from cloudcore.billing.tables import embedded_charges
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 
@@ -52,7 +52,7 @@ _WORDS: Final = {
 
 _c = embedded_charges.c
 _ADD: Final = Statement(insert_new(embedded_charges, [column.name for column in _c]))
-_FIND: Final = Statement(select(_c.decline).where(_c.id == bindparam("id")))
+_FIND: Final = Statement(sa.select(_c.decline).where(given(_c.id)))
 
 
 class EmbeddedProcessor:

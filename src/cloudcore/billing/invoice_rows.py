@@ -7,19 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    Column,
-    String,
-    and_,
-    bindparam,
-    column,
-    func,
-    literal_column,
-    or_,
-    select,
-    table,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.billing.tables import (
@@ -30,7 +18,7 @@ from cloudcore.billing.tables import (
     invoices,
 )
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, count, insert_new
+from cloudcore.db.rows import ONE, bound, columns, count, given, insert_new
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.errors import NotFound
 from cloudcore.wire import moment_of, rfc3339
@@ -39,7 +27,7 @@ _i = invoices.c
 _l = invoice_lines.c
 _c = invoice_charges.c
 _b = billed_usage.c
-_OF: Final = _i.organization_id == bindparam("of_organization")
+_OF: Final = _i.organization_id == sa.bindparam("of_organization")
 
 
 _NAME: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-([A-Z]{3})")
@@ -126,38 +114,38 @@ class Charge(NamedTuple):
 
 
 _every: Final = columns(invoices, Invoice._fields).where(_OF)
-_one: Final = _every.where(_i.id == bindparam("of_id"))
+_one: Final = _every.where(_i.id == sa.bindparam("of_id"))
 _FIND: Final = Statement(_one)
 _LOCK: Final = Statement(_one.with_for_update())
-_OWNER: Final = Statement(select(_i.organization_id).where(_i.id == bindparam("of_id")))
-_asked: Final = and_(
+_OWNER: Final = Statement(sa.select(_i.organization_id).where(_i.id == sa.bindparam("of_id")))
+_asked: Final = sa.and_(
     named(_i.status, "status"),
-    or_(
-        bindparam("name") == text("''"),
-        and_(_i.period_start == bindparam("month"), _i.currency == bindparam("currency")),
+    sa.or_(
+        sa.bindparam("name") == sa.text("''"),
+        sa.and_(_i.period_start == sa.bindparam("month"), given(_i.currency)),
     ),
 )
-_LIST: Final = Statement(page(_every.where(_asked, _i.id > bindparam("after")).order_by(_i.id)))
-_COUNT: Final = Statement(select(func.count()).select_from(invoices).where(_OF, _asked))
+_LIST: Final = Statement(page(_every.where(_asked, _i.id > sa.bindparam("after")).order_by(_i.id)))
+_COUNT: Final = Statement(sa.select(sa.func.count()).select_from(invoices).where(_OF, _asked))
 _ADD: Final = Statement(insert_new(invoices, Invoice._fields))
 _CHANGED: Final = ("status", "attempts", "charge_at", "paid_at", "updated_at")
 _SAVE: Final = Statement(
-    invoices.update().where(_OF, _i.id == bindparam("of_id")).values(bound(_CHANGED))
+    invoices.update().where(_OF, _i.id == sa.bindparam("of_id")).values(bound(_CHANGED))
 )
 _OF_MONTH: Final = Statement(
-    select(literal_column("1"))
-    .select_from(invoices)
-    .where(_OF, _i.period_start == bindparam("month"))
+    sa.select(ONE).select_from(invoices).where(_OF, _i.period_start == sa.bindparam("month"))
 )
 _STORED: Final = ("invoice_id", "position", *Line._fields[:-1])
 _ADD_LINE: Final = Statement(insert_new(invoice_lines, _STORED))
-_accounts: Final = table("accounts", column("id", String()), column("handle", String()))
+_accounts: Final = sa.table(
+    "accounts", sa.column("id", sa.String()), sa.column("handle", sa.String())
+)
 _LINES: Final = Statement(
-    select(*(_l[name] for name in Line._fields[:-1]), _accounts.c.handle)
+    sa.select(*(_l[name] for name in Line._fields[:-1]), _accounts.c.handle)
     .select_from(invoice_lines)
     .join(invoices, _i.id == _l.invoice_id)
     .join(_accounts, _accounts.c.id == _l.account_id)
-    .where(_OF, _l.invoice_id == bindparam("of_id"))
+    .where(_OF, _l.invoice_id == sa.bindparam("of_id"))
     .order_by(_l.position)
 )
 
@@ -235,19 +223,20 @@ def save_invoice(tx: Connection, changed: Invoice) -> Invoice:
 
 
 _charges: Final = columns(invoice_charges, Charge._fields).where(
-    _c.organization_id == bindparam("of_organization"), _c.invoice_id == bindparam("of_invoice")
+    _c.organization_id == sa.bindparam("of_organization"),
+    _c.invoice_id == sa.bindparam("of_invoice"),
 )
-_PENDING: Final = Statement(_charges.where(_c.state == text("'pending'")))
-_ASKED_BY: Final = Statement(_charges.where(_c.request_key == bindparam("request_key")))
+_PENDING: Final = Statement(_charges.where(_c.state == sa.text("'pending'")))
+_ASKED_BY: Final = Statement(_charges.where(given(_c.request_key)))
 _ADD_CHARGE: Final = Statement(insert(invoice_charges).values(bound(Charge._fields)))
 _PREPARED: Final = Statement(
     invoice_charges.update()
-    .where(_c.id == bindparam("of_id"))
-    .values(reference=bindparam("reference"))
+    .where(_c.id == sa.bindparam("of_id"))
+    .values(reference=sa.bindparam("reference"))
 )
 _END: Final = Statement(
     invoice_charges.update()
-    .where(_c.id == bindparam("of_id"), _c.state == text("'pending'"))
+    .where(_c.id == sa.bindparam("of_id"), _c.state == sa.text("'pending'"))
     .values(bound(("state", "code", "message", "ended_at")))
 )
 
@@ -288,24 +277,28 @@ def end_charge(
 _KEY: Final = ("account_id", "region", "sku", "month")
 
 
-def _given(*columns: Column[Any]) -> list[Any]:
-    return [column == bindparam(f"of_{column.name}") for column in columns]
+def _given(*columns: sa.Column[Any]) -> list[Any]:
+    return [column == sa.bindparam(f"of_{column.name}") for column in columns]
 
 
 _BILLED: Final = Statement(
-    select(_b.region, _b.sku, _b.month, _b.quantity).where(
-        _b.account_id == bindparam("account_id"), _b.month >= bindparam("from_month")
+    sa.select(_b.region, _b.sku, _b.month, _b.quantity).where(
+        given(_b.account_id), _b.month >= sa.bindparam("from_month")
     )
 )
 _NOTE_FIRST: Final = Statement(insert_new(billed_usage, (*_KEY, "quantity")))
 _NOTE_MORE: Final = Statement(
     billed_usage.update()
-    .where(*_given(_b.account_id, _b.region, _b.sku, _b.month), _b.quantity == bindparam("before"))
-    .values(quantity=bindparam("quantity"))
+    .where(
+        *_given(_b.account_id, _b.region, _b.sku, _b.month), _b.quantity == sa.bindparam("before")
+    )
+    .values(quantity=sa.bindparam("quantity"))
 )
 _CLOSE: Final = Statement(insert_new(closed_months, ("month", "closed_at")))
-_LAST: Final = Statement(select(func.max(closed_months.c.month)))
-_REOPEN: Final = Statement(closed_months.delete().where(closed_months.c.month > bindparam("last")))
+_LAST: Final = Statement(sa.select(sa.func.max(closed_months.c.month)))
+_REOPEN: Final = Statement(
+    closed_months.delete().where(closed_months.c.month > sa.bindparam("last"))
+)
 
 
 class BilledUse(NamedTuple):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import bindparam, func, literal_column, select, text
+import sqlalchemy as sa
 
 from cloudcore.billing.tables import invoice_charges, invoices, payment_customers, payment_methods
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, count, insert_new
+from cloudcore.db.rows import ONE, bound, columns, count, given, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import NotFound
 
 _m = payment_methods.c
-_OF: Final = _m.organization_id == bindparam("of_organization")
+_OF: Final = _m.organization_id == sa.bindparam("of_organization")
 
 
 class PaymentMethod(NamedTuple):
@@ -42,42 +42,41 @@ def _method(*row: Any) -> PaymentMethod:  # noqa: ANN401 - of a database
 
 
 _every: Final = columns(payment_methods, PaymentMethod._fields).where(_OF)
-_FIND: Final = Statement(_every.where(_m.id == bindparam("of_id")))
+_FIND: Final = Statement(_every.where(_m.id == sa.bindparam("of_id")))
 _DEFAULT: Final = Statement(_every.where(_m.is_default))
-_LIST: Final = Statement(page(_every.where(_m.id > bindparam("after")).order_by(_m.id)))
-_COUNT: Final = Statement(select(func.count()).select_from(payment_methods).where(_OF))
+_LIST: Final = Statement(page(_every.where(_m.id > sa.bindparam("after")).order_by(_m.id)))
+_COUNT: Final = Statement(sa.select(sa.func.count()).select_from(payment_methods).where(_OF))
 _ADD: Final = Statement(insert_new(payment_methods, PaymentMethod._fields))
 _CHANGED: Final = ("display_name", "is_default", "updated_at")
 _SAVE: Final = Statement(
-    payment_methods.update().where(_OF, _m.id == bindparam("of_id")).values(bound(_CHANGED))
+    payment_methods.update().where(_OF, _m.id == sa.bindparam("of_id")).values(bound(_CHANGED))
 )
 _UNSET: Final = Statement(
     payment_methods.update()
     .where(_OF, _m.is_default)
-    .values(is_default=text("false"), updated_at=bindparam("now"))
+    .values(is_default=sa.text("false"), updated_at=sa.bindparam("now"))
 )
-_REMOVE: Final = Statement(payment_methods.delete().where(_OF, _m.id == bindparam("of_id")))
+_REMOVE: Final = Statement(payment_methods.delete().where(_OF, _m.id == sa.bindparam("of_id")))
 _IS_CHARGED: Final = Statement(
-    select(literal_column("1"))
+    sa.select(ONE)
     .select_from(invoice_charges)
     .where(
-        invoice_charges.c.payment_method_id == bindparam("of_id"),
-        invoice_charges.c.state == text("'pending'"),
+        invoice_charges.c.payment_method_id == sa.bindparam("of_id"),
+        invoice_charges.c.state == sa.text("'pending'"),
     )
 )
 _OWES: Final = Statement(
-    select(literal_column("1"))
+    sa.select(ONE)
     .select_from(invoices)
     .where(
-        invoices.c.organization_id == bindparam("of_organization"),
-        invoices.c.status == text("'open'"),
+        invoices.c.organization_id == sa.bindparam("of_organization"),
+        invoices.c.status == sa.text("'open'"),
     )
 )
 _u = payment_customers.c
 _CUSTOMER: Final = Statement(
-    select(_u.reference).where(
-        _u.organization_id == bindparam("organization_id"),
-        _u.processor == bindparam("processor"),
+    sa.select(_u.reference).where(
+        given(_u.organization_id, _u.processor),
     )
 )
 _ADD_CUSTOMER: Final = Statement(

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
+import sqlalchemy as sa
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from sqlalchemy import bindparam, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate import authority
-from cloudcore.certificate.authority import (
-    BACKDATED,
-    CRL_LIFE,
-    ISSUING_LIFE,
-    LEAF_LIFE,
-    AuthorityUrls,
-    RevokedCertificate,
-    Signer,
-    microseconds,
-    pem,
-    revocation_list,
-)
 from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain, TxtRecords
 from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns, insert_new
+from cloudcore.db.rows import bound, columns, given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.key_pairs import key_pem, signing_request, write_private
 from cloudcore.keyring import Keyring
@@ -63,6 +52,11 @@ class Authority(NamedTuple):
         """Show no key."""
         return f"Authority({self.role} {self.generation})"
 
+    @property
+    def parsed(self) -> x509.Certificate:
+        """Return its certificate."""
+        return x509.load_der_x509_certificate(self.certificate)
+
 
 _rows: Final = columns(certificate_authorities, Authority._fields)
 _ADD: Final = Statement(
@@ -71,29 +65,29 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(index_elements=["role", "generation"])
 )
 _LIST: Final = Statement(_rows.order_by(_a.role, _a.generation))
-_FIND: Final = Statement(_rows.where(_a.id == bindparam("id")))
-_LOCK: Final = Statement(_rows.where(_a.id == bindparam("id")).with_for_update())
+_FIND: Final = Statement(_rows.where(given(_a.id)))
+_LOCK: Final = Statement(_rows.where(given(_a.id)).with_for_update())
 _SAVE_LIST: Final = Statement(
-    update(certificate_authorities)
-    .where(_a.id == bindparam("of_id"))
+    sa.update(certificate_authorities)
+    .where(_a.id == sa.bindparam("of_id"))
     .values(bound(("revocation_list", "list_number", "listed_at")))
 )
 _REVOKE: Final = Statement(insert_new(certificate_revocations, certificate_revocations.c.keys()))
 _REVOKED: Final = Statement(
-    select(_r.serial, _r.revoked_at)
-    .where(_r.authority_id == bindparam("authority_id"), _r.expires_at > bindparam("now"))
+    sa.select(_r.serial, _r.revoked_at)
+    .where(given(_r.authority_id), _r.expires_at > sa.bindparam("now"))
     .order_by(_r.revoked_at, _r.serial)
 )
 _FORGET: Final = Statement(
     certificate_revocations.delete().where(
-        _r.authority_id == bindparam("authority_id"), _r.expires_at <= bindparam("now")
+        given(_r.authority_id), _r.expires_at <= sa.bindparam("now")
     )
 )
 
 
-def add_authority(tx: Connection, authority: Authority) -> bool:
+def add_authority(tx: Connection, new: Authority) -> bool:
     """Insert an authority; return False if its role has one of this generation."""
-    return tx.execute(_ADD, **authority._asdict()) == 1
+    return tx.execute(_ADD, **new._asdict()) == 1
 
 
 def list_authorities(tx: Connection) -> list[Authority]:
@@ -115,39 +109,24 @@ def _authority(row: Row | None) -> Authority | None:
     return None if row is None else Authority(*row)
 
 
-EMBEDDED: Final = "embedded"
 AUTHORITIES: Final = "/v1/certificate-authorities"
-_LIST_RENEWED: Final = CRL_LIFE / 7
+_LIST_RENEWED: Final = authority.CRL_LIFE / 7
 _INSTALL_HEX: Final = 8
 
 
+@dataclass(frozen=True)
 class EmbeddedAuthority:
     """Issues and revokes with the authority of the install; see `Issuer`."""
 
-    def __init__(
-        self,
-        database: Database,
-        clock: Clock,
-        new_id: Callable[[], str],
-        keyring: Keyring,
-        url: str,
-    ) -> None:
-        """Use the authority in `database`; clients find its files under `url`."""
-        self._database = database
-        self._clock = clock
-        self._new_id = new_id
-        self._keyring = keyring
-        self._url = url
+    name: ClassVar[str] = "embedded"
+    checks_dns: ClassVar[bool] = False
 
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        return EMBEDDED
-
-    @property
-    def checks_dns(self) -> bool:
-        """Return False: this authority looks up no records."""
-        return False
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    keyring: Keyring
+    url: str
+    """Under which clients find the files of the authority."""
 
     async def prepare(self) -> None:
         """Make the root and the issuing authority if they are missing, or end too soon."""
@@ -170,7 +149,7 @@ class EmbeddedAuthority:
         assert isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))
         issuing = await self._issuing()
         signer = self._signer(issuing)
-        made = authority.issue(signer, domains, key, self.urls(issuing.id), self._clock())
+        made = authority.issue(signer, domains, key, self.urls(issuing.id), self.clock())
         return Chain(made.public_bytes(Encoding.DER), (issuing.certificate,))
 
     async def revoke(self, certificate_der: bytes, _reason: str | None) -> None:
@@ -179,9 +158,9 @@ class EmbeddedAuthority:
         Raise `AuthorityRefused` if none here did.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
-        for each in await self._database.read(list_authorities):
+        for each in await self.database.read(list_authorities):
             if each.role == "issuing" and _has_issued(each, certificate):
-                await self._database.write(self._revoke, each.id, certificate)
+                await self.database.write(self._revoke, each.id, certificate)
                 return
         raise AuthorityRefused(
             CA_REFUSED, "no authority of this install has issued the certificate"
@@ -192,17 +171,17 @@ class EmbeddedAuthority:
 
         Also those made by a clock that was ahead: for clients, they have not begun.
         """
-        for each in await self._database.read(list_authorities):
-            if self._is_to_renew(each) and each.expires_at > self._clock():
-                await self._database.write(self._list_anew, each.id, if_due=True)
+        for each in await self.database.read(list_authorities):
+            if self._is_to_renew(each) and each.expires_at > self.clock():
+                await self.database.write(self._list_anew, each.id, if_due=True)
 
-    def urls(self, authority_id: str) -> AuthorityUrls:
+    def urls(self, authority_id: str) -> authority.AuthorityUrls:
         """Return the URLs of an authority's files."""
-        base = f"{self._url}{AUTHORITIES}/{authority_id}"
-        return AuthorityUrls(f"{base}/certificate", f"{base}/revocation-list")
+        base = f"{self.url}{AUTHORITIES}/{authority_id}"
+        return authority.AuthorityUrls(f"{base}/certificate", f"{base}/revocation-list")
 
     def _revoke(self, tx: Connection, authority_id: str, certificate: x509.Certificate) -> None:
-        now, ends = self._clock(), microseconds(certificate.not_valid_after_utc)
+        now, ends = self.clock(), authority.microseconds(certificate.not_valid_after_utc)
         # The lock comes first: else two lists at once would miss one another's entry.
         lock_authority(tx, authority_id)
         serial = f"{certificate.serial_number:x}"
@@ -214,26 +193,26 @@ class EmbeddedAuthority:
 
     def _is_to_renew(self, found: Authority) -> bool:
         """Return True if the revocation list of an authority is a day old, or has not begun."""
-        age = timedelta(microseconds=self._clock() - found.listed_at)
-        return not -BACKDATED <= age < _LIST_RENEWED
+        age = timedelta(microseconds=self.clock() - found.listed_at)
+        return not -authority.BACKDATED <= age < _LIST_RENEWED
 
     def _list_anew(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
         """Sign the revocation list of an authority; with `if_due`, only if it is to be renewed."""
         found = lock_authority(tx, authority_id)
-        now = self._clock()
+        now = self.clock()
         if found is None or (if_due and not self._is_to_renew(found)):
             return
         tx.execute(_FORGET, authority_id=authority_id, now=now)
         rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
-        revoked = [RevokedCertificate(int(row[0], 16), row[1]) for row in rows]
+        revoked = [authority.RevokedCertificate(int(row[0], 16), row[1]) for row in rows]
         number = found.list_number + 1
-        made = revocation_list(self._signer(found), revoked, number, now)
+        made = authority.revocation_list(self._signer(found), revoked, number, now)
         new = {"revocation_list": made, "list_number": number, "listed_at": now}
         tx.execute(_SAVE_LIST, of_id=authority_id, **new)
 
     async def _issuing(self) -> Authority:
         """Return the authority that signs certificates; make what is missing."""
-        listed = await self._database.read(list_authorities)
+        listed = await self.database.read(list_authorities)
         found = self._current("issuing", listed)
         if found is not None:
             return found
@@ -246,61 +225,57 @@ class EmbeddedAuthority:
         One that has not begun was made while a clock was ahead, or the clock is behind now: one
         before it that has begun is better, if there is such a one.
         """
-        now = self._clock()
-        below = LEAF_LIFE if role == "issuing" else ISSUING_LIFE
+        now = self.clock()
+        below = authority.LEAF_LIFE if role == "issuing" else authority.ISSUING_LIFE
         least = now + int(below.total_seconds()) * MICROSECONDS
         fit = [each for each in listed if each.role == role and each.expires_at > least]
-        begun = [each for each in fit if _begins_at(each) <= now]
+        begun = [
+            each for each in fit if authority.microseconds(each.parsed.not_valid_before_utc) <= now
+        ]
         return next(reversed(begun or fit), None)
 
     async def _made(
-        self, role: Role, listed: Sequence[Authority], make: Callable[[str], Signer]
+        self, role: Role, listed: Sequence[Authority], make: Callable[[str], authority.Signer]
     ) -> Authority:
         """Add an authority after those that are `listed`; return the one that is there then.
 
         All who found the same one missing add the same generation, so only one of them does.
         """
         before = [each.generation for each in listed if each.role == role]
-        made_id, now = self._new_id(), self._clock()
+        made_id, now = self.new_id(), self.clock()
         signer = make(made_id)
         made = Authority(
             id=made_id,
             role=role,
             generation=max(before, default=0) + 1,
             certificate=signer.certificate.public_bytes(Encoding.DER),
-            private_key=self._keyring.seal(key_pem(signer.key), context_of(made_id)),
-            revocation_list=revocation_list(signer, (), 1, now),
+            private_key=self.keyring.seal(key_pem(signer.key), context_of(made_id)),
+            revocation_list=authority.revocation_list(signer, (), 1, now),
             list_number=1,
             listed_at=now,
-            expires_at=microseconds(signer.certificate.not_valid_after_utc),
+            expires_at=authority.microseconds(signer.certificate.not_valid_after_utc),
         )
-        await self._database.write(add_authority, made)
-        found = await self._database.read(list_authorities)
+        await self.database.write(add_authority, made)
+        found = await self.database.read(list_authorities)
         return [each for each in found if each.role == role][-1]
 
-    def _new_root(self, made_id: str) -> Signer:
-        return authority.new_root(made_id[-_INSTALL_HEX:], self._clock())
+    def _new_root(self, made_id: str) -> authority.Signer:
+        return authority.new_root(made_id[-_INSTALL_HEX:], self.clock())
 
-    def _new_issuing(self, root: Authority, made_id: str) -> Signer:
+    def _new_issuing(self, root: Authority, made_id: str) -> authority.Signer:
         return authority.new_issuing(
-            self._signer(root), made_id[-_INSTALL_HEX:], self.urls(root.id), self._clock()
+            self._signer(root), made_id[-_INSTALL_HEX:], self.urls(root.id), self.clock()
         )
 
-    def _signer(self, found: Authority) -> Signer:
-        key = load_pem_private_key(
-            self._keyring.open(found.private_key, context_of(found.id)), None
-        )
+    def _signer(self, found: Authority) -> authority.Signer:
+        key = load_pem_private_key(self.keyring.open(found.private_key, context_of(found.id)), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
-        return Signer(x509.load_der_x509_certificate(found.certificate), key)
-
-
-def _begins_at(found: Authority) -> int:
-    return microseconds(x509.load_der_x509_certificate(found.certificate).not_valid_before_utc)
+        return authority.Signer(found.parsed, key)
 
 
 def _has_issued(issuing: Authority, certificate: x509.Certificate) -> bool:
     try:
-        certificate.verify_directly_issued_by(x509.load_der_x509_certificate(issuing.certificate))
+        certificate.verify_directly_issued_by(issuing.parsed)
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
@@ -323,4 +298,6 @@ async def write_server_certificate(
 
 
 def _pem(certificates: Iterable[bytes]) -> bytes:
-    return "".join(pem(x509.load_der_x509_certificate(each)) for each in certificates).encode()
+    return "".join(
+        authority.pem(x509.load_der_x509_certificate(each)) for each in certificates
+    ).encode()

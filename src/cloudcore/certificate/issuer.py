@@ -6,26 +6,17 @@ Before an order, the DNS records by which owners of domains delegate their chall
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import ClassVar, Final, Literal, NamedTuple, Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.account_rows import handle_of
-from cloudcore.acme.client import (
-    MOST_AT_ONCE,
-    AcmeAccount,
-    AcmeRefused,
-    AcmeUnreachable,
-    ChallengeProof,
-    Directory,
-    DomainProblem,
-    order,
-    revoke,
-)
+from cloudcore.acme import client as acme
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate, Challenge, FaultCode, values_by_record
 from cloudcore.certificate.domains import DomainGrants, is_within
@@ -232,22 +223,15 @@ def account_key(keyring: Keyring, directory: str) -> ec.EllipticCurvePrivateKey:
 class AcmeIssuer:
     """An authority that the operator names; its account agrees to the authority's terms."""
 
+    name: ClassVar[str] = "acme"
+    checks_dns: ClassVar[bool] = True
+
     def __init__(
-        self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
+        self, directory: acme.Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
     ) -> None:
         """Use the account of `key`, which is registered when it is first used."""
-        self._account = AcmeAccount(directory, key, email)
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
-
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        return "acme"
-
-    @property
-    def checks_dns(self) -> bool:
-        """Return True: it reads a TXT record for each domain."""
-        return True
+        self._account = acme.AcmeAccount(directory, key, email)
+        self._turns = asyncio.Semaphore(acme.MOST_AT_ONCE)
 
     async def issue(
         self,
@@ -258,35 +242,39 @@ class AcmeIssuer:
         """Return a certificate for exactly `domains`; see `Issuer`."""
         loop = asyncio.get_running_loop()
 
-        def publish(proofs: Sequence[ChallengeProof]) -> None:
+        def publish(proofs: Sequence[acme.ChallengeProof]) -> None:
             """Publish from the thread of the conversation."""
             made = txt.publish({each.domain: each.value for each in proofs})
             asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
 
         try:
-            async with self._turns:
-                chain = await order(self._account, csr_der, "dns-01", publish)
-        except AcmeRefused as refusal:
-            raise _refused(refusal) from None
-        except AcmeUnreachable as error:
-            raise AuthorityUnreachable(str(error)) from None
+            with _told_as_an_authority():
+                async with self._turns:
+                    chain = await acme.order(self._account, csr_der, "dns-01", publish)
         finally:
             await txt.withdraw()
         return _parsed(chain)
 
     async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
         """Revoke a certificate that it issued; see `Issuer`."""
-        try:
+        code = _REASONS.get(reason or "unspecified", 0)
+        with _told_as_an_authority():
             async with self._turns:
-                code = _REASONS.get(reason or "unspecified", 0)
-                await revoke(self._account, certificate_der, code)
-        except AcmeRefused as refusal:
-            raise _refused(refusal) from None
-        except AcmeUnreachable as error:
-            raise AuthorityUnreachable(str(error)) from None
+                await acme.revoke(self._account, certificate_der, code)
 
 
-def _refused(refusal: AcmeRefused) -> AuthorityRefused:
+@contextmanager
+def _told_as_an_authority() -> Iterator[None]:
+    """Turn the exceptions of ACME into those of an `Issuer`."""
+    try:
+        yield
+    except acme.AcmeRefused as refusal:
+        raise _refused(refusal) from None
+    except acme.AcmeUnreachable as error:
+        raise AuthorityUnreachable(str(error)) from None
+
+
+def _refused(refusal: acme.AcmeRefused) -> AuthorityRefused:
     codes = [_code(each) for each in refusal.domains]
     domains = [
         RecordCheck(each.domain, code, each.detail)
@@ -295,7 +283,7 @@ def _refused(refusal: AcmeRefused) -> AuthorityRefused:
     return AuthorityRefused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
 
 
-def _code(problem: DomainProblem) -> Reason:
+def _code(problem: acme.DomainProblem) -> Reason:
     if any(words in problem.detail.lower() for words in _MISSING):
         return CNAME_MISSING
     return _CODES.get(problem.code, CA_REFUSED)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from cryptography import x509
 from litestar import Response, get, post
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field, structs
@@ -214,8 +213,7 @@ async def get_root(ctx: Context) -> Response[bytes]:
     roots = [each for each in found if each.role == "root" and each.expires_at > now]
     if not roots:
         raise NotFound("this install has no authority of its own")
-    texts = [pem(x509.load_der_x509_certificate(each.certificate)) for each in roots]
-    return _answer("".join(texts).encode(), PEM)
+    return _answer("".join(pem(each.parsed) for each in roots).encode(), PEM)
 
 
 @get(_AUTHORITY_PATH + "/certificate", opt={"action": None, "public": True, "media_types": (DER,)})

@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import (
-    Boolean,
-    CheckConstraint,
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    String,
-    Table,
-    UniqueConstraint,
-    bindparam,
-    select,
-)
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
 from cloudcore.certificate.certificate import CERTIFICATE, CertificateMissing
 from cloudcore.db.base import Connection
@@ -28,65 +14,65 @@ from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, parti
 from cloudcore.db.statement import Statement, paged
 from cloudcore.resources.rows import Rows
 
-_IS_RENEWED: Final = sql("renew_at IS NOT NULL")
-_IS_ACTIVE: Final = sql("status = 'active'")
+_IS_RENEWED: Final = sa.text("renew_at IS NOT NULL")
+_IS_ACTIVE: Final = sa.text("status = 'active'")
 
 ROWS: Final = Rows(
     CERTIFICATE,
     one_of("status", "pending_validation", "issuing", "active", "expired", "revoked", "failed"),
     one_of("source", "acme", "uploaded"),
-    CheckConstraint("(source = 'uploaded') = (issuer = '')", name="issuer"),
-    CheckConstraint(
+    sa.CheckConstraint("(source = 'uploaded') = (issuer = '')", name="issuer"),
+    sa.CheckConstraint(
         "(certificate_pem IS NULL) = (status IN ('pending_validation', 'issuing', 'failed'))",
         name="certificate_pem",
     ),
-    CheckConstraint(
+    sa.CheckConstraint(
         "(private_key IS NOT NULL) = (certificate_pem IS NOT NULL AND csr IS NULL)",
         name="private_key",
     ),
-    CheckConstraint("csr IS NULL OR source = 'acme'", name="csr"),
-    CheckConstraint(
+    sa.CheckConstraint("csr IS NULL OR source = 'acme'", name="csr"),
+    sa.CheckConstraint(
         "private_key_exported_at IS NULL OR (private_key IS NOT NULL AND source = 'acme')",
         name="private_key_exported_at",
     ),
-    CheckConstraint("(certificate_pem IS NULL) = (expires_at IS NULL)", name="expires_at"),
-    CheckConstraint(
+    sa.CheckConstraint("(certificate_pem IS NULL) = (expires_at IS NULL)", name="expires_at"),
+    sa.CheckConstraint(
         "renew_at IS NULL OR (source = 'acme' AND status IN ('active', 'expired'))",
         name="renew_at",
     ),
     partial_index("ix_certificates_renew_at", "renew_at", where=_IS_RENEWED),
     partial_index("ix_certificates_expires_at", "expires_at", where=_IS_ACTIVE),
-    unique=UniqueConstraint("account_id", "region", "name"),
+    unique=sa.UniqueConstraint("account_id", "region", "name"),
     types={
-        "status": String(20),
-        "source": String(8),
-        "issuer": String(16),
-        "key_algorithm": String(10),
-        "fingerprint": String(64),
+        "status": sa.String(20),
+        "source": sa.String(8),
+        "issuer": sa.String(16),
+        "key_algorithm": sa.String(10),
+        "fingerprint": sa.String(64),
         "kms_key_id": Id,
-        "warned_days": Integer(),
+        "warned_days": sa.Integer(),
     },
     missing=CertificateMissing,
 )
 _c = ROWS.table.c
 _LIST_RENEWED: Final = paged(
-    select(_c.account_id, _c.id, _c.renew_at)
-    .where(_c.renew_at <= bindparam("now"), _c.renew_at > bindparam("after"))
+    sa.select(_c.account_id, _c.id, _c.renew_at)
+    .where(_c.renew_at <= sa.bindparam("now"), _c.renew_at > sa.bindparam("after"))
     .order_by(_c.renew_at)
 )
 _LIST_OVER: Final = paged(
-    select(_c.account_id, _c.id)
-    .where(_IS_ACTIVE, _c.expires_at <= bindparam("now"))
+    sa.select(_c.account_id, _c.id)
+    .where(_IS_ACTIVE, _c.expires_at <= sa.bindparam("now"))
     .order_by(_c.expires_at)
 )
 _LIST_ENDING: Final = paged(
-    select(_c.account_id, _c.id)
+    sa.select(_c.account_id, _c.id)
     .where(
         _IS_ACTIVE,
-        _c.source == sql("'uploaded'"),
-        _c.expires_at <= bindparam("until"),
-        _c.expires_at > bindparam("now"),
-        _c.warned_days.is_(None) | (_c.warned_days > bindparam("days")),
+        _c.source == sa.text("'uploaded'"),
+        _c.expires_at <= sa.bindparam("until"),
+        _c.expires_at > sa.bindparam("now"),
+        _c.warned_days.is_(None) | (_c.warned_days > sa.bindparam("days")),
     )
     .order_by(_c.expires_at)
 )
@@ -116,71 +102,77 @@ def list_ending(
 
 
 # Without a row of an account, the defaults apply.
-certificate_settings = Table(
+certificate_settings = sa.Table(
     "certificate_settings",
     metadata,
-    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
-    Column("private_key_export", Boolean, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("private_key_export", sa.Boolean, nullable=False),
+    sa.Column("updated_at", Moment, nullable=False),
 )
 
 # What an authority issued for a certificate: revoking it revokes all that have not expired.
-certificate_issues = Table(
+certificate_issues = sa.Table(
     "certificate_issues",
     metadata,
-    Column("fingerprint", String(64), primary_key=True),
-    Column("certificate_id", Id, ForeignKey("certificates.id", ondelete="CASCADE"), nullable=False),
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("issuer", String(16), nullable=False),
-    Column("certificate", LargeBinary, nullable=False),  # DER
-    Column("expires_at", Moment, nullable=False),
-    Index("ix_certificate_issues_certificate_id", "certificate_id"),
+    sa.Column("fingerprint", sa.String(64), primary_key=True),
+    sa.Column(
+        "certificate_id", Id, sa.ForeignKey("certificates.id", ondelete="CASCADE"), nullable=False
+    ),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("issuer", sa.String(16), nullable=False),
+    sa.Column("certificate", sa.LargeBinary, nullable=False),  # DER
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Index("ix_certificate_issues_certificate_id", "certificate_id"),
 )
 
 # TXT values that stand in DNS while an authority checks domains.
-certificate_texts = Table(
+certificate_texts = sa.Table(
     "certificate_texts",
     metadata,
-    Column("name", ByteOrdered, primary_key=True),  # in lower case, ends in a dot
-    Column("value", ByteOrdered, primary_key=True),
-    Column("certificate_id", Id, ForeignKey("certificates.id", ondelete="CASCADE"), nullable=False),
-    Index("ix_certificate_texts_certificate_id", "certificate_id"),
+    sa.Column("name", ByteOrdered, primary_key=True),  # in lower case, ends in a dot
+    sa.Column("value", ByteOrdered, primary_key=True),
+    sa.Column(
+        "certificate_id", Id, sa.ForeignKey("certificates.id", ondelete="CASCADE"), nullable=False
+    ),
+    sa.Index("ix_certificate_texts_certificate_id", "certificate_id"),
 )
 
 # What serves a certificate; it cannot be deleted meanwhile.
-certificate_users = Table(
+certificate_users = sa.Table(
     "certificate_users",
     metadata,
-    Column("certificate_id", Id, ForeignKey("certificates.id"), primary_key=True),
-    Column("used_by", ByteOrdered, primary_key=True),  # a CRN, or a word for a part of the platform
+    sa.Column("certificate_id", Id, sa.ForeignKey("certificates.id"), primary_key=True),
+    sa.Column(
+        "used_by", ByteOrdered, primary_key=True
+    ),  # a CRN, or a word for a part of the platform
 )
 
 # The authority of the install: a root, and issuing ones below it.
-certificate_authorities = Table(
+certificate_authorities = sa.Table(
     "certificate_authorities",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("role", String(8), nullable=False),
-    Column("generation", Integer, nullable=False),  # 1, 2 …: the newest signs
-    Column("certificate", LargeBinary, nullable=False),  # DER
-    Column("private_key", LargeBinary, nullable=False),  # sealed
-    Column("revocation_list", LargeBinary, nullable=False),  # DER
-    Column("list_number", Integer, nullable=False),
-    Column("listed_at", Moment, nullable=False),  # when the list was made
-    Column("expires_at", Moment, nullable=False),
-    CheckConstraint("role IN ('root', 'issuing')", name="role"),
-    UniqueConstraint("role", "generation"),
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("role", sa.String(8), nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),  # 1, 2 …: the newest signs
+    sa.Column("certificate", sa.LargeBinary, nullable=False),  # DER
+    sa.Column("private_key", sa.LargeBinary, nullable=False),  # sealed
+    sa.Column("revocation_list", sa.LargeBinary, nullable=False),  # DER
+    sa.Column("list_number", sa.Integer, nullable=False),
+    sa.Column("listed_at", Moment, nullable=False),  # when the list was made
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.CheckConstraint("role IN ('root', 'issuing')", name="role"),
+    sa.UniqueConstraint("role", "generation"),
 )
 
 # Certificates that the authority revoked; those that expired leave the lists.
-certificate_revocations = Table(
+certificate_revocations = sa.Table(
     "certificate_revocations",
     metadata,
-    Column("serial", ByteOrdered, primary_key=True),  # in hex
-    Column("authority_id", Id, ForeignKey("certificate_authorities.id"), primary_key=True),
-    Column("revoked_at", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False),
-    Index("ix_certificate_revocations_authority_id", "authority_id", "expires_at"),
+    sa.Column("serial", ByteOrdered, primary_key=True),  # in hex
+    sa.Column("authority_id", Id, sa.ForeignKey("certificate_authorities.id"), primary_key=True),
+    sa.Column("revoked_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Index("ix_certificate_revocations_authority_id", "authority_id", "expires_at"),
 )
 
 _i = certificate_issues.c
@@ -191,25 +183,21 @@ _MOST_USERS: Final = 10
 _OF_CERTIFICATE: Final = given(_i.certificate_id, _i.account_id)
 _ADD_ISSUE: Final = Statement(insert_new(certificate_issues, certificate_issues.c.keys()))
 _LIST_ISSUES: Final = Statement(
-    select(_i.issuer, _i.certificate)
-    .where(_OF_CERTIFICATE, _i.expires_at > bindparam("now"))
+    sa.select(_i.issuer, _i.certificate)
+    .where(_OF_CERTIFICATE, _i.expires_at > sa.bindparam("now"))
     .order_by(_i.expires_at)
 )
 _FORGET_ISSUES: Final = Statement(
-    certificate_issues.delete().where(_OF_CERTIFICATE, _i.expires_at <= bindparam("now"))
+    certificate_issues.delete().where(_OF_CERTIFICATE, _i.expires_at <= sa.bindparam("now"))
 )
 _ADD_TEXT: Final = Statement(insert_new(certificate_texts, certificate_texts.c.keys()))
-_CLEAR_TEXTS: Final = Statement(
-    certificate_texts.delete().where(_t.certificate_id == bindparam("certificate_id"))
-)
-_TEXTS: Final = Statement(select(_t.value).where(_t.name == bindparam("name")).order_by(_t.value))
+_CLEAR_TEXTS: Final = Statement(certificate_texts.delete().where(given(_t.certificate_id)))
+_TEXTS: Final = Statement(sa.select(_t.value).where(given(_t.name)).order_by(_t.value))
 _ADD_USER: Final = Statement(insert_new(certificate_users, certificate_users.c.keys()))
 _REMOVE_USER: Final = Statement(
     certificate_users.delete().where(given(_u.certificate_id, _u.used_by))
 )
-_USERS: Final = paged(
-    select(_u.used_by).where(_u.certificate_id == bindparam("certificate_id")).order_by(_u.used_by)
-)
+_USERS: Final = paged(sa.select(_u.used_by).where(given(_u.certificate_id)).order_by(_u.used_by))
 
 
 def add_issue(

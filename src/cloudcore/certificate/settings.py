@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import sqlalchemy as sa
 from litestar import get, patch
 from litestar.params import JSONBody
 from msgspec import UNSET, UnsetType
-from sqlalchemy import bindparam, select
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate.rows import certificate_settings
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement
 from cloudcore.resource_names import Crn
 from cloudcore.web.app import Context
@@ -24,20 +23,9 @@ _s = certificate_settings.c
 
 
 _FIND: Final = Statement(
-    select(_s.private_key_export, _s.updated_at).where(_s.account_id == bindparam("account_id"))
+    sa.select(_s.private_key_export, _s.updated_at).where(given(_s.account_id))
 )
-_new = insert(certificate_settings).values(
-    bound(("account_id", "private_key_export", "updated_at"))
-)
-_PUT: Final = Statement(
-    _new.on_conflict_do_update(
-        index_elements=["account_id"],
-        set_={
-            "private_key_export": _new.excluded.private_key_export,
-            "updated_at": _new.excluded.updated_at,
-        },
-    )
-)
+_PUT: Final = Statement(insert_or_change(certificate_settings, certificate_settings.c.keys()))
 
 
 _PATH: Final = "/v1/certificate-settings"

@@ -18,21 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from ipaddress import IPv4Address, ip_address
 from typing import Final, NamedTuple, cast
 
-from dnslib import (
-    CLASS,
-    EDNS0,
-    NS,
-    OPCODE,
-    QTYPE,
-    RCODE,
-    RR,
-    SOA,
-    TXT,
-    DNSError,
-    DNSHeader,
-    DNSQuestion,
-    DNSRecord,
-)
+import dnslib
 from dnslib.buffer import BufferError as DnsBufferError
 from dnslib.label import DNSLabelError
 
@@ -62,7 +48,7 @@ _ANY_CLASS: Final = 255
 _BAD_VERSION: Final = 1
 """The upper bits of BADVERS, which is 16."""
 _MALFORMED: Final = (
-    *(DNSError, DnsBufferError, DNSLabelError, struct.error),
+    *(dnslib.DNSError, DnsBufferError, DNSLabelError, struct.error),
     *(ValueError, LookupError, TypeError, OverflowError),
 )
 
@@ -94,11 +80,11 @@ class Answerer:
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:
-            query = DNSRecord.parse(data)
-            if query.header.get_opcode() != OPCODE.QUERY:
-                return _refusal(query.header, RCODE.NOTIMP)
+            query = dnslib.DNSRecord.parse(data)
+            if query.header.get_opcode() != dnslib.OPCODE.QUERY:
+                return _refusal(query.header, dnslib.RCODE.NOTIMP)
             if len(query.questions) != 1 or query.rr or query.auth or len(query.ar) > 1:
-                return _refusal(query.header, RCODE.FORMERR)
+                return _refusal(query.header, dnslib.RCODE.FORMERR)
             made = await self._reply(query)
             packed = made.pack()
         except _MALFORMED:
@@ -108,50 +94,57 @@ class Answerer:
         made.header.tc, made.rr, made.auth = 1, [], []
         return bytes(made.pack())
 
-    async def _reply(self, query: DNSRecord) -> DNSRecord:
-        header = DNSHeader(id=query.header.id, qr=1, aa=1, ra=0, rd=query.header.rd)
-        reply = DNSRecord(header, q=query.q)
-        options = [each for each in query.ar if each.rtype == QTYPE.OPT]
+    async def _reply(self, query: dnslib.DNSRecord) -> dnslib.DNSRecord:
+        header = dnslib.DNSHeader(id=query.header.id, qr=1, aa=1, ra=0, rd=query.header.rd)
+        reply = dnslib.DNSRecord(header, q=query.q)
+        options = [each for each in query.ar if each.rtype == dnslib.QTYPE.OPT]
         if options:
             is_known = options[0].edns_ver == 0
             reply.add_ar(
-                EDNS0(udp_len=MOST_ANSWER_BYTES, ext_rcode=0 if is_known else _BAD_VERSION)
+                dnslib.EDNS0(udp_len=MOST_ANSWER_BYTES, ext_rcode=0 if is_known else _BAD_VERSION)
             )
             if not is_known:
                 return reply
         labels = tuple(label.lower() for label in query.q.qname.label)
-        if query.q.qclass not in (CLASS.IN, _ANY_CLASS) or not _is_within(labels, self._apex):
-            header.aa, header.rcode = 0, RCODE.REFUSED
+        if query.q.qclass not in (dnslib.CLASS.IN, _ANY_CLASS) or not _is_within(
+            labels, self._apex
+        ):
+            header.aa, header.rcode = 0, dnslib.RCODE.REFUSED
             return reply
         found = await self._records(query.q, labels[: len(labels) - len(self._apex)])
         if found is None:
-            header.rcode = RCODE.NXDOMAIN
+            header.rcode = dnslib.RCODE.NXDOMAIN
         if found:
             reply.add_answer(*found)
         else:
             reply.add_auth(self._start_of_authority(_TEXT_SECONDS))
         return reply
 
-    async def _records(self, question: DNSQuestion, below: Labels) -> list[RR] | None:
+    async def _records(self, question: dnslib.DNSQuestion, below: Labels) -> list[dnslib.RR] | None:
         """Return what a name below the apex has of a type; None if there is no such name."""
         kind, name = question.qtype, question.qname
         if not below:
             return self._of_apex(kind)
         if _is_target(below) or below[0] == _CHALLENGE:
-            if kind not in (QTYPE.TXT, QTYPE.ANY):
+            if kind not in (dnslib.QTYPE.TXT, dnslib.QTYPE.ANY):
                 return []
             full = b".".join((*below, *self._apex)).decode()
             texts = (await self._find_texts(f"{full}."))[:MOST_TEXTS]
-            return [RR(name, QTYPE.TXT, rdata=TXT(text), ttl=_TEXT_SECONDS) for text in texts]
+            return [
+                dnslib.RR(name, dnslib.QTYPE.TXT, rdata=dnslib.TXT(text), ttl=_TEXT_SECONDS)
+                for text in texts
+            ]
         return [] if below == (b"acme",) or self._is_hosted((*below, *self._apex)) else None
 
-    def _of_apex(self, kind: int) -> list[RR]:
-        if kind == QTYPE.NS:
+    def _of_apex(self, kind: int) -> list[dnslib.RR]:
+        if kind == dnslib.QTYPE.NS:
             return [
-                RR(self._zone.name, QTYPE.NS, rdata=NS(each), ttl=_ZONE_SECONDS)
+                dnslib.RR(
+                    self._zone.name, dnslib.QTYPE.NS, rdata=dnslib.NS(each), ttl=_ZONE_SECONDS
+                )
                 for each in self._zone.name_servers
             ]
-        if kind in (QTYPE.SOA, QTYPE.ANY):
+        if kind in (dnslib.QTYPE.SOA, dnslib.QTYPE.ANY):
             return [self._start_of_authority(_ZONE_SECONDS)]
         return []
 
@@ -162,17 +155,17 @@ class Answerer:
         """
         return any(_is_within(labels, each) or _is_within(each, labels) for each in self._hosted)
 
-    def _start_of_authority(self, seconds: int) -> RR:
+    def _start_of_authority(self, seconds: int) -> dnslib.RR:
         zone = self._zone
-        soa = SOA(zone.name_servers[0], f"hostmaster.{zone.name}", (1, *_TIMES))
-        return RR(zone.name, QTYPE.SOA, rdata=soa, ttl=seconds)
+        soa = dnslib.SOA(zone.name_servers[0], f"hostmaster.{zone.name}", (1, *_TIMES))
+        return dnslib.RR(zone.name, dnslib.QTYPE.SOA, rdata=soa, ttl=seconds)
 
 
-def _refusal(header: DNSHeader, code: int) -> bytes:
+def _refusal(header: dnslib.DNSHeader, code: int) -> bytes:
     """Return an answer without the question."""
-    made = DNSHeader(id=header.id, qr=1, ra=0, rd=header.rd, rcode=code)
+    made = dnslib.DNSHeader(id=header.id, qr=1, ra=0, rd=header.rd, rcode=code)
     made.set_opcode(header.get_opcode())
-    return bytes(DNSRecord(made).pack())
+    return bytes(dnslib.DNSRecord(made).pack())
 
 
 def _labels(name: str) -> Labels:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import CheckConstraint, ColumnElement, Index, Select, bindparam, func, select
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.compute.instance_pool import (
     INSTANCE,
     INSTANCE_POOL,
@@ -18,7 +16,7 @@ from cloudcore.compute.instance_pool import (
     Instance,
 )
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import deletion
+from cloudcore.db.rows import deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.nodes.rows import OnNode
@@ -28,23 +26,23 @@ from cloudcore.resources.rows import IS_DELETED, Rows
 POOLS: Final = Rows(
     INSTANCE_POOL,
     one_of("status", "provisioning", "active", "scaling", "degraded", "deleting"),
-    CheckConstraint("size >= 0 AND size <= 20", name="size"),
-    CheckConstraint("fetched <= generation", name="fetched"),
-    Index("ix_instance_pools_node_id", "node", "id"),
+    sa.CheckConstraint("size >= 0 AND size <= 20", name="size"),
+    sa.CheckConstraint("fetched <= generation", name="fetched"),
+    sa.Index("ix_instance_pools_node_id", "node", "id"),
     partial_index("ix_instance_pools_deleted_at", "deleted_at", where=IS_DELETED),
     types={"node": ByteOrdered, "role": Id, "subnet": Id, "vpc_id": Id},
-    on_delete={"environment": sql("'{}'")},
+    on_delete={"environment": sa.text("'{}'")},
 )
 INSTANCE_ROWS: Final = Rows(
     INSTANCE,
     one_of("status", "starting", "running", "unhealthy", "stopping", "stopped"),
-    Index("ix_instances_pool_id", "pool_id"),
-    Index("ix_instances_node_id", "node", "id"),
+    sa.Index("ix_instances_pool_id", "pool_id"),
+    sa.Index("ix_instances_node_id", "node", "id"),
     # The usual one is of the key, which is the id here.
     unique=partial_index(
         "uq_instances_interface_id",
         "interface_id",
-        where=sql("interface_id IS NOT NULL"),
+        where=sa.text("interface_id IS NOT NULL"),
         unique=True,
     ),
     types={"node": ByteOrdered, "interface_id": Id},
@@ -52,35 +50,31 @@ INSTANCE_ROWS: Final = Rows(
 )
 _p, _i = POOLS.table.c, INSTANCE_ROWS.table.c
 _IS_LIVE: Final = _p.deleted_at.is_(None)
-_OF_POOL: Final = (
-    _i.account_id == bindparam("account_id"),
-    _i.pool_id == bindparam("pool_id"),
-)
+_OF_POOL: Final = given(_i.account_id, _i.pool_id)
 POOLS_ON: Final = OnNode(POOLS)
 INSTANCES_ON: Final = OnNode(INSTANCE_ROWS)
 _INSTANCES_OF: Final = paged(
-    INSTANCE_ROWS.columns.where(*_OF_POOL, _i.id > bindparam("after")).order_by(_i.id)
+    INSTANCE_ROWS.columns.where(_OF_POOL, _i.id > sa.bindparam("after")).order_by(_i.id)
 )
-_COUNT_OF: Final = Statement(select(func.count()).select_from(_i.id.table).where(*_OF_POOL))
+_COUNT_OF: Final = Statement(sa.select(sa.func.count()).select_from(_i.id.table).where(_OF_POOL))
 _DELETED: Final = Statement(
-    select(_p.name).where(
-        _p.account_id == bindparam("account_id"),
-        _p.region == bindparam("region"),
-        _p.id == bindparam("id"),
+    sa.select(_p.name).where(
+        given(_p.account_id, _p.region, _p.id),
         _p.deleted_at.is_not(None),
     )
 )
-_FORGET: Final = deletion(_p.deleted_at)
+forget_deleted: Final = deletion(_p.deleted_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the rows of pools that were deleted long ago."""
 _MEMORY_BY_ACCOUNT: Final = Statement(
-    select(_i.account_id, func.sum(_i.memory_mb)).group_by(_i.account_id)
+    sa.select(_i.account_id, sa.func.sum(_i.memory_mb)).group_by(_i.account_id)
 )
 _CPU_BY_ACCOUNT: Final = Statement(
-    select(_i.account_id, func.sum(_i.cpu_millis)).group_by(_i.account_id)
+    sa.select(_i.account_id, sa.func.sum(_i.cpu_millis)).group_by(_i.account_id)
 )
 
 
-def _sum(of: ColumnElement[int]) -> Select[int]:
-    return select(func.sum(of)).where(_p.account_id == bindparam("account_id"), _IS_LIVE)
+def _sum(of: sa.ColumnElement[int]) -> sa.Select[int]:
+    return sa.select(sa.func.sum(of)).where(given(_p.account_id), _IS_LIVE)
 
 
 WANTED_INSTANCES: Final = Counted(INSTANCES, _sum(_p.size))
@@ -93,7 +87,7 @@ def list_instances(
 ) -> Sequence[Instance]:
     """Return a page of the instances of a pool, oldest first."""
     of = {"account_id": account_id, "pool_id": pool_id, "after": after}
-    return [INSTANCE_ROWS.record_of(each) for each in tx.rows(_INSTANCES_OF, **of, limit=limit)]
+    return INSTANCE_ROWS.read_all(tx, _INSTANCES_OF, **of, limit=limit)
 
 
 def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
@@ -106,11 +100,6 @@ def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) 
     """Return the name of a recently deleted pool by its id; None if there is none."""
     row = tx.row(_DELETED, account_id=account_id, region=region, id=pool_id)
     return None if row is None else str(row[0])
-
-
-def forget_deleted(tx: Connection, now: int) -> int:
-    """Delete a batch of rows of pools that were deleted long ago; return how many."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 async def memory_by_account(database: Database) -> Mapping[str, int]:

@@ -6,72 +6,55 @@ A batch is small, so that no transaction holds up other writers for long.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import (
-    BindParameter,
-    ClauseElement,
-    ColumnElement,
-    Integer,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 
-if TYPE_CHECKING:
-    from sqlalchemy import Column
+ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0", sa.Integer())
+ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1", sa.Integer())
 
 
-ZERO: Final[ColumnElement[int]] = literal_column("0", Integer())
-ONE: Final[ColumnElement[int]] = literal_column("1", Integer())
-
-
-def total(amount: ColumnElement[Any]) -> ColumnElement[Any]:
+def total(amount: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     """Return the sum of a column; 0 without rows."""
-    return func.coalesce(func.sum(amount), ZERO)
+    return sa.func.coalesce(sa.func.sum(amount), ZERO)
 
 
-def first(query: Select[Any]) -> Select[Any]:
+def first(query: sa.Select[Any]) -> sa.Select[Any]:
     """Limit `query` to its first row."""
     return query.limit(ONE).offset(ZERO)  # else the SQLite dialect binds an offset, unnamed
 
 
-def value(name: str, column: ColumnElement[Any]) -> BindParameter[Any]:
+def value(name: str, column: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
     """Return a parameter with the type of a column, as it needs among the columns of a query."""
-    return bindparam(name, type_=column.type)
+    return sa.bindparam(name, type_=column.type)
 
 
-def columns(table: Table, names: Iterable[str]) -> Select[Any]:
+def columns(table: sa.Table, names: Iterable[str]) -> sa.Select[Any]:
     """Return a query of the columns of these names, such as the fields of a named tuple."""
-    return select(*(table.c[name] for name in names))
+    return sa.select(*(table.c[name] for name in names))
 
 
-def given(*columns: ColumnElement[Any]) -> ColumnElement[bool]:
+def given(*columns: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that each of these columns equals the parameter of its name."""
-    return and_(*(column == bindparam(column.key) for column in columns))
+    return sa.and_(*(column == sa.bindparam(column.key) for column in columns))
 
 
-def bound(names: Iterable[str]) -> dict[str, BindParameter[Any]]:
+def bound(names: Iterable[str]) -> dict[str, sa.BindParameter[Any]]:
     """Return the values of an insertion or a change: for each column the parameter of its name."""
-    return {name: bindparam(name) for name in names}
+    return {name: sa.bindparam(name) for name in names}
 
 
-def insert_new(table: Table, names: Iterable[str]) -> Insert:
+def insert_new(table: sa.Table, names: Iterable[str]) -> Insert:
     """Return the insertion of a row, which does nothing if one of its keys is taken."""
     return insert(table).values(bound(names)).on_conflict_do_nothing()
 
 
-def insert_or_change(table: Table, names: Sequence[str], changed: Sequence[str] = ()) -> Insert:
+def insert_or_change(table: sa.Table, names: Sequence[str], changed: Sequence[str] = ()) -> Insert:
     """Return the insertion of a row, or the change of the row with its primary key.
 
     By default, all columns but the key are `changed`.
@@ -123,36 +106,42 @@ Forget = Callable[[Connection, int], int]
 class Sweep(Statement):
     """Deletes rows whose time is over, of whatever account; a `Forget`."""
 
-    def __init__(self, construct: ClauseElement, kept_seconds: int) -> None:
-        """Make the statement; rows are kept for these seconds after their moment."""
+    def __init__(self, construct: sa.ClauseElement, kept_seconds: int, unit: int) -> None:
+        """Make the statement; rows are kept for these seconds after their moment.
+
+        Moments are numbers of `unit` microseconds.
+        """
         super().__init__(construct)
         self._kept = kept_seconds * MICROSECONDS
+        self._unit = unit
 
     def __call__(self, tx: Connection, now: int) -> int:
         """Delete a batch of the rows whose time is over by `now`; return how many."""
-        return tx.execute(self, before=now - self._kept)
+        return tx.execute(self, before=(now - self._kept) // self._unit)
 
 
-def deletion(moment: Column[Any], *also: ColumnElement[bool], kept_seconds: int = 0) -> Sweep:
+def deletion(
+    moment: sa.Column[Any], *also: sa.ColumnElement[bool], kept_seconds: int = 0, unit: int = 1
+) -> Sweep:
     """Return the deletion of the `BATCH` rows with the earliest `moment`.
 
     Only rows with a moment up to ``:before`` are deleted, and only those that are `also` so. An
     index should begin with the moment.
     """
     table = moment.table
-    before: ColumnElement[int] = bindparam("before")
+    before: sa.ColumnElement[int] = sa.bindparam("before")
     oldest = (
-        select(*table.primary_key)
+        sa.select(*table.primary_key)
         .where(moment <= before, *also)
         .order_by(moment)
-        .limit(literal_column(str(BATCH)))
+        .limit(sa.literal_column(str(BATCH)))
         .offset(ZERO)
     )
-    key = tuple_(*table.primary_key)
+    key = sa.tuple_(*table.primary_key)
     # Again for a row that another transaction has changed meanwhile; the sum keeps the planner from
     # reading the moment's index twice.
     is_due = moment + ZERO <= before
-    return Sweep(table.delete().where(key.in_(oldest), is_due, *also), kept_seconds)
+    return Sweep(table.delete().where(key.in_(oldest), is_due, *also), kept_seconds, unit)
 
 
 async def forget_all(database: Database, forget: Forget, now: int) -> int:

@@ -8,19 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    ColumnElement,
-    ForeignKeyConstraint,
-    Index,
-    MetaData,
-    String,
-    Text,
-    TextClause,
-)
+import sqlalchemy as sa
 
-metadata = MetaData(
+metadata = sa.MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -30,29 +20,31 @@ metadata = MetaData(
     }
 )
 
-Id = String(36)
-Moment = BigInteger()
-ByteOrdered = Text().with_variant(Text(collation="C"), "postgresql")
-DigestText = String(135).with_variant(String(135, collation="C"), "postgresql")
+Id = sa.String(36)
+Moment = sa.BigInteger()
+ByteOrdered = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+DigestText = sa.String(135).with_variant(sa.String(135, collation="C"), "postgresql")
 
 
 def partial_index(
     name: str,
     *columns: Any,  # noqa: ANN401 - as `Index` takes them
-    where: ColumnElement[bool] | TextClause,
+    where: sa.ColumnElement[bool] | sa.TextClause,
     unique: bool = False,
-) -> Index:
+) -> sa.Index:
     """Return an index, on both databases, of the rows alone that meet a condition."""
-    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    return sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
-def foreign_key(table: str, /, ondelete: str | None = None, **columns: str) -> ForeignKeyConstraint:
+def foreign_key(
+    table: str, /, ondelete: str | None = None, **columns: str
+) -> sa.ForeignKeyConstraint:
     """Return a foreign key of several columns, each given with the column of `table` it names."""
     named = [f"{table}.{name}" for name in columns.values()]
-    return ForeignKeyConstraint(list(columns), named, ondelete=ondelete)
+    return sa.ForeignKeyConstraint(list(columns), named, ondelete=ondelete)
 
 
-def one_of(column: str, *values: str) -> CheckConstraint:
+def one_of(column: str, *values: str) -> sa.CheckConstraint:
     """Return the check that a column has one of these texts."""
     listed = ", ".join(f"'{each}'" for each in values)
-    return CheckConstraint(f"{column} IN ({listed})", name=column)
+    return sa.CheckConstraint(f"{column} IN ({listed})", name=column)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import CheckConstraint, Index, bindparam, exists, literal_column, select
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
@@ -23,9 +22,9 @@ IP_POOL_ROWS: Final = Rows(IP_POOL)
 DEDICATED_IP_ROWS: Final = Rows(
     DEDICATED_IP,
     one_of("warmup_status", "new", "warming", "warmed", "paused"),
-    CheckConstraint("sent >= 0", name="sent"),
-    Index("ix_dedicated_ips_ip_pool_id", "ip_pool_id"),
-    unique=Index("uq_dedicated_ips_address", "address", unique=True),
+    sa.CheckConstraint("sent >= 0", name="sent"),
+    sa.Index("ix_dedicated_ips_ip_pool_id", "ip_pool_id"),
+    unique=sa.Index("uq_dedicated_ips_address", "address", unique=True),
     references={"ip_pool": IP_POOL_ROWS},
 )
 _d = DEDICATED_IP_ROWS.table.c
@@ -33,7 +32,7 @@ _LOCK_POOL: Final = Statement(
     page(
         DEDICATED_IP_ROWS.columns.where(
             given(_d.account_id, _d.region, _d.ip_pool_id),
-            _d.warmup_status != literal_column("'paused'"),
+            _d.warmup_status != sa.literal_column("'paused'"),
         ).order_by(_d.id)
     ).with_for_update(of=DEDICATED_IP_ROWS.table)
 )
@@ -42,15 +41,15 @@ _LOCK_ADDRESS: Final = Statement(
         of=DEDICATED_IP_ROWS.table
     )
 )
-_TAKEN: Final = Statement(select(_d.address).where(_d.address.in_(listed("addresses"))))
+_TAKEN: Final = Statement(sa.select(_d.address).where(_d.address.in_(listed("addresses"))))
 _OTHERS: Final = paged(
-    select(_d.address).where(_d.address.not_in(listed("addresses"))).order_by(_d.address)
+    sa.select(_d.address).where(_d.address.not_in(listed("addresses"))).order_by(_d.address)
 )
 _HAS_WAITING: Final = Statement(
-    select(
-        exists().where(
-            recipients.c.account_id == bindparam("account_id"),
-            recipients.c.source_ip == bindparam("address"),
+    sa.select(
+        sa.exists().where(
+            given(recipients.c.account_id),
+            recipients.c.source_ip == sa.bindparam("address"),
             IS_WAITING,
         )
     )
@@ -62,16 +61,13 @@ def lock_pool(
 ) -> Sequence[DedicatedIP]:
     """Return the active addresses of a pool, locked until `tx` ends."""
     where = {"account_id": account_id, "region": region, "ip_pool_id": ip_pool_id}
-    return [
-        DEDICATED_IP_ROWS.record_of(row)
-        for row in tx.rows(_LOCK_POOL, **where, limit=DEDICATED_IP.quota)
-    ]
+    return DEDICATED_IP_ROWS.read_all(tx, _LOCK_POOL, **where, limit=DEDICATED_IP.quota)
 
 
 def lock_address(tx: Connection, account_id: str, region: str, address: str) -> DedicatedIP | None:
     """Return an address of an account and lock it; None if the account no longer has it."""
-    row = tx.row(_LOCK_ADDRESS, account_id=account_id, region=region, address=address)
-    return None if row is None else DEDICATED_IP_ROWS.record_of(row)
+    where = {"account_id": account_id, "region": region}
+    return DEDICATED_IP_ROWS.read_one(tx, _LOCK_ADDRESS, **where, address=address)
 
 
 def taken(tx: Connection, addresses: Sequence[str]) -> frozenset[str]:
@@ -91,23 +87,23 @@ def has_waiting(tx: Connection, account_id: str, address: str) -> bool:
     return row is not None and bool(row[0])
 
 
-_HAS_WORK: Final = sql("check_at IS NOT NULL")
-_IS_ASKED: Final = sql("confirmation_hash IS NOT NULL")
+_HAS_WORK: Final = sa.text("check_at IS NOT NULL")
+_IS_ASKED: Final = sa.text("confirmation_hash IS NOT NULL")
 
 IDENTITY_ROWS: Final = Rows(
     SENDING_IDENTITY,
     one_of("kind", "domain", "address"),
     one_of("status", "pending", "verified", "failed"),
-    CheckConstraint(
+    sa.CheckConstraint(
         "(kind = 'domain') = (dkim_key IS NOT NULL)"
         " AND (dkim_key IS NULL) = (dkim_public IS NULL)"
         " AND (dkim_key IS NULL) = (dkim_selector IS NULL)",
         name="dkim_key",
     ),
-    CheckConstraint("kind = 'address' OR confirmation_hash IS NULL", name="confirmation_hash"),
-    CheckConstraint("status <> 'verified' OR verified_at IS NOT NULL", name="verified_at"),
+    sa.CheckConstraint("kind = 'address' OR confirmation_hash IS NULL", name="confirmation_hash"),
+    sa.CheckConstraint("status <> 'verified' OR verified_at IS NOT NULL", name="verified_at"),
     partial_index("ix_email_identities_check_at", "check_at", where=_HAS_WORK),
-    Index("ix_email_identities_ip_pool_id", "ip_pool_id"),
+    sa.Index("ix_email_identities_ip_pool_id", "ip_pool_id"),
     partial_index(
         "uq_email_identities_confirmation_hash", "confirmation_hash", where=_IS_ASKED, unique=True
     ),
@@ -115,12 +111,12 @@ IDENTITY_ROWS: Final = Rows(
 )
 _i = IDENTITY_ROWS.table.c
 _LIST_DUE: Final = paged(
-    select(_i.account_id, _i.id, _i.check_at)
-    .where(_i.check_at <= bindparam("now"), _i.check_at > bindparam("after"))
+    sa.select(_i.account_id, _i.id, _i.check_at)
+    .where(_i.check_at <= sa.bindparam("now"), _i.check_at > sa.bindparam("after"))
     .order_by(_i.check_at)
 )
 _LOCK_CONFIRMED_BY: Final = Statement(
-    IDENTITY_ROWS.columns.where(_i.confirmation_hash == bindparam("hash")).with_for_update(
+    IDENTITY_ROWS.columns.where(_i.confirmation_hash == sa.bindparam("hash")).with_for_update(
         of=IDENTITY_ROWS.table
     )
 )
@@ -133,5 +129,4 @@ def list_due(tx: Connection, now: int, after: int, limit: int) -> list[tuple[str
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> SendingIdentity | None:
     """Return the identity of a token and lock it; None if there is none."""
-    row = tx.row(_LOCK_CONFIRMED_BY, hash=token_hash)
-    return None if row is None else IDENTITY_ROWS.record_of(row)
+    return IDENTITY_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, hash=token_hash)

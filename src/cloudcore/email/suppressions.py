@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import UNSET, UnsetType, structs
-from sqlalchemy import bindparam, select
 
 from cloudcore import base64url
 from cloudcore.db.base import Connection
@@ -37,15 +37,15 @@ _s = ROWS.table.c
 _REMOVE_EXPIRED: Final = Statement(
     ROWS.table.delete().where(
         given(_s.account_id, _s.region, _s.folded),
-        _s.expires_at <= bindparam("now"),
+        _s.expires_at <= sa.bindparam("now"),
     )
 )
 
 _WHICH: Final = Statement(
-    select(_s.folded).where(
+    sa.select(_s.folded).where(
         given(_s.account_id, _s.region),
         _s.folded.in_(listed("folded")),
-        _s.expires_at.is_(None) | (_s.expires_at > bindparam("now")),
+        _s.expires_at.is_(None) | (_s.expires_at > sa.bindparam("now")),
     )
 )
 

@@ -20,12 +20,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import bindparam, literal_column, select, update
+import sqlalchemy as sa
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
@@ -158,24 +159,24 @@ _log = logging.getLogger(__name__)
 
 _j, _s = jobs.c, schedules.c
 _FREE_JOBS: Final = Statement(
-    update(jobs)
+    sa.update(jobs)
     .where(
         _j.lease_holder.in_(listed("holders")),
         _j.lease_holder.is_not(None),
-        _j.attempts <= literal_column(str(QUICK_ATTEMPTS)),
+        _j.attempts <= sa.literal_column(str(QUICK_ATTEMPTS)),
     )
-    .values(due_at=bindparam("now"), **NO_LEASE)
+    .values(due_at=sa.bindparam("now"), **NO_LEASE)
 )
 _LOCK_TURNS: Final = Statement(
     # There are about ten rows.
-    select(_s.name, _s.fault).where(_s.lease_holder.in_(listed("holders"))).with_for_update()
+    sa.select(_s.name, _s.fault).where(_s.lease_holder.in_(listed("holders"))).with_for_update()
 )
 _FREE_TURN: Final = Statement(
-    update(schedules)
-    .where(_s.name == bindparam("chore"))
+    sa.update(schedules)
+    .where(_s.name == sa.bindparam("chore"))
     .values(
-        due_at=bindparam("now"),
-        fault=bindparam("fault"),
+        due_at=sa.bindparam("now"),
+        fault=sa.bindparam("fault"),
         **NO_LEASE,
     )
 )
@@ -193,24 +194,22 @@ def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
         tx.execute(_FREE_TURN, chore=name, fault=fault, now=now)
 
 
+@dataclass(eq=False, slots=True)
 class DeadHolders:
     """Frees the leases of workers once each is known to have died."""
 
-    def __init__(
-        self, database: Database, clock: Clock, dead: Callable[[], Collection[str]]
-    ) -> None:
-        """Read the ids of dead workers from `dead`; some may have died long ago."""
-        self._database = database
-        self._clock = clock
-        self._dead = dead
-        self._freed: set[str] = set()
+    database: Database
+    clock: Clock
+    dead: Callable[[], Collection[str]]
+    """Returns the ids of dead workers; some may have died long ago."""
+    _freed: set[str] = field(default_factory=set)
 
     async def look(self) -> None:
         """Free the leases of those that have died since the last look.
 
         Raise `Unavailable` if the database is not available now; the next look tries again.
         """
-        dead = set(self._dead())
+        dead = set(self.dead())
         self._freed &= dead
         if new := dead - self._freed:
             await self.free(*new)
@@ -218,7 +217,7 @@ class DeadHolders:
 
     async def free(self, *holders: str) -> None:
         """Free the leases of workers that are known to have stopped."""
-        await self._database.write_relaxed(free_leases, sorted(holders), self._clock())
+        await self.database.write_relaxed(free_leases, sorted(holders), self.clock())
 
 
 @asynccontextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, case, func, literal_column, select
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import ZERO
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.tables import jobs, schedules
 
@@ -15,27 +15,27 @@ MAX_COUNTED_JOBS: Final = 1000
 """Unfinished jobs that are counted, beginning with those due first."""
 
 _FIRST: Final = (
-    select(jobs.c.kind, jobs.c.state, jobs.c.lease_token, jobs.c.due_at)
+    sa.select(jobs.c.kind, jobs.c.state, jobs.c.lease_token, jobs.c.due_at)
     .where(jobs.c.due_at.is_not(None))
     .order_by(jobs.c.due_at)
-    .limit(literal_column(str(MAX_COUNTED_JOBS)))
-    .offset(literal_column("0"))
+    .limit(sa.literal_column(str(MAX_COUNTED_JOBS)))
+    .offset(ZERO)
     .subquery("first")
 )
-_STATE: Final = case(
+_STATE: Final = sa.case(
     (
-        (_FIRST.c.lease_token.is_not(None)) & (_FIRST.c.due_at > bindparam("now")),
-        sql("'running'"),
+        (_FIRST.c.lease_token.is_not(None)) & (_FIRST.c.due_at > sa.bindparam("now")),
+        sa.text("'running'"),
     ),
-    (_FIRST.c.due_at > bindparam("now"), sql("'waiting'")),
-    else_=sql("'due'"),
+    (_FIRST.c.due_at > sa.bindparam("now"), sa.text("'waiting'")),
+    else_=sa.text("'due'"),
 )
 _UNFINISHED: Final = Statement(
-    select(_FIRST.c.kind, _STATE.label("stage"), func.count(), func.min(_FIRST.c.due_at)).group_by(
-        _FIRST.c.kind, sql("stage")
-    )
+    sa.select(
+        _FIRST.c.kind, _STATE.label("stage"), sa.func.count(), sa.func.min(_FIRST.c.due_at)
+    ).group_by(_FIRST.c.kind, sa.text("stage"))
 )
-_CHORES: Final = Statement(select(schedules.c.name, schedules.c.ended_at, schedules.c.fault))
+_CHORES: Final = Statement(sa.select(schedules.c.name, schedules.c.ended_at, schedules.c.fault))
 
 
 class UnfinishedJobs(NamedTuple):

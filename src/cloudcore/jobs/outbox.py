@@ -14,23 +14,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ForeignKey,
-    Integer,
-    Table,
-    Text,
-    bindparam,
-    insert,
-    literal_column,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
-from cloudcore.clock import MICROSECONDS, Clock, uuid7
+from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, deletion, forget_all
+from cloudcore.db.rows import bound, deletion, forget_all, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -46,18 +34,18 @@ UNDELIVERED_SECONDS: Final = 30 * 24 * 3600
 
 _log = logging.getLogger(__name__)
 
-outbox = Table(
+outbox = sa.Table(
     "outbox",
     metadata,
     # SQLite assigns row numbers only to a column of type INTEGER.
-    Column("sequence", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
-    Column("id", Id, nullable=False, unique=True),
+    sa.Column("sequence", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
+    sa.Column("id", Id, nullable=False, unique=True),
     # The type is said, since accounts may not be known yet when the statements are made.
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("type", ByteOrdered, nullable=False),
-    Column("payload", Text, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("delivered_at", Moment),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("type", ByteOrdered, nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("delivered_at", Moment),
 )
 partial_index(
     "ix_outbox_pending",
@@ -96,32 +84,33 @@ class Subscriber(Protocol):
 
 _o = outbox.c
 _ADD: Final = Statement(
-    insert(outbox)
+    sa.insert(outbox)
     .values(
         **bound(("id", "account_id", "type", "payload")),
-        created_at=bindparam("now"),
+        created_at=sa.bindparam("now"),
     )
     .inline()
 )
 _PENDING: Final = Statement(
     page(
-        select(_o.id, _o.account_id, _o.type, _o.payload, _o.created_at)
-        .where(_o.account_id == bindparam("account_id"), _o.delivered_at.is_(None))
+        sa.select(_o.id, _o.account_id, _o.type, _o.payload, _o.created_at)
+        .where(given(_o.account_id), _o.delivered_at.is_(None))
         .order_by(_o.sequence)
     )
 )
 _MARK: Final = Statement(
     # What is kept of it needs no bytes.
-    update(outbox)
+    sa.update(outbox)
     .where(_o.id.in_(listed("ids")))
-    .values(delivered_at=bindparam("now"), payload=literal_column("'null'"))
+    .values(delivered_at=sa.bindparam("now"), payload=sa.literal_column("'null'"))
 )
-UNDELIVERED: Final = select(_o.sequence).where(
-    _o.account_id == bindparam("account_id"), _o.delivered_at.is_(None)
-)
+UNDELIVERED: Final = sa.select(_o.sequence).where(given(_o.account_id), _o.delivered_at.is_(None))
 """A query for the events of an account that are not delivered yet."""
-_FORGET: Final = deletion(_o.delivered_at)
-_FORGET_UNDELIVERED: Final = deletion(_o.created_at, _o.delivered_at.is_(None))
+forget_delivered: Final = deletion(_o.delivered_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the events delivered more than `KEPT_SECONDS` ago."""
+_forget_undelivered: Final = deletion(
+    _o.created_at, _o.delivered_at.is_(None), kept_seconds=UNDELIVERED_SECONDS
+)
 
 
 def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
@@ -161,21 +150,12 @@ def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]
     return JobKind(name=DELIVER, step=step, max_attempts=None, slots=_SLOTS)
 
 
-def forget_delivered(tx: Connection, now: int) -> int:
-    """Delete a batch of the events delivered more than `KEPT_SECONDS` ago; return how many."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
-
-
 async def forget_undelivered(database: Database, clock: Clock) -> int:
     """Delete the events undelivered for `UNDELIVERED_SECONDS`; return how many."""
     forgotten = await forget_all(database, _forget_undelivered, clock())
     if forgotten:
         _log.warning("deleted %d events that were not delivered in time", forgotten)
     return forgotten
-
-
-def _forget_undelivered(tx: Connection, now: int) -> int:
-    return tx.execute(_FORGET_UNDELIVERED, before=now - UNDELIVERED_SECONDS * MICROSECONDS)
 
 
 async def _deliver(

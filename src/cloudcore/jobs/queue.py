@@ -12,13 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import BigInteger, bindparam, case, literal_column, select, update
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS, microseconds, uuid7
+from cloudcore.clock import microseconds, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, deletion
+from cloudcore.db.rows import ONE, ZERO, bound, columns, deletion, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, UNFINISHED, jobs
@@ -73,16 +72,17 @@ class Job(NamedTuple):
 
 
 _j = jobs.c
-_IS_OURS: Final = (_j.id == bindparam("id"), _j.lease_token == bindparam("held"))
+_COLUMNS: Final = [_j[name] for name in Job._fields]
+_IS_OURS: Final = (given(_j.id), _j.lease_token == sa.bindparam("held"))
 
 
 _new: Final = insert(jobs).values(
     **bound(("id", "kind", "dedup_key", "account_id", "resource", "arguments", "due_at")),
-    state=sql("'queued'"),
-    cursor=sql("'null'"),
-    attempts=sql("0"),
-    created_at=bindparam("now"),
-    updated_at=bindparam("now"),
+    state=sa.text("'queued'"),
+    cursor=sa.text("'null'"),
+    attempts=sa.text("0"),
+    created_at=sa.bindparam("now"),
+    updated_at=sa.bindparam("now"),
 )
 _ENQUEUE: Final = Statement(
     # A no-op update that returns and locks the existing row: see `enqueue`.
@@ -97,15 +97,15 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
         index_elements=["kind", "dedup_key"],
         index_where=UNFINISHED,
         set_={
-            "due_at": case(
+            "due_at": sa.case(
                 (
                     _j.lease_token.is_(None) & (_j.due_at > _new.excluded.due_at),
                     _new.excluded.due_at,
                 ),
                 else_=_j.due_at,
             ),
-            "wake_at": case(
-                (_j.lease_token.is_(None), sql("NULL")),
+            "wake_at": sa.case(
+                (_j.lease_token.is_(None), sa.text("NULL")),
                 (_j.wake_at < _new.excluded.due_at, _j.wake_at),
                 else_=_new.excluded.due_at,
             ),
@@ -113,92 +113,96 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
     ).returning(_j.id)
 )
 _FIRST_DUE: Final = Statement(
-    select(_j.due_at)
+    sa.select(_j.due_at)
     .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
     .order_by(_j.due_at)
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _DUE: Final = page(
-    columns(jobs, Job._fields)
-    .where(_j.due_at <= bindparam("now"), _j.kind.in_(listed("kinds")))
+    sa.select(_j.id)
+    .where(_j.due_at <= sa.bindparam("now"), _j.kind.in_(listed("kinds")))
     .order_by(_j.due_at)
 )
-_RELEASED: Final = {**NO_LEASE, "wake_at": sql("NULL")}
-_DUE_AFTER_RELEASE: Final = case(
-    (_j.wake_at < bindparam("due_at"), _j.wake_at),
-    else_=bindparam("due_at", type_=BigInteger),
+_RELEASED: Final = {**NO_LEASE, "wake_at": sa.text("NULL")}
+_DUE_AFTER_RELEASE: Final = sa.case(
+    (_j.wake_at < sa.bindparam("due_at"), _j.wake_at),
+    else_=sa.bindparam("due_at", type_=sa.BigInteger),
 )
 _LOCK_DUE_AND_FREE: Final = Statement(_DUE.with_for_update(skip_locked=True))
 _LOCK_DUE: Final = Statement(_DUE.with_for_update())
 _LEASE: Final = Statement(
-    update(jobs)
+    sa.update(jobs)
     .where(_j.id.in_(listed("ids")))
     .values(
-        state=sql("'running'"),
-        attempts=_j.attempts + literal_column("1"),
-        due_at=bindparam("lease_end"),
-        lease_token=bindparam("lease_token"),
-        lease_holder=bindparam("lease_holder"),
-        wake_at=sql("NULL"),
-        updated_at=bindparam("now"),
+        state=sa.text("'running'"),
+        attempts=_j.attempts + ONE,
+        due_at=sa.bindparam("lease_end"),
+        lease_token=sa.bindparam("lease_token"),
+        lease_holder=sa.bindparam("lease_holder"),
+        wake_at=sa.text("NULL"),
+        updated_at=sa.bindparam("now"),
     )
+    .returning(*_COLUMNS)
 )
-_RENEW: Final = Statement(update(jobs).where(*_IS_OURS).values(due_at=bindparam("lease_end")))
+_RENEW: Final = Statement(sa.update(jobs).where(*_IS_OURS).values(due_at=sa.bindparam("lease_end")))
 _CONTINUE: Final = Statement(
-    update(jobs)
+    sa.update(jobs)
     .where(*_IS_OURS)
     .values(
-        cursor=bindparam("cursor"),
-        attempts=sql("1"),
-        due_at=bindparam("lease_end"),
-        fault=sql("NULL"),
-        updated_at=bindparam("now"),
+        cursor=sa.bindparam("cursor"),
+        attempts=sa.text("1"),
+        due_at=sa.bindparam("lease_end"),
+        fault=sa.text("NULL"),
+        updated_at=sa.bindparam("now"),
     )
 )
 _BEGIN_STEP: Final = Statement(
-    update(jobs).where(*_IS_OURS, _j.wake_at.is_not(None)).values(wake_at=sql("NULL"))
+    sa.update(jobs).where(*_IS_OURS, _j.wake_at.is_not(None)).values(wake_at=sa.text("NULL"))
 )
 _RELEASE: Final = Statement(
-    update(jobs)
+    sa.update(jobs)
     .where(*_IS_OURS)
     .values(
-        cursor=bindparam("cursor"),
-        attempts=sql("0"),
+        cursor=sa.bindparam("cursor"),
+        attempts=sa.text("0"),
         due_at=_DUE_AFTER_RELEASE,
-        fault=sql("NULL"),
-        updated_at=bindparam("now"),
+        fault=sa.text("NULL"),
+        updated_at=sa.bindparam("now"),
         **_RELEASED,
     )
-    .returning(_j.due_at)
+    .returning(*_COLUMNS)
 )
 _LOCK_OURS: Final = Statement(columns(jobs, Job._fields).where(*_IS_OURS).with_for_update())
 _POSTPONE: Final = Statement(
-    update(jobs)
-    .where(_j.id == bindparam("id"))
+    sa.update(jobs)
+    .where(given(_j.id))
     .values(
         due_at=_DUE_AFTER_RELEASE,
-        fault=bindparam("fault"),
-        updated_at=bindparam("now"),
+        fault=sa.bindparam("fault"),
+        updated_at=sa.bindparam("now"),
         **_RELEASED,
     )
     .returning(_j.due_at)
 )
 _FINISHED: Final = {
-    "due_at": sql("NULL"),
-    "updated_at": bindparam("now"),
-    "finished_at": bindparam("now"),
+    "due_at": sa.text("NULL"),
+    "updated_at": sa.bindparam("now"),
+    "finished_at": sa.bindparam("now"),
     **_RELEASED,
 }
 _SUCCEED: Final = Statement(
-    update(jobs).where(*_IS_OURS).values(state=sql("'succeeded'"), fault=sql("NULL"), **_FINISHED)
+    sa.update(jobs)
+    .where(*_IS_OURS)
+    .values(state=sa.text("'succeeded'"), fault=sa.text("NULL"), **_FINISHED)
 )
 _FAIL: Final = Statement(
-    update(jobs)
-    .where(_j.id == bindparam("id"))
-    .values(state=sql("'failed'"), fault=bindparam("fault"), **_FINISHED)
+    sa.update(jobs)
+    .where(given(_j.id))
+    .values(state=sa.text("'failed'"), fault=sa.bindparam("fault"), **_FINISHED)
 )
-_FORGET: Final = deletion(_j.finished_at)
+forget_finished: Final = deletion(_j.finished_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the jobs that finished more than `KEPT_SECONDS` ago."""
 
 
 def enqueue(tx: Connection, new: NewJob, now: int) -> str:
@@ -249,28 +253,18 @@ def lease(tx: Connection, terms: LeaseTerms, now: int) -> Sequence[Job]:
     """Lease the jobs that have been due longest; each lease counts as an attempt at the step."""
     statement = _LOCK_DUE if terms.waits else _LOCK_DUE_AND_FREE
     kinds = text_list(sorted(terms.kinds))
-    due = [_job(row) for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
-    if due:
-        ids = text_list([job.id for job in due])
-        tx.execute(
-            _LEASE,
-            ids=ids,
-            lease_end=terms.until,
-            lease_token=terms.token,
-            lease_holder=terms.holder,
-            now=now,
-        )
-    return [
-        job._replace(
-            state="running",
-            attempts=job.attempts + 1,
-            due_at=terms.until,
-            lease_token=terms.token,
-            lease_holder=terms.holder,
-            updated_at=now,
-        )
-        for job in due
-    ]
+    due = [row[0] for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
+    if not due:
+        return []
+    leased = tx.rows(
+        _LEASE,
+        ids=text_list(due),
+        lease_end=terms.until,
+        lease_token=terms.token,
+        lease_holder=terms.holder,
+        now=now,
+    )
+    return sorted((_job(row) for row in leased), key=lambda job: due.index(job.id))
 
 
 def renew(tx: Connection, job: Job, until: int) -> bool:
@@ -297,15 +291,7 @@ def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Jo
     row = tx.row(_RELEASE, **held, cursor=_json(cursor), due_at=due_at, now=now)
     if row is None:
         raise LeaseLost
-    return job._replace(
-        cursor=cursor,
-        attempts=0,
-        due_at=row[0],
-        lease_token=None,
-        lease_holder=None,
-        fault=None,
-        updated_at=now,
-    )
+    return _job(row)
 
 
 def succeed(tx: Connection, job: Job, now: int) -> None:
@@ -339,11 +325,6 @@ def record_failure(
     row = tx.row(_POSTPONE, id=job.id, fault=_json(fault), due_at=later(now, pause), now=now)
     assert row is not None
     return after._replace(due_at=row[0])
-
-
-def forget_finished(tx: Connection, now: int) -> int:
-    """Delete a batch of the jobs that finished more than `KEPT_SECONDS` ago; return how many."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 def later(now: int, seconds: float) -> int:

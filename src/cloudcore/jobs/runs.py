@@ -13,21 +13,19 @@ when the run cannot continue.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, func, select
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns, count
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.rows import bound, columns, count, find_all, find_one, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
-from cloudcore.jobs.kinds import Change, Committed, Done, JobKind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import WORKER_LOST, Job, NewJob, enqueue
 from cloudcore.jobs.tables import RUNNING, runs
 
@@ -96,16 +94,16 @@ class Progress(NamedTuple):
     """New total of units; None leaves it unchanged."""
 
 
-_OF: Final = (_r.scope_id == bindparam("scope_id"), _r.kind == bindparam("kind"))
+_OF: Final = given(_r.scope_id, _r.kind)
 _INSERT: Final = Statement(
     insert(runs)
     .values(
         **bound(("id", "kind", "account_id", "scope_id", "arguments", "counts")),
         **bound(("started_by", "started_by_source")),
-        state=sql("'running'"),
-        done=sql("0"),
-        faults=sql("'[]'"),
-        started_at=bindparam("now"),
+        state=sa.text("'running'"),
+        done=sa.text("0"),
+        faults=sa.text("'[]'"),
+        started_at=sa.bindparam("now"),
     )
     # A no-op update that returns and locks the row of the unfinished run.
     .on_conflict_do_update(
@@ -116,37 +114,37 @@ _INSERT: Final = Statement(
     .returning(*(_r[name] for name in Run._fields))
 )
 _ROWS: Final = columns(runs, Run._fields)
-_BY_ID: Final = _ROWS.where(_r.id == bindparam("id"))
-_FIND: Final = Statement(_BY_ID.where(*_OF))
+_BY_ID: Final = _ROWS.where(given(_r.id))
+_FIND: Final = Statement(_BY_ID.where(_OF))
 _FIND_BY_ID: Final = Statement(_BY_ID)
 _LOCK: Final = Statement(_BY_ID.with_for_update())
-_FIND_RUNNING: Final = Statement(_ROWS.where(*_OF, RUNNING))
+_FIND_RUNNING: Final = Statement(_ROWS.where(_OF, RUNNING))
 _LIST: Final = Statement(
-    page(_ROWS.where(*_OF, _r.id < bindparam("before")).order_by(_r.id.desc()))
+    page(_ROWS.where(_OF, _r.id < sa.bindparam("before")).order_by(_r.id.desc()))
 )
-_COUNT: Final = Statement(select(func.count()).select_from(runs).where(*_OF))
+_COUNT: Final = Statement(sa.select(sa.func.count()).select_from(runs).where(_OF))
 _PROGRESS: Final = Statement(
     runs.update()
-    .where(_r.id == bindparam("run_id"))
+    .where(_r.id == sa.bindparam("run_id"))
     .values(
-        done=bindparam("now_done"),
-        total=bindparam("now_total"),
-        counts=bindparam("now_counts"),
-        faults=bindparam("now_faults"),
+        done=sa.bindparam("now_done"),
+        total=sa.bindparam("now_total"),
+        counts=sa.bindparam("now_counts"),
+        faults=sa.bindparam("now_faults"),
     )
 )
 _END: Final = Statement(
     runs.update()
-    .where(_r.id == bindparam("run_id"))
+    .where(_r.id == sa.bindparam("run_id"))
     .values(
-        state=bindparam("outcome"),
-        faults=bindparam("now_faults"),
-        fault=bindparam("reason"),
-        finished_at=bindparam("now"),
+        state=sa.bindparam("outcome"),
+        faults=sa.bindparam("now_faults"),
+        fault=sa.bindparam("reason"),
+        finished_at=sa.bindparam("now"),
     )
 )
-_FORGET: Final = Statement(runs.delete().where(*_OF, _r.finished_at <= bindparam("before")))
-_REMOVE: Final = Statement(runs.delete().where(_r.scope_id == bindparam("scope_id")))
+_FORGET: Final = Statement(runs.delete().where(_OF, _r.finished_at <= sa.bindparam("before")))
+_REMOVE: Final = Statement(runs.delete().where(given(_r.scope_id)))
 
 
 def start_run(tx: Connection, new: NewRun, now: int) -> Run:
@@ -168,7 +166,7 @@ def start_run(tx: Connection, new: NewRun, now: int) -> Run:
         now=now,
     )
     assert row is not None
-    run = _run(row)
+    run = _run(*row)
     if run.id == new.id:
         before = now - int(new.kept_seconds * MICROSECONDS)
         tx.execute(_FORGET, scope_id=new.scope_id, kind=new.kind, before=before)
@@ -180,26 +178,23 @@ def start_run(tx: Connection, new: NewRun, now: int) -> Run:
 
 def find_run(tx: Connection, kind: str, scope_id: str, run_id: str) -> Run | None:
     """Return a run of a kind and scope, or None."""
-    row = tx.row(_FIND, kind=kind, scope_id=scope_id, id=run_id)
-    return _run(row) if row else None
+    return find_one(tx, _run, _FIND, kind=kind, scope_id=scope_id, id=run_id)
 
 
 def find_run_by_id(tx: Connection, run_id: str) -> Run | None:
     """Return a run of any kind and scope, or None if it was deleted."""
-    row = tx.row(_FIND_BY_ID, id=run_id)
-    return _run(row) if row else None
+    return find_one(tx, _run, _FIND_BY_ID, id=run_id)
 
 
 def find_running(tx: Connection, kind: str, scope_id: str) -> Run | None:
     """Return the unfinished run of a kind and scope, or None."""
-    row = tx.row(_FIND_RUNNING, kind=kind, scope_id=scope_id)
-    return _run(row) if row else None
+    return find_one(tx, _run, _FIND_RUNNING, kind=kind, scope_id=scope_id)
 
 
 def list_runs(tx: Connection, kind: str, scope_id: str, before: str, limit: int) -> list[Run]:
     """Return up to `limit` runs, newest first; those before the id `before` unless it is empty."""
-    rows = tx.rows(_LIST, kind=kind, scope_id=scope_id, before=before or _LAST, limit=limit)
-    return [_run(row) for row in rows]
+    page_of = {"kind": kind, "scope_id": scope_id, "before": before or _LAST, "limit": limit}
+    return find_all(tx, _run, _LIST, **page_of)
 
 
 def count_runs(tx: Connection, kind: str, scope_id: str) -> int:
@@ -268,8 +263,7 @@ class RunArguments(msgspec.Struct, frozen=True):
 
 
 def _lock(tx: Connection, run_id: str) -> Run | None:
-    row = tx.row(_LOCK, id=run_id)
-    return _run(row) if row else None
+    return find_one(tx, _run, _LOCK, id=run_id)
 
 
 def _write(tx: Connection, run: Run) -> None:
@@ -287,9 +281,8 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _run(row: Row) -> Run:
-    run = Run(*row)
-    return run._replace(
+def _run(*row: Any) -> Run:  # noqa: ANN401 - as the columns
+    return Run(*row)._replace(
         arguments=msgspec.json.decode(row[5]),
         counts=msgspec.json.decode(row[8], type=dict[str, int]),
         faults=msgspec.json.decode(row[9], type=list[Fault]),
@@ -314,71 +307,62 @@ def run_kind(
     on_end_committed: OnEndCommitted = lambda _run: None,
 ) -> JobKind:
     """Return the kind of job for the runs that `start_run` starts under the same name."""
+    work = _RunWork(step, database, clock, on_end, on_end_committed)
     return JobKind(
         name=name,
-        step=partial(_take_step, step, database, clock, on_end, on_end_committed),
-        gave_up=partial(_end_failed, on_end),
-        gave_up_committed=partial(_call_if_ended, on_end_committed),
+        step=work.take_step,
+        gave_up=work.end_failed,
+        gave_up_committed=work.call_if_ended,
     )
 
 
-async def _take_step(
-    step: RunStep,
-    database: Database,
-    clock: Clock,
-    on_end: OnEnd,
-    on_end_committed: OnEndCommitted,
-    job: Job,
-) -> Next | Done:
-    run = await database.read(find_run_by_id, _run_id(job))
-    if run is None or run.state != "running":
-        return Done()
-    outcome = await step(run, job)
-    if isinstance(outcome, Next):
-        return outcome
-    return Done(
-        partial(_end_succeeded, job, clock(), outcome.change, on_end),
-        partial(_call_after_commit, on_end_committed, outcome.committed),
-    )
+class _RunWork(NamedTuple):
+    """Does the jobs of runs, and ends the runs with them."""
 
+    step: RunStep
+    database: Database
+    clock: Clock
+    on_end: OnEnd
+    on_end_committed: OnEndCommitted
 
-def _end_succeeded(
-    job: Job, now: int, change: Change | None, on_end: OnEnd, tx: Connection
-) -> tuple[Run | None, object]:
-    result = None if change is None else change(tx)
-    return _end(tx, job, now, None, on_end), result
+    async def take_step(self, job: Job) -> Next | Done:
+        run = await self.database.read(find_run_by_id, _run_id(job))
+        if run is None or run.state != "running":
+            return Done()
+        outcome = await self.step(run, job)
+        if isinstance(outcome, Next):
+            return outcome
+        change, committed, now = outcome.change, outcome.committed, self.clock()
 
+        def end_succeeded(tx: Connection) -> tuple[Run | None, object]:
+            result = None if change is None else change(tx)
+            return self._end(tx, job, now, None), result
 
-def _end(tx: Connection, job: Job, now: int, fault: Fault | None, on_end: OnEnd) -> Run | None:
-    run = end_run(tx, _run_id(job), now, fault)
-    if run is not None:
-        on_end(tx, run, job)
-    return run
+        def call_after_commit(results: tuple[Run | None, object]) -> None:
+            ended, result = results
+            self.call_if_ended(ended)
+            if committed is not None:
+                committed(result)
 
+        return Done(end_succeeded, call_after_commit)
 
-def _end_failed(on_end: OnEnd, tx: Connection, job: Job) -> Run | None:
-    assert job.fault is not None
-    assert job.finished_at is not None
-    fault = job.fault
-    if fault.code == WORKER_LOST[0]:
-        fault = msgspec.structs.replace(fault, message="")  # the code is enough
-    return _end(tx, job, job.finished_at, fault, on_end)
+    def end_failed(self, tx: Connection, job: Job) -> Run | None:
+        assert job.fault is not None
+        assert job.finished_at is not None
+        fault = job.fault
+        if fault.code == WORKER_LOST[0]:
+            fault = msgspec.structs.replace(fault, message="")  # the code is enough
+        return self._end(tx, job, job.finished_at, fault)
 
+    def call_if_ended(self, run: Run | None) -> None:
+        if run is not None:
+            self.on_end_committed(run)
 
-def _call_if_ended(on_end_committed: OnEndCommitted, run: Run | None) -> None:
-    if run is not None:
-        on_end_committed(run)
-
-
-def _call_after_commit(
-    on_end_committed: OnEndCommitted,
-    committed: Committed | None,
-    results: tuple[Run | None, object],
-) -> None:
-    run, result = results
-    _call_if_ended(on_end_committed, run)
-    if committed is not None:
-        committed(result)
+    def _end(self, tx: Connection, job: Job, now: int, fault: Fault | None) -> Run | None:
+        run = end_run(tx, _run_id(job), now, fault)
+        if run is not None:
+            self.on_end(tx, run, job)
+        return run
 
 
 def _run_id(job: Job) -> str:

@@ -223,9 +223,9 @@ class Scheduler(BackgroundTask):
         self, chore: Scheduled, token: str, due_at: int, fault: tuple[str, str] | None
     ) -> None:
         """Release the lease and set the next turn."""
-        end = schedule_rows.TurnEnd(chore.name, token, due_at, fault)
+        turn = (chore.name, token, due_at, fault)
         try:
-            if await self._database.write_relaxed(schedule_rows.end, end, self._clock()):
+            if await self._database.write_relaxed(schedule_rows.end, *turn, self._clock()):
                 self._due_at[chore.name] = due_at
         except Unavailable as error:
             _log.warning("the turn of the chore %s is not recorded: %s", chore.name, error)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, select, update
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -15,55 +15,46 @@ from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, schedules
 
 _s = schedules.c
-_IS_OURS: Final = (_s.name == bindparam("chore"), _s.lease_token == bindparam("held"))
-
-
-class TurnEnd(NamedTuple):
-    """The end of a turn."""
-
-    name: str
-    token: str
-    due_at: int
-    """Start of the next turn, in microseconds since the epoch."""
-    fault: tuple[str, str] | None
-    """Code and message, if it failed."""
+_IS_OURS: Final = (_s.name == sa.bindparam("chore"), _s.lease_token == sa.bindparam("held"))
 
 
 _INSERT: Final = Statement(
     insert(schedules)
-    .values(name=bindparam("name"), due_at=bindparam("due_at"))
+    .values(name=sa.bindparam("name"), due_at=sa.bindparam("due_at"))
     .on_conflict_do_nothing()
 )
 _LIST: Final = Statement(
-    select(_s.name, _s.due_at).where(_s.name.in_(listed("names"))).order_by(_s.name)
+    sa.select(_s.name, _s.due_at).where(_s.name.in_(listed("names"))).order_by(_s.name)
 )
 _LEASE: Final = Statement(
-    update(schedules)
-    .where(_s.name.in_(listed("names")), _s.due_at <= bindparam("now"))
+    sa.update(schedules)
+    .where(_s.name.in_(listed("names")), _s.due_at <= sa.bindparam("now"))
     .values(
-        lease_token=bindparam("lease_token"),
-        lease_holder=bindparam("lease_holder"),
-        due_at=bindparam("lease_end"),
+        lease_token=sa.bindparam("lease_token"),
+        lease_holder=sa.bindparam("lease_holder"),
+        due_at=sa.bindparam("lease_end"),
     )
     .returning(_s.name)
 )
 _HASTEN: Final = Statement(
-    update(schedules)
-    .where(_s.name == bindparam("chore"), _s.due_at == bindparam("seen"))
-    .values(due_at=bindparam("now"), **NO_LEASE)
+    sa.update(schedules)
+    .where(_s.name == sa.bindparam("chore"), _s.due_at == sa.bindparam("seen"))
+    .values(due_at=sa.bindparam("now"), **NO_LEASE)
 )
-_RENEW: Final = Statement(update(schedules).where(*_IS_OURS).values(due_at=bindparam("lease_end")))
+_RENEW: Final = Statement(
+    sa.update(schedules).where(*_IS_OURS).values(due_at=sa.bindparam("lease_end"))
+)
 _RELEASE: Final = Statement(
-    update(schedules).where(*_IS_OURS).values(due_at=bindparam("now"), **NO_LEASE)
+    sa.update(schedules).where(*_IS_OURS).values(due_at=sa.bindparam("now"), **NO_LEASE)
 )
-_LOCK_OURS: Final = Statement(select(_s.fault).where(*_IS_OURS).with_for_update())
+_LOCK_OURS: Final = Statement(sa.select(_s.fault).where(*_IS_OURS).with_for_update())
 _END: Final = Statement(
-    update(schedules)
+    sa.update(schedules)
     .where(*_IS_OURS)
     .values(
-        due_at=bindparam("due_at"),
-        ended_at=bindparam("now"),
-        fault=bindparam("fault"),
+        due_at=sa.bindparam("due_at"),
+        ended_at=sa.bindparam("now"),
+        fault=sa.bindparam("fault"),
         **NO_LEASE,
     )
 )
@@ -117,14 +108,16 @@ def release(tx: Connection, name: str, token: str, now: int) -> None:
     tx.execute(_RELEASE, chore=name, held=token, now=now)
 
 
-def end(tx: Connection, turn: TurnEnd, now: int) -> bool:
-    """End a turn and release its lease; return False, without a change, if it was lost."""
-    fault = None
-    if turn.fault is not None:
-        row = tx.row(_LOCK_OURS, chore=turn.name, held=turn.token)
+def end(
+    tx: Connection, name: str, token: str, due_at: int, fault: tuple[str, str] | None, now: int
+) -> bool:
+    """End a turn and release its lease; return False, without a change, if it was lost.
+
+    The next one starts at `due_at`; `fault` is code and message, if this one failed.
+    """
+    turn, stored = {"chore": name, "held": token}, None
+    if fault is not None:
+        row = tx.row(_LOCK_OURS, **turn)
         known = msgspec.json.decode(row[0], type=Fault) if row and row[0] else None
-        fault = msgspec.json.encode(next_fault(known, *turn.fault, now)).decode()
-    ended = tx.execute(
-        _END, chore=turn.name, held=turn.token, due_at=turn.due_at, fault=fault, now=now
-    )
-    return ended == 1
+        stored = msgspec.json.encode(next_fault(known, *fault, now)).decode()
+    return tx.execute(_END, **turn, due_at=due_at, fault=stored, now=now) == 1

@@ -10,9 +10,10 @@ import binascii
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from litestar import get, post
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct, field
 
@@ -263,51 +264,48 @@ class DataKey(ResponseBody):
     key_version: int
 
 
-@post(
-    KEY.path_of_one + "/encrypt",
-    status_code=200,
-    opt={"action": "kms:UseKey", "statuses": (409,)},
-)
+def _use(name: str) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
+    """Return the decorator of a use of a key, whose path has `name` at the end."""
+    opt = {"action": "kms:UseKey", "statuses": (409,)}
+    return post(f"{KEY.path_of_one}/{name}", status_code=200, opt=opt)
+
+
+async def _usable(ctx: RequestContext, key_id: str) -> Key:
+    key = await KEYS.authorized(ctx, key_id)
+    check_usable(key)
+    return key
+
+
+@_use("encrypt")
 async def encrypt(
     key_id: FromPath[str], data: JSONBody[Encrypt], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[Encrypted]:
     """Encrypt up to 4,096 bytes under the current version of an `aes-256` key."""
-    key = await KEYS.authorized(ctx, key_id)
-    check_usable(key)
+    key = await _usable(ctx, key_id)
     plaintext = _decoded("plaintext", data.plaintext, MAX_PLAINTEXT)
     sealed = await needs.vault.seal(key.account_id, key.id, "encrypt", plaintext)
     answer = Encrypted(ciphertext=_encoded(sealed.value), key_version=sealed.version)
     return await _answer_use(ctx, key, "encrypt", answer)
 
 
-@post(
-    KEY.path_of_one + "/decrypt",
-    status_code=200,
-    opt={"action": "kms:UseKey", "statuses": (409,)},
-)
+@_use("decrypt")
 async def decrypt(
     key_id: FromPath[str], data: JSONBody[Decrypt], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[Decrypted]:
     """Decrypt what this key has encrypted, under whichever of its versions."""
-    key = await KEYS.authorized(ctx, key_id)
-    check_usable(key)
+    key = await _usable(ctx, key_id)
     ciphertext = _decoded("ciphertext", data.ciphertext, MAX_PLAINTEXT + OVERHEAD)
     opened = await needs.vault.open(key.account_id, key.id, "encrypt", ciphertext)
     answer = Decrypted(plaintext=_encoded(opened.value), key_version=opened.version)
     return await _answer_use(ctx, key, "decrypt", answer)
 
 
-@post(
-    KEY.path_of_one + "/generate-data-key",
-    status_code=200,
-    opt={"action": "kms:UseKey", "statuses": (409,)},
-)
+@_use("generate-data-key")
 async def generate_data_key(
     key_id: FromPath[str], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[DataKey]:
     """Make a data key of 32 random bytes, in plain and encrypted under the key."""
-    key = await KEYS.authorized(ctx, key_id)
-    check_usable(key)
+    key = await _usable(ctx, key_id)
     plaintext = os.urandom(_DATA_KEY_BYTES)
     sealed = await needs.vault.seal(key.account_id, key.id, "encrypt", plaintext)
     answer = DataKey(

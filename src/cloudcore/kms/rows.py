@@ -9,23 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast, get_args
 
-from sqlalchemy import (
-    CheckConstraint,
-    Column,
-    ForeignKeyConstraint,
-    Integer,
-    LargeBinary,
-    String,
-    Table,
-    UniqueConstraint,
-    bindparam,
-    column,
-    exists,
-    func,
-    select,
-    table,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database
@@ -37,10 +21,10 @@ from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.rows import Rows
 
-_IS_NAMED: Final = text("name IS NOT NULL")
-IS_PLATFORM: Final = text("origin = 'platform'")
-_IS_DELETED: Final = text("state = 'deleted'")
-IS_PENDING: Final = text("state = 'pending_deletion'")
+_IS_NAMED: Final = sa.text("name IS NOT NULL")
+IS_PLATFORM: Final = sa.text("origin = 'platform'")
+_IS_DELETED: Final = sa.text("state = 'deleted'")
+IS_PENDING: Final = sa.text("state = 'pending_deletion'")
 
 KEY_ROWS: Final = Rows(
     KEY,
@@ -48,14 +32,14 @@ KEY_ROWS: Final = Rows(
     one_of("key_usage", *get_args(KeyUsage)),
     one_of("state", *get_args(KeyState)),
     one_of("origin", *get_args(KeyOrigin)),
-    CheckConstraint("current_version > 0", name="current_version"),
-    CheckConstraint("(state = 'deleted') = (name IS NULL)", name="deleted_name"),
-    CheckConstraint(
+    sa.CheckConstraint("current_version > 0", name="current_version"),
+    sa.CheckConstraint("(state = 'deleted') = (name IS NULL)", name="deleted_name"),
+    sa.CheckConstraint(
         "(state IN ('pending_deletion', 'deleted')) = (deletion_at IS NOT NULL)",
         name="deletion_at",
     ),
-    CheckConstraint("origin = 'customer' OR state = 'enabled'", name="platform_state"),
-    UniqueConstraint("id", "name"),
+    sa.CheckConstraint("origin = 'customer' OR state = 'enabled'", name="platform_state"),
+    sa.UniqueConstraint("id", "name"),
     partial_index("uq_kms_keys_platform", "account_id", unique=True, where=IS_PLATFORM),
     partial_index("ix_kms_keys_deleted", "id", where=_IS_DELETED),
     partial_index("ix_kms_keys_deletion_at", "deletion_at", where=IS_PENDING),
@@ -63,11 +47,11 @@ KEY_ROWS: Final = Rows(
         "uq_kms_keys_name", "account_id", "region", "name", unique=True, where=_IS_NAMED
     ),
     types={
-        "key_spec": String(16),
-        "key_usage": String(24),
-        "state": String(24),
-        "origin": String(16),
-        "current_version": Integer(),
+        "key_spec": sa.String(16),
+        "key_usage": sa.String(24),
+        "state": sa.String(24),
+        "origin": sa.String(16),
+        "current_version": sa.Integer(),
     },
     missing=KeyMissing,
 )
@@ -75,34 +59,34 @@ kms_keys: Final = KEY_ROWS.table
 
 # The name is here for the foreign key alone: a key that has material keeps its name, so a deleted
 # key, which has none, has no material either.
-kms_key_versions = Table(
+kms_key_versions = sa.Table(
     "kms_key_versions",
     metadata,
-    Column("key_id", Id, primary_key=True),
-    Column("version", Integer, primary_key=True),
-    Column("key_name", ByteOrdered, nullable=False),
-    Column("account_id", Id, nullable=False),
-    Column("provider", String(16), nullable=False),  # that can unwrap the material
-    Column("wrapped_material", LargeBinary, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    ForeignKeyConstraint(
+    sa.Column("key_id", Id, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("key_name", ByteOrdered, nullable=False),
+    sa.Column("account_id", Id, nullable=False),
+    sa.Column("provider", sa.String(16), nullable=False),  # that can unwrap the material
+    sa.Column("wrapped_material", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.ForeignKeyConstraint(
         ["key_id", "key_name"],
         ["kms_keys.id", "kms_keys.name"],
         name="fk_kms_key_versions_key_name",
     ),
-    ForeignKeyConstraint(
+    sa.ForeignKeyConstraint(
         ["key_id", "account_id"],
         ["kms_keys.id", "kms_keys.account_id"],
         name="fk_kms_key_versions_key_account",
     ),
-    CheckConstraint("version > 0", name="version"),
-    CheckConstraint("provider IN ('embedded', 'aws')", name="provider"),
+    sa.CheckConstraint("version > 0", name="version"),
+    sa.CheckConstraint("provider IN ('embedded', 'aws')", name="provider"),
 )
 
 
 _k = kms_keys.c
 _v = kms_key_versions.c
-_accounts = table("accounts", column("id"))
+_accounts = sa.table("accounts", sa.column("id"))
 """The table that keys refer to; it is identity's."""
 
 
@@ -122,44 +106,44 @@ _OF_ACCOUNT: Final = given(_k.account_id)
 _IS_VERSIONS: Final = given(_v.key_id, _v.account_id)
 
 _COUNT_EACH: Final = Statement(
-    select(_k.account_id, func.count())
-    .where(text("origin = 'customer' AND state IN ('enabled', 'disabled')"))
+    sa.select(_k.account_id, sa.func.count())
+    .where(sa.text("origin = 'customer' AND state IN ('enabled', 'disabled')"))
     .group_by(_k.account_id)
 )
 _HOLD: Final = Statement(
-    select(_k.state).where(given(_k.id, _k.account_id)).with_for_update(read=True)
+    sa.select(_k.state).where(given(_k.id, _k.account_id)).with_for_update(read=True)
 )
 _FIND_PLATFORM: Final = Statement(KEY_ROWS.columns.where(_OF_ACCOUNT, IS_PLATFORM))
 _FORGET: Final = Statement(
     kms_keys.update()
-    .where(_k.id == bindparam("key_id"), _OF_ACCOUNT)
-    .values(name=text("NULL"), state=text("'deleted'"), updated_at=bindparam("now"))
+    .where(_k.id == sa.bindparam("key_id"), _OF_ACCOUNT)
+    .values(name=sa.text("NULL"), state=sa.text("'deleted'"), updated_at=sa.bindparam("now"))
 )
 _ADD_VERSION: Final = Statement(insert(kms_key_versions).values(bound(KeyVersion._fields)))
 _FIND_VERSION: Final = Statement(
     columns(kms_key_versions, KeyVersion._fields).where(_IS_VERSIONS, given(_v.version))
 )
 _LIST_VERSIONS: Final = paged(
-    select(_v.version, _v.created_at)
-    .where(_IS_VERSIONS, _v.version > bindparam("after"))
+    sa.select(_v.version, _v.created_at)
+    .where(_IS_VERSIONS, _v.version > sa.bindparam("after"))
     .order_by(_v.version)
 )
 _COUNT_VERSIONS: Final = Statement(
-    select(func.count()).select_from(kms_key_versions).where(_IS_VERSIONS)
+    sa.select(sa.func.count()).select_from(kms_key_versions).where(_IS_VERSIONS)
 )
 _ERASE: Final = Statement(kms_key_versions.delete().where(_IS_VERSIONS))
 _LIST_DUE: Final = paged(
-    select(_k.account_id, _k.id)
-    .where(IS_PENDING, _k.deletion_at <= bindparam("now"))
+    sa.select(_k.account_id, _k.id)
+    .where(IS_PENDING, _k.deletion_at <= sa.bindparam("now"))
     .order_by(_k.deletion_at)
 )
 _LIST_WITHOUT_PLATFORM: Final = paged(
-    select(_accounts.c.id)
+    sa.select(_accounts.c.id)
     .where(
-        ~exists(
-            select(ONE)
+        ~sa.exists(
+            sa.select(ONE)
             .select_from(kms_keys)
-            .where(_k.account_id == _accounts.c.id, text("kms_keys.origin = 'platform'"))
+            .where(_k.account_id == _accounts.c.id, sa.text("kms_keys.origin = 'platform'"))
         )
     )
     .order_by(_accounts.c.id)
@@ -183,8 +167,7 @@ def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
 
 def find_platform_key(tx: Connection, account_id: str) -> Key | None:
     """Return the platform key of an account, or None if it has none yet."""
-    row = tx.row(_FIND_PLATFORM, account_id=account_id)
-    return None if row is None else KEY_ROWS.record_of(row)
+    return KEY_ROWS.read_one(tx, _FIND_PLATFORM, account_id=account_id)
 
 
 def forget_key(tx: Connection, account_id: str, key_id: str, now: int) -> None:

@@ -5,20 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import (
-    CheckConstraint,
-    Column,
-    ColumnElement,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    func,
-    select,
-)
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new, insert_or_change
@@ -31,16 +18,16 @@ from cloudcore.resources.rows import Rows
 ROWS: Final = Rows(
     LOAD_BALANCER,
     one_of("status", "provisioning", "active", "updating", "degraded", "failed", "deleting"),
-    CheckConstraint(f"replica_count BETWEEN 1 AND {MOST_REPLICAS}", name="replica_count"),
-    Index("ix_load_balancers_node", "node", "id"),
+    sa.CheckConstraint(f"replica_count BETWEEN 1 AND {MOST_REPLICAS}", name="replica_count"),
+    sa.Index("ix_load_balancers_node", "node", "id"),
     types={"interface_id": Id, "role_id": Id},
 )
 _b = ROWS.table.c
 
 
-def _of_balancer(table: str) -> ForeignKeyConstraint:
+def _of_balancer(table: str) -> sa.ForeignKeyConstraint:
     """Return the foreign key that keeps a load balancer until a row of it is gone."""
-    return ForeignKeyConstraint(
+    return sa.ForeignKeyConstraint(
         ["load_balancer_id", "account_id"],
         ["load_balancers.id", "load_balancers.account_id"],
         name=f"fk_{table}_load_balancer",
@@ -48,37 +35,37 @@ def _of_balancer(table: str) -> ForeignKeyConstraint:
 
 
 # Which load balancer has an address. The record goes after its reservation (the foreign key).
-vip_reservations = Table(
+vip_reservations = sa.Table(
     "load_balancer_vips",
     metadata,
-    Column("vip", ByteOrdered, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("load_balancer_id", Id, nullable=False),
-    UniqueConstraint("load_balancer_id"),
+    sa.Column("vip", ByteOrdered, primary_key=True),
+    sa.Column("account_id", Id, nullable=False),
+    sa.Column("load_balancer_id", Id, nullable=False),
+    sa.UniqueConstraint("load_balancer_id"),
     _of_balancer("load_balancer_vips"),
 )
 
 # Which load balancers lead to the instances of a pool.
-pool_users = Table(
+pool_users = sa.Table(
     "load_balancer_pools",
     metadata,
-    Column("pool_id", Id, primary_key=True),
-    Column("load_balancer_id", Id, primary_key=True),
-    Column("account_id", Id, nullable=False),
+    sa.Column("pool_id", Id, primary_key=True),
+    sa.Column("load_balancer_id", Id, primary_key=True),
+    sa.Column("account_id", Id, nullable=False),
     _of_balancer("load_balancer_pools"),
-    Index("ix_load_balancer_pools_load_balancer_id", "load_balancer_id"),
+    sa.Index("ix_load_balancer_pools_load_balancer_id", "load_balancer_id"),
 )
 
 # What a replica served: in all, and since it was started last, which is what it tells itself.
-replica_metrics = Table(
+replica_metrics = sa.Table(
     "load_balancer_metrics",
     metadata,
-    Column("load_balancer_id", Id, primary_key=True),
-    Column("replica", Integer, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("served", Text, nullable=False),  # JSON: `ProxyCounters`
-    Column("last", Text, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    sa.Column("load_balancer_id", Id, primary_key=True),
+    sa.Column("replica", sa.Integer, primary_key=True),
+    sa.Column("account_id", Id, nullable=False),
+    sa.Column("served", sa.Text, nullable=False),  # JSON: `ProxyCounters`
+    sa.Column("last", sa.Text, nullable=False),
+    sa.Column("updated_at", Moment, nullable=False),
     _of_balancer("load_balancer_metrics"),
 )
 
@@ -87,29 +74,29 @@ _p = pool_users.c
 _m = replica_metrics.c
 
 
-def _is_of(table: Table) -> ColumnElement[bool]:
+def _is_of(table: sa.Table) -> sa.ColumnElement[bool]:
     """Return the condition of the rows of a load balancer."""
     return given(table.c.load_balancer_id, table.c.account_id)
 
 
-_TAKEN: Final = Statement(select(_v.vip))
+_TAKEN: Final = Statement(sa.select(_v.vip))
 _RESERVE: Final = Statement(insert_new(vip_reservations, vip_reservations.c.keys()))
 _RELEASE: Final = Statement(vip_reservations.delete().where(_is_of(vip_reservations)))
 _CLEAR_POOLS: Final = Statement(pool_users.delete().where(_is_of(pool_users)))
 _ADD_POOL: Final = Statement(insert_new(pool_users, pool_users.c.keys()))
 _USING: Final = Statement(
-    select(_p.load_balancer_id)
-    .where(given(_p.pool_id), given(_p.account_id))
+    sa.select(_p.load_balancer_id)
+    .where(given(_p.pool_id, _p.account_id))
     .order_by(_p.load_balancer_id)
 )
 ON_NODE: Final = OnNode(ROWS)
 _COUNTED: Final = Statement(
-    select(_b.account_id, func.count()).group_by(_b.account_id).order_by(_b.account_id)
+    sa.select(_b.account_id, sa.func.count()).group_by(_b.account_id).order_by(_b.account_id)
 )
 _SET_VIP: Final = Statement(
     ROWS.table.update()
-    .where(_b.id == bindparam("of_id"), _b.account_id == bindparam("account_id"))
-    .values(vip=bindparam("vip"))
+    .where(_b.id == sa.bindparam("of_id"), given(_b.account_id))
+    .values(vip=sa.bindparam("vip"))
 )
 
 
@@ -155,7 +142,7 @@ def counted(tx: Connection) -> Mapping[str, int]:
 
 
 _METRICS_OF: Final = Statement(
-    select(_m.replica, _m.served, _m.last).where(_is_of(replica_metrics)).order_by(_m.replica)
+    sa.select(_m.replica, _m.served, _m.last).where(_is_of(replica_metrics)).order_by(_m.replica)
 )
 _PUT_METRICS: Final = Statement(insert_or_change(replica_metrics, replica_metrics.c.keys()))
 _FORGET_METRICS: Final = Statement(replica_metrics.delete().where(_is_of(replica_metrics)))

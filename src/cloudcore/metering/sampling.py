@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from sqlalchemy import bindparam, func, select
+import sqlalchemy as sa
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
@@ -34,14 +34,17 @@ SAMPLES: Final[Port[Mapping[str, Measure]]] = Port("metering.samples")
 
 _s = usage_samples.c
 _SAMPLED: Final = Statement(
-    select(_s.hour).where(given(_s.sku), _s.hour >= bindparam("first"), _s.hour < bindparam("end"))
+    sa.select(_s.hour).where(
+        given(_s.sku), _s.hour >= sa.bindparam("first"), _s.hour < sa.bindparam("end")
+    )
 )
-_FIRST: Final = Statement(select(func.min(_s.hour)).where(given(_s.sku)))
+_FIRST: Final = Statement(sa.select(sa.func.min(_s.hour)).where(given(_s.sku)))
 _DONE: Final = Statement(insert_new(usage_samples, ("sku", "hour")))
 _SET: Final = Statement(
     insert_or_change(usage_hours, ("account_id", "hour", "sku", "region", "quantity"))
 )
-_FORGET: Final = deletion(_s.hour)
+forget_samples: Final = deletion(_s.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOUR)
+"""Deletes a batch of sampled hours without sums."""
 
 
 async def sample(
@@ -87,8 +90,3 @@ def _put(
 
 def _end(tx: Connection, sku: str, hour: int) -> None:
     tx.execute(_DONE, sku=sku, hour=hour)
-
-
-def forget_samples(tx: Connection, now: int) -> int:
-    """Delete a batch of sampled hours without sums; return how many."""
-    return tx.execute(_FORGET, before=now // HOUR - KEPT_HOURS)

@@ -6,60 +6,37 @@ deleted account is still shown and billed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Index,
-    Integer,
-    Table,
-    and_,
-    bindparam,
-    func,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, count, deletion, given, insert_new
+from cloudcore.db.rows import bound, count, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, metadata
 from cloudcore.db.statement import Statement, listed, named, paged, text_list
 
-usage_hours = Table(
+usage_hours = sa.Table(
     "usage_hours",
     metadata,
-    Column("account_id", Id, primary_key=True),
-    Column("hour", Integer, primary_key=True),
-    Column("sku", ByteOrdered, primary_key=True),
-    Column("region", ByteOrdered, primary_key=True),
-    Column("quantity", BigInteger, nullable=False),  # of the SKU's smallest unit
-    CheckConstraint("quantity > 0", name="quantity"),
-    Index(None, "hour"),
-)
-
-# The reports that may come again, as long as the hours that they count in.
-usage_reports = Table(
-    "usage_reports",
-    metadata,
-    Column("account_id", Id, primary_key=True),
-    Column("sku", ByteOrdered, primary_key=True),
-    Column("key", ByteOrdered, primary_key=True),
-    Column("hour", Integer, nullable=False),
-    Index(None, "hour"),
+    sa.Column("account_id", Id, primary_key=True),
+    sa.Column("hour", sa.Integer, primary_key=True),
+    sa.Column("sku", ByteOrdered, primary_key=True),
+    sa.Column("region", ByteOrdered, primary_key=True),
+    sa.Column("quantity", sa.BigInteger, nullable=False),  # of the SKU's smallest unit
+    sa.CheckConstraint("quantity > 0", name="quantity"),
+    sa.Index(None, "hour"),
 )
 
 # The hours for which it has been counted what all accounts store.
-usage_samples = Table(
+usage_samples = sa.Table(
     "usage_samples",
     metadata,
-    Column("sku", ByteOrdered, primary_key=True),
-    Column("hour", Integer, primary_key=True),
-    Index(None, "hour"),
+    sa.Column("sku", ByteOrdered, primary_key=True),
+    sa.Column("hour", sa.Integer, primary_key=True),
+    sa.Index(None, "hour"),
 )
 
 
@@ -77,18 +54,8 @@ _ADD: Final = Statement(
         set_={"quantity": _u.quantity + _new.excluded.quantity},
     )
 )
-_NOTE: Final = Statement(insert_new(usage_reports, ("account_id", "sku", "key", "hour")))
-_LIST: Final = Statement(
-    select(_u.region, _u.sku, _u.hour, _u.quantity)
-    .where(
-        given(_u.account_id),
-        _u.hour >= bindparam("first"),
-        _u.hour < bindparam("until"),
-    )
-    .order_by(_u.hour, _u.sku, _u.region)
-)
-_FORGET: Final = deletion(_u.hour)
-_FORGET_REPORTS: Final = deletion(usage_reports.c.hour)
+forget_hours: Final = deletion(_u.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOUR)
+"""Deletes a batch of the sums older than `KEPT_HOURS`."""
 
 
 class SkuUse(NamedTuple):
@@ -100,40 +67,15 @@ class SkuUse(NamedTuple):
     hour: int
 
 
-class HourOfUse(NamedTuple):
-    """What an account used of one SKU in a region in one hour."""
+def report(tx: Connection, account_id: str, region: str, sku: str, quantity: int, at: int) -> None:
+    """Count use at a moment, in microseconds since the epoch.
 
-    region: str
-    sku: str
-    hour: int
-    quantity: int
-    """Of the SKU's smallest unit."""
-
-
-def report(
-    tx: Connection,
-    account_id: str,
-    region: str,
-    sku: str,
-    quantity: int,
-    at: int,
-    key: str | None = None,
-) -> bool:
-    """Count use at a moment, in microseconds since the epoch; return True if it counts.
-
-    The report is committed or rolled back with `tx`. A report that may be repeated has a `key`:
-    reports of an account and SKU with the same key count once, at any time. Call it last in a
-    transaction, since others that use the same wait for its end.
+    The report is committed or rolled back with `tx`. Call it last in a transaction, since others
+    that use the same wait for its end.
     """
-    hour = at // HOUR
     if not 0 <= quantity <= MAX_QUANTITY:
         raise ValueError(f"{quantity} of {sku} in one report")
-    if key is not None and not tx.execute(
-        _NOTE, account_id=account_id, sku=sku, key=key, hour=hour
-    ):
-        return False
-    add(tx, {SkuUse(account_id, region, sku, hour): quantity})
-    return True
+    add(tx, {SkuUse(account_id, region, sku, at // HOUR): quantity})
 
 
 def add(tx: Connection, uses: Mapping[SkuUse, int]) -> None:
@@ -144,35 +86,13 @@ def add(tx: Connection, uses: Mapping[SkuUse, int]) -> None:
             tx.execute(_ADD, **use._asdict(), quantity=quantity)
 
 
-def usage(
-    tx: Connection, account_id: str, first: int, until: int, skus: Iterable[str] = ()
-) -> list[HourOfUse]:
-    """Return the use of an account from the hour `first` to before the hour `until`, in order.
-
-    Only of `skus` if any are given. Hours without use have no row.
-    """
-    wanted = frozenset(skus)
-    rows = tx.rows(_LIST, account_id=account_id, first=first, until=until)
-    return [HourOfUse(*row) for row in rows if not wanted or row[1] in wanted]
-
-
-def forget_hours(tx: Connection, now: int) -> int:
-    """Delete a batch of the sums older than `KEPT_HOURS`; return how many."""
-    return tx.execute(_FORGET, before=now // HOUR - KEPT_HOURS)
-
-
-def forget_reports(tx: Connection, now: int) -> int:
-    """Delete a batch of the keys of reports that are as old; return how many."""
-    return tx.execute(_FORGET_REPORTS, before=now // HOUR - KEPT_HOURS)
-
-
-_span = (_u.hour // bindparam("hours", type_=Integer())).label("span")
+_span = (_u.hour // sa.bindparam("hours", type_=sa.Integer())).label("span")
 _sums = (
-    select(_span, _u.sku, _u.account_id, func.sum(_u.quantity).label("quantity"))
+    sa.select(_span, _u.sku, _u.account_id, sa.func.sum(_u.quantity).label("quantity"))
     .where(
         _u.account_id.in_(listed("accounts")),
-        _u.hour >= bindparam("first"),
-        _u.hour < bindparam("until"),
+        _u.hour >= sa.bindparam("first"),
+        _u.hour < sa.bindparam("until"),
         named(_u.sku, "sku"),
     )
     .group_by(_span, _u.sku, _u.account_id)
@@ -180,21 +100,21 @@ _sums = (
 )
 _s = _sums.c
 _LIST_SUMS: Final = paged(
-    select(_s.span, _s.sku, _s.account_id, _s.quantity)
+    sa.select(_s.span, _s.sku, _s.account_id, _s.quantity)
     .where(
-        or_(
-            _s.span > bindparam("span"),
-            and_(_s.span == bindparam("span"), _s.sku > bindparam("after_sku")),
-            and_(
-                _s.span == bindparam("span"),
-                _s.sku == bindparam("after_sku"),
-                _s.account_id > bindparam("after_account"),
+        sa.or_(
+            _s.span > sa.bindparam("span"),
+            sa.and_(given(_s.span), _s.sku > sa.bindparam("after_sku")),
+            sa.and_(
+                given(_s.span),
+                _s.sku == sa.bindparam("after_sku"),
+                _s.account_id > sa.bindparam("after_account"),
             ),
         )
     )
     .order_by(_s.span, _s.sku, _s.account_id)
 )
-_COUNT: Final = Statement(select(func.count()).select_from(_sums))
+_COUNT: Final = Statement(sa.select(sa.func.count()).select_from(_sums))
 
 
 class UsageSelection(NamedTuple):

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Final, NamedTuple
 
+import sqlalchemy as sa
 from msgspec import structs
-from sqlalchemy import bindparam, literal_column, select
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given, insert_new
+from cloudcore.db.rows import ONE, ZERO, given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
@@ -31,17 +31,17 @@ from cloudcore.web.bodies import ResourceRef
 
 _f = rows.free_addresses.c
 _OLDEST: Final = Statement(
-    select(_f.position)
+    sa.select(_f.position)
     .where(given(_f.subnet_id))
     .order_by(_f.freed_at, _f.position)
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _TAKE: Final = Statement(rows.free_addresses.delete().where(given(_f.subnet_id, _f.position)))
 _FREE: Final = Statement(insert_new(rows.free_addresses, ("subnet_id", "position", "freed_at")))
 _LOCK: Final = Statement(
     rows.INTERFACES.columns.where(
-        rows.INTERFACES.table.c.id == bindparam("interface_id")
+        rows.INTERFACES.table.c.id == sa.bindparam("interface_id")
     ).with_for_update(of=rows.INTERFACES.table)
 )
 
@@ -158,10 +158,9 @@ class Interfaces:
 
     def release(self, tx: Connection, interface_id: str, now: int) -> None:
         """Delete an interface, which frees its addresses; do nothing if it is gone."""
-        row = tx.row(_LOCK, interface_id=interface_id)
-        if row is None:
+        found = rows.INTERFACES.read_one(tx, _LOCK, interface_id=interface_id)
+        if found is None:
             return
-        found = rows.INTERFACES.record_of(row)
         rows.set_memberships(tx, found.id, ())
         rows.INTERFACES.remove(tx, found, now)
         if found.address_ipv4 is not None:
@@ -180,10 +179,9 @@ class Interfaces:
         Raise `NotFound` if there is no such group, `InvalidInput` if one is of another VPC, or
         there are too many.
         """
-        row = tx.row(_LOCK, interface_id=interface_id)
-        if row is None:
+        found = rows.INTERFACES.read_one(tx, _LOCK, interface_id=interface_id)
+        if found is None:
             return
-        found = rows.INTERFACES.record_of(row)
         of = (found.account_id, found.vpc.id)
         groups = self._groups(tx, *of, group_ids)
         if groups == found.security_groups:

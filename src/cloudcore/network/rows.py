@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Table,
-    bindparam,
-    exists,
-    literal_column,
-    select,
-)
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given, insert_new
+from cloudcore.db.rows import ONE, ZERO, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement
 from cloudcore.network.resources import (
@@ -41,37 +28,37 @@ from cloudcore.resources.resource import Record
 from cloudcore.resources.rows import Rows
 
 R = TypeVar("R", bound=Record)
-_IS_MAIN: Final = sql("is_main")
-_IS_DEFAULT: Final = sql("is_default")
-_IS_GLOBAL: Final = sql("cidr_ipv6 < 'f'")
+_IS_MAIN: Final = sa.text("is_main")
+_IS_DEFAULT: Final = sa.text("is_default")
+_IS_GLOBAL: Final = sa.text("cidr_ipv6 < 'f'")
 """Those of unique local addresses begin with ``fd``."""
 
 VPCS: Final = Rows(
     VPC,
     one_of("status", "provisioning", "active", "degraded", "deleting"),
-    Index("ix_vpcs_node_id", "node", "id"),
+    sa.Index("ix_vpcs_node_id", "node", "id"),
     partial_index("uq_vpcs_cidr_ipv6", "cidr_ipv6", where=_IS_GLOBAL, unique=True),
     types={"cidr_ipv6": ByteOrdered},
 )
 INTERNET_GATEWAYS: Final = Rows(
     INTERNET_GATEWAY,
-    Index("uq_internet_gateways_vpc_id", "vpc_id", unique=True),
+    sa.Index("uq_internet_gateways_vpc_id", "vpc_id", unique=True),
     references={"vpc": VPCS},
 )
 EGRESS_ONLY_GATEWAYS: Final = Rows(
     EGRESS_ONLY_GATEWAY,
-    Index("uq_egress_only_gateways_vpc_id", "vpc_id", unique=True),
+    sa.Index("uq_egress_only_gateways_vpc_id", "vpc_id", unique=True),
     # Its uplink: a VPC with an egress-only gateway has an internet gateway attached.
-    ForeignKeyConstraint(
+    sa.ForeignKeyConstraint(
         ["vpc_id"], ["internet_gateways.vpc_id"], name="fk_egress_only_gateways_uplink"
     ),
     references={"vpc": VPCS},
 )
 ROUTE_TABLES: Final = Rows(
     ROUTE_TABLE,
-    Index("ix_route_tables_vpc_id", "vpc_id"),
-    Index("ix_route_tables_internet_gateway_id", "internet_gateway_id"),
-    Index("ix_route_tables_egress_only_gateway_id", "egress_only_gateway_id"),
+    sa.Index("ix_route_tables_vpc_id", "vpc_id"),
+    sa.Index("ix_route_tables_internet_gateway_id", "internet_gateway_id"),
+    sa.Index("ix_route_tables_egress_only_gateway_id", "egress_only_gateway_id"),
     partial_index("uq_route_tables_main", "vpc_id", where=_IS_MAIN, unique=True),
     references={
         "vpc": VPCS,
@@ -81,41 +68,41 @@ ROUTE_TABLES: Final = Rows(
 )
 SUBNETS: Final = Rows(
     SUBNET,
-    CheckConstraint("cidr_ipv4 IS NOT NULL OR cidr_ipv6 IS NOT NULL", name="cidr_ipv4"),
-    CheckConstraint("route_table_id IS NOT NULL", name="route_table_id"),
-    Index("ix_subnets_vpc_id", "vpc_id"),
-    Index("ix_subnets_route_table_id", "route_table_id"),
+    sa.CheckConstraint("cidr_ipv4 IS NOT NULL OR cidr_ipv6 IS NOT NULL", name="cidr_ipv4"),
+    sa.CheckConstraint("route_table_id IS NOT NULL", name="route_table_id"),
+    sa.Index("ix_subnets_vpc_id", "vpc_id"),
+    sa.Index("ix_subnets_route_table_id", "route_table_id"),
     references={"vpc": VPCS, "route_table": ROUTE_TABLES},
 )
 SECURITY_GROUPS: Final = Rows(
     SECURITY_GROUP,
-    Index("ix_security_groups_vpc_id", "vpc_id"),
+    sa.Index("ix_security_groups_vpc_id", "vpc_id"),
     partial_index("uq_security_groups_default", "vpc_id", where=_IS_DEFAULT, unique=True),
     references={"vpc": VPCS},
 )
 INTERFACES: Final = Rows(
     NETWORK_INTERFACE,
-    CheckConstraint("address_ipv4 IS NOT NULL OR address_ipv6 IS NOT NULL", name="address_ipv4"),
-    Index("uq_network_interfaces_address_ipv4", "vpc_id", "address_ipv4", unique=True),
-    Index("uq_network_interfaces_address_ipv6", "vpc_id", "address_ipv6", unique=True),
-    Index("ix_network_interfaces_subnet_id", "subnet_id"),
+    sa.CheckConstraint("address_ipv4 IS NOT NULL OR address_ipv6 IS NOT NULL", name="address_ipv4"),
+    sa.Index("uq_network_interfaces_address_ipv4", "vpc_id", "address_ipv4", unique=True),
+    sa.Index("uq_network_interfaces_address_ipv6", "vpc_id", "address_ipv6", unique=True),
+    sa.Index("ix_network_interfaces_subnet_id", "subnet_id"),
     references={"vpc": VPCS, "subnet": SUBNETS},
 )
-memberships: Final = Table(
+memberships: Final = sa.Table(
     "network_interface_groups",
     metadata,
-    Column("interface_id", Id, ForeignKey("network_interfaces.id"), primary_key=True),
-    Column("group_id", Id, ForeignKey("security_groups.id"), primary_key=True),
-    Index("ix_network_interface_groups_group_id", "group_id"),
+    sa.Column("interface_id", Id, sa.ForeignKey("network_interfaces.id"), primary_key=True),
+    sa.Column("group_id", Id, sa.ForeignKey("security_groups.id"), primary_key=True),
+    sa.Index("ix_network_interface_groups_group_id", "group_id"),
 )
 """The security groups that interfaces are in."""
-free_addresses: Final = Table(
+free_addresses: Final = sa.Table(
     "subnet_free_addresses",
     metadata,
-    Column("subnet_id", Id, ForeignKey("subnets.id"), primary_key=True),
-    Column("position", BigInteger, primary_key=True),
-    Column("freed_at", Moment, nullable=False),
-    Index("ix_subnet_free_addresses_freed_at", "subnet_id", "freed_at", "position"),
+    sa.Column("subnet_id", Id, sa.ForeignKey("subnets.id"), primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True),
+    sa.Column("freed_at", Moment, nullable=False),
+    sa.Index("ix_subnet_free_addresses_freed_at", "subnet_id", "freed_at", "position"),
 )
 """IPv4 addresses that interfaces had, counted from the beginning of their subnets."""
 
@@ -139,15 +126,15 @@ _OF_VPC: Final = {
 }
 _v, _t, _g = VPCS.table.c, ROUTE_TABLES.table.c, SECURITY_GROUPS.table.c
 _i, _m, _f = INTERFACES.table.c, memberships.c, free_addresses.c
-_TAKEN: Final = Statement(select(exists().where(given(_v.cidr_ipv6))))
+_TAKEN: Final = Statement(sa.select(sa.exists().where(given(_v.cidr_ipv6))))
 _BUMP: Final = Statement(
     VPCS.table.update()
-    .where(given(_v.account_id), _v.id == bindparam("vpc_id"))
-    .values(generation=_v.generation + literal_column("1"))
+    .where(given(_v.account_id), _v.id == sa.bindparam("vpc_id"))
+    .values(generation=_v.generation + ONE)
 )
 _NOTE_CHECKED: Final = Statement(
     VPCS.table.update()
-    .where(given(_v.account_id), _v.id == bindparam("vpc_id"))
+    .where(given(_v.account_id), _v.id == sa.bindparam("vpc_id"))
     .values(checked=_v.generation)
 )
 _MAIN: Final = Statement(
@@ -161,17 +148,14 @@ _DEFAULT: Final = Statement(
     )
 )
 _USER_OF_SUBNET: Final = Statement(
-    select(_i.owner)
-    .where(given(_i.account_id, _i.subnet_id))
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    sa.select(_i.owner).where(given(_i.account_id, _i.subnet_id)).limit(ONE).offset(ZERO)
 )
 _MEMBER: Final = Statement(
-    select(_i.owner)
+    sa.select(_i.owner)
     .join(memberships, _m.interface_id == _i.id)
     .where(given(_i.account_id, _m.group_id))
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _ADD_MEMBERSHIP: Final = Statement(insert_new(memberships, ("interface_id", "group_id")))
 _REMOVE_MEMBERSHIPS: Final = Statement(memberships.delete().where(given(_m.interface_id)))
@@ -179,8 +163,7 @@ _REMOVE_MEMBERSHIPS: Final = Statement(memberships.delete().where(given(_m.inter
 
 def of_vpc(tx: Connection, rows: Rows[R], account_id: str, vpc_id: str) -> Sequence[R]:
     """Return all resources of a kind in a VPC, oldest first."""
-    found = tx.rows(_OF_VPC[rows.of.one], account_id=account_id, vpc_id=vpc_id)
-    return [rows.record_of(row) for row in found]
+    return rows.read_all(tx, _OF_VPC[rows.of.one], account_id=account_id, vpc_id=vpc_id)
 
 
 def is_taken(tx: Connection, cidr_ipv6: str) -> bool:
@@ -191,14 +174,12 @@ def is_taken(tx: Connection, cidr_ipv6: str) -> bool:
 
 def main_table(tx: Connection, account_id: str, vpc_id: str) -> RouteTable | None:
     """Return the main route table of a VPC, locked until `tx` ends."""
-    row = tx.row(_MAIN, account_id=account_id, vpc_id=vpc_id)
-    return None if row is None else ROUTE_TABLES.record_of(row)
+    return ROUTE_TABLES.read_one(tx, _MAIN, account_id=account_id, vpc_id=vpc_id)
 
 
 def default_group(tx: Connection, account_id: str, vpc_id: str) -> SecurityGroup | None:
     """Return the default security group of a VPC, locked until `tx` ends."""
-    row = tx.row(_DEFAULT, account_id=account_id, vpc_id=vpc_id)
-    return None if row is None else SECURITY_GROUPS.record_of(row)
+    return SECURITY_GROUPS.read_one(tx, _DEFAULT, account_id=account_id, vpc_id=vpc_id)
 
 
 def bump(tx: Connection, account_id: str, vpc_id: str) -> None:

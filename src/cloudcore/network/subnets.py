@@ -6,9 +6,9 @@ from ipaddress import ip_network
 from typing import Final
 
 from msgspec import structs
-from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
@@ -21,7 +21,7 @@ from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference
 
 _FORGET_FREE: Final = Statement(
-    rows.free_addresses.delete().where(rows.free_addresses.c.subnet_id == bindparam("subnet_id"))
+    rows.free_addresses.delete().where(given(rows.free_addresses.c.subnet_id))
 )
 
 

@@ -10,35 +10,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import Column, Table, Text, literal_column, select
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import insert_new, insert_or_change
+from cloudcore.db.rows import ONE, ZERO, insert_new, insert_or_change
 from cloudcore.db.schema import ByteOrdered, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim, list_running
 
-fleet_settings = Table(
+fleet_settings = sa.Table(
     "fleet_settings",
     metadata,
-    Column("name", ByteOrdered, primary_key=True),
-    Column("value", Text, nullable=False),
+    sa.Column("name", ByteOrdered, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
 )
 _f = fleet_settings.c
 _FIELDS: Final = ("name", "value")
 _ADD: Final = Statement(insert_new(fleet_settings, _FIELDS))
 _PUT: Final = Statement(insert_or_change(fleet_settings, _FIELDS))
-_LIST: Final = Statement(select(_f.name, _f.value).order_by(_f.name))
+_LIST: Final = Statement(sa.select(_f.name, _f.value).order_by(_f.name))
 _HOLD: Final = Statement(
-    select(_f.name)
+    sa.select(_f.name)
     .order_by(_f.name)
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
     .with_for_update(read=True, key_share=True)
 )
-_LOCK: Final = Statement(select(_f.name, _f.value).order_by(_f.name).with_for_update())
+_LOCK: Final = Statement(sa.select(_f.name, _f.value).order_by(_f.name).with_for_update())
 
 
 class Difference(NamedTuple):

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import structs
-from sqlalchemy import Boolean, Column, Table, Text, bindparam
-from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
@@ -37,19 +36,19 @@ _BATCH: Final = 100
 """Rows in one transaction."""
 _PAGE: Final = 500
 
-nodes = Table(
+nodes = sa.Table(
     "nodes",
     metadata,
-    Column("name", ByteOrdered, primary_key=True),
+    sa.Column("name", ByteOrdered, primary_key=True),
     # Of the folder of the machine, so that no second one takes its name.
-    Column("identity", Id, nullable=False),
-    Column("capabilities", Text, nullable=False),
-    Column("seen_at", Moment, nullable=False),
-    Column("is_lost", Boolean, nullable=False),
+    sa.Column("identity", Id, nullable=False),
+    sa.Column("capabilities", sa.Text, nullable=False),
+    sa.Column("seen_at", Moment, nullable=False),
+    sa.Column("is_lost", sa.Boolean, nullable=False),
     # What is placed on it says so.
-    Column("is_noted", Boolean, nullable=False),
+    sa.Column("is_noted", sa.Boolean, nullable=False),
     # When the last of its processes that stopped in order did so; null since one began.
-    Column("stopped_at", Moment),
+    sa.Column("stopped_at", Moment),
 )
 _n = nodes.c
 
@@ -71,29 +70,29 @@ _LIST: Final = Statement(columns(nodes, NodeRow._fields).order_by(_n.name))
 _INSERT: Final = Statement(insert_new(nodes, NodeRow._fields))
 _CLAIM: Final = Statement(
     nodes.update()
-    .where(_n.name == bindparam("node"))
-    .values(**bound(("identity", "capabilities", "seen_at")), stopped_at=sql("NULL"))
+    .where(_n.name == sa.bindparam("node"))
+    .values(**bound(("identity", "capabilities", "seen_at")), stopped_at=sa.text("NULL"))
 )
 _NOTE_STOPPED: Final = Statement(
     nodes.update()
-    .where(_n.name == bindparam("node"), _n.identity == bindparam("held"))
-    .values(stopped_at=bindparam("stopped_at"))
+    .where(_n.name == sa.bindparam("node"), _n.identity == sa.bindparam("held"))
+    .values(stopped_at=sa.bindparam("stopped_at"))
 )
 _NOTE_SEEN: Final = Statement(
     nodes.update()
-    .where(_n.name == bindparam("node"), _n.identity == bindparam("held"))
-    .values(seen_at=bindparam("seen_at"), stopped_at=sql("NULL"))
+    .where(_n.name == sa.bindparam("node"), _n.identity == sa.bindparam("held"))
+    .values(seen_at=sa.bindparam("seen_at"), stopped_at=sa.text("NULL"))
 )
 _FORGET: Final = Statement(nodes.delete())
 _SET_LOST: Final = Statement(
     nodes.update()
-    .where(_n.name == bindparam("node"))
-    .values(is_lost=bindparam("is_lost"), is_noted=sql("false"))
+    .where(_n.name == sa.bindparam("node"))
+    .values(is_lost=sa.bindparam("is_lost"), is_noted=sa.text("false"))
 )
 _SET_NOTED: Final = Statement(
     nodes.update()
-    .where(_n.name == bindparam("node"), _n.is_lost == bindparam("was_lost"))
-    .values(is_noted=sql("true"))
+    .where(_n.name == sa.bindparam("node"), _n.is_lost == sa.bindparam("was_lost"))
+    .values(is_noted=sa.text("true"))
 )
 
 
@@ -106,14 +105,13 @@ class OnNode(Generic[P]):
     def __init__(self, rows: Rows[P]) -> None:
         c = rows.table.c
         live = (c.deleted_at.is_(None),) if rows.of.keeps_deleted else ()
-        here = (c.node == bindparam("node"), *live, c.id > bindparam("after"))
+        here = (given(c.node), *live, c.id > sa.bindparam("after"))
         self._rows: Final = rows
         self.statement: Final = paged(rows.columns.where(*here).order_by(c.id))
 
     def page(self, tx: Connection, node: str, after: str, limit: int) -> Sequence[P]:
         """Return those after an id."""
-        found = tx.rows(self.statement, node=node, after=after, limit=limit)
-        return [self._rows.record_of(row) for row in found]
+        return self._rows.read_all(tx, self.statement, node=node, after=after, limit=limit)
 
     def all(self, tx: Connection, node: str) -> Sequence[P]:
         """Return all of a machine."""

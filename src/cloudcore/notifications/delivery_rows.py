@@ -5,28 +5,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import (
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    delete,
-    exists,
-    func,
-    literal_column,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, deletion, given, insert_new
+from cloudcore.db.rows import ONE, ZERO, bound, deletion, given, insert_new, total
 from cloudcore.db.schema import Id, Moment, metadata
 from cloudcore.db.statement import Statement, page, paged
 from cloudcore.jobs.queue import NewJob, enqueue
@@ -45,39 +29,41 @@ KEPT_SECONDS: Final = 3600
 DROPPED_AT_ONCE: Final = 500
 """Most rows that one transaction drops of a topic that is deleted."""
 
-publications = Table(
+publications = sa.Table(
     "publications",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("topic_id", Id, ForeignKey("topics.id", ondelete="CASCADE"), nullable=False),
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("subject", Text),
-    Column("message", Text, nullable=False),
-    Column("attributes", Text, nullable=False),  # a JSON object
-    Column("published_at", Moment, nullable=False),
-    Column("ended_at", Moment),  # when its deliveries had been inserted
-    Column("content_type", Text),
-    Index("ix_publications_topic_id", "topic_id"),
-    Index("ix_publications_ended_at", "ended_at"),
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("topic_id", Id, sa.ForeignKey("topics.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("subject", sa.Text),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("attributes", sa.Text, nullable=False),  # a JSON object
+    sa.Column("published_at", Moment, nullable=False),
+    sa.Column("ended_at", Moment),  # when its deliveries had been inserted
+    sa.Column("content_type", sa.Text),
+    sa.Index("ix_publications_topic_id", "topic_id"),
+    sa.Index("ix_publications_ended_at", "ended_at"),
 )
 
 # A row is deleted when the endpoint has the message, or the last attempt has failed.
-deliveries = Table(
+deliveries = sa.Table(
     "deliveries",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column(
-        "subscription_id", Id, ForeignKey("subscriptions.id", ondelete="CASCADE"), nullable=False
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column(
+        "subscription_id", Id, sa.ForeignKey("subscriptions.id", ondelete="CASCADE"), nullable=False
     ),
     # null: a request to confirm the subscription
-    Column("publication_id", Id, ForeignKey("publications.id", ondelete="CASCADE")),
-    Column("size", Integer, nullable=False, server_default=text("0")),  # the message's bytes
-    Column("attempts", Integer, nullable=False),
-    Column("due_at", Moment, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    UniqueConstraint("publication_id", "subscription_id"),
-    Index("ix_deliveries_due", "subscription_id", "due_at", "size"),
+    sa.Column("publication_id", Id, sa.ForeignKey("publications.id", ondelete="CASCADE")),
+    sa.Column(
+        "size", sa.Integer, nullable=False, server_default=sa.text("0")
+    ),  # the message's bytes
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("due_at", Moment, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.UniqueConstraint("publication_id", "subscription_id"),
+    sa.Index("ix_deliveries_due", "subscription_id", "due_at", "size"),
 )
 
 
@@ -97,64 +83,62 @@ class Backlog(NamedTuple):
 
 
 _ADD_PUBLICATION: Final = Statement(insert_new(publications, Publication._fields))
-_IS_ENDED: Final = Statement(select(_p.ended_at).where(given(_p.id, _p.account_id)))
+_IS_ENDED: Final = Statement(sa.select(_p.ended_at).where(given(_p.id, _p.account_id)))
 _END: Final = Statement(
-    update(publications).where(given(_p.id, _p.account_id)).values(ended_at=bindparam("now"))
+    sa.update(publications).where(given(_p.id, _p.account_id)).values(ended_at=sa.bindparam("now"))
 )
 _ADD: Final = Statement(
     insert(deliveries)
     .values(
         **bound(("id", "account_id", "subscription_id", "publication_id", "size")),
-        attempts=literal_column("0"),
-        due_at=bindparam("now"),
-        created_at=bindparam("now"),
+        attempts=ZERO,
+        due_at=sa.bindparam("now"),
+        created_at=sa.bindparam("now"),
     )
     .on_conflict_do_nothing()
 )
-_WITH_PUBLICATION: Final = select(
+_WITH_PUBLICATION: Final = sa.select(
     *(_d.id, _d.subscription_id, _d.account_id, _d.attempts, _d.created_at),
     *(_p[name] for name in Publication._fields),
 ).outerjoin_from(deliveries, publications, _p.id == _d.publication_id)
 _LIST_DUE: Final = paged(
-    _WITH_PUBLICATION.where(_OF_SUBSCRIPTION, _d.due_at <= bindparam("now")).order_by(
+    _WITH_PUBLICATION.where(_OF_SUBSCRIPTION, _d.due_at <= sa.bindparam("now")).order_by(
         _d.due_at, _d.id
     )
 )
-_oldest: Final = page(select(_d.id).where(_OF_SUBSCRIPTION).order_by(_d.id)).scalar_subquery()
+_oldest: Final = page(sa.select(_d.id).where(_OF_SUBSCRIPTION).order_by(_d.id)).scalar_subquery()
 _LIST_OLDEST: Final = Statement(_WITH_PUBLICATION.where(_OF_SUBSCRIPTION, _d.id.in_(_oldest)))
-_FIRST_DUE: Final = Statement(select(func.min(_d.due_at)).where(_OF_SUBSCRIPTION))
+_FIRST_DUE: Final = Statement(sa.select(sa.func.min(_d.due_at)).where(_OF_SUBSCRIPTION))
 
 
-_some_of_it: Final = page(select(_d.size).where(_OF_SUBSCRIPTION)).subquery()
-_BACKLOG: Final = Statement(
-    select(func.count(), func.coalesce(func.sum(_some_of_it.c.size), literal_column("0")))
-)
+_some_of_it: Final = page(sa.select(_d.size).where(_OF_SUBSCRIPTION)).subquery()
+_BACKLOG: Final = Statement(sa.select(sa.func.count(), total(_some_of_it.c.size)))
 _of_account: Final = (
-    select(_d.size)
+    sa.select(_d.size)
     .join_from(SUBSCRIPTION_ROWS.table, deliveries, _d.subscription_id == _s.id)
-    .where(_s.account_id == bindparam("account_id"))
+    .where(given(_s.account_id))
 )
 WAITING: Final = Counted(WAITING_DELIVERIES, up_to(WAITING_DELIVERIES, _of_account))
 """The deliveries that wait for all subscriptions of an account."""
 _counted: Final = limited_to(WAITING_DELIVERIES, _of_account)
-WAITING_SIZE: Final = Counted(WAITING_BYTES, select(func.sum(_counted.c.size)))
+WAITING_SIZE: Final = Counted(WAITING_BYTES, sa.select(sa.func.sum(_counted.c.size)))
 """Their bytes; of no more deliveries than may wait."""
 _POSTPONE: Final = Statement(
-    update(deliveries)
+    sa.update(deliveries)
     .where(_IS_OURS)
-    .values(attempts=bindparam("attempts"), due_at=bindparam("due_at"))
+    .values(attempts=sa.bindparam("attempts"), due_at=sa.bindparam("due_at"))
 )
-_REMOVE: Final = Statement(delete(deliveries).where(_IS_OURS))
+_REMOVE: Final = Statement(sa.delete(deliveries).where(_IS_OURS))
 _REMOVE_REQUESTS: Final = Statement(
-    delete(deliveries).where(_OF_SUBSCRIPTION, _d.publication_id.is_(None))
+    sa.delete(deliveries).where(_OF_SUBSCRIPTION, _d.publication_id.is_(None))
 )
 _some = deliveries.alias("some")
 _DROP_DELIVERIES: Final = Statement(
-    delete(deliveries).where(
-        _d.account_id == bindparam("account_id"),
+    sa.delete(deliveries).where(
+        given(_d.account_id),
         _d.id.in_(
             page(
-                select(_some.c.id)
+                sa.select(_some.c.id)
                 .join_from(SUBSCRIPTION_ROWS.table, _some, _some.c.subscription_id == _s.id)
                 .where(given(_s.topic_id, _s.account_id))
             )
@@ -163,15 +147,15 @@ _DROP_DELIVERIES: Final = Statement(
 )
 _others = publications.alias("others")
 _DROP_PUBLICATIONS: Final = Statement(
-    delete(publications).where(
-        _p.account_id == bindparam("account_id"),
-        _p.id.in_(page(select(_others.c.id).where(_others.c.topic_id == bindparam("topic_id")))),
+    sa.delete(publications).where(
+        given(_p.account_id),
+        _p.id.in_(page(sa.select(_others.c.id).where(given(_others.c.topic_id)))),
     )
 )
 forget_publications: Final = deletion(
     _p.ended_at,
-    ~exists(
-        select(literal_column("1"))
+    ~sa.exists(
+        sa.select(ONE)
         .select_from(deliveries)
         .where(_d.publication_id == _p.id)
         .correlate(publications)

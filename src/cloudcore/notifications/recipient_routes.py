@@ -18,19 +18,9 @@ from cloudcore.notifications.envelope import CONFIRM_PATH, UNSUBSCRIBE_PATH, rea
 from cloudcore.notifications.topic import Status, Subscription, Topic
 from cloudcore.outbound.destinations import origin_of
 from cloudcore.resource_names import Uuid
+from cloudcore.web import link_pages
 from cloudcore.web.app import Context
 from cloudcore.web.context import RequestContext
-from cloudcore.web.link_pages import (
-    FOR_LINKS,
-    FOR_ONE_CLICK,
-    MAX_FORM_BYTES,
-    LinkForm,
-    button,
-    page,
-    refused,
-    token_given,
-    token_of,
-)
 from cloudcore.wire import RequestBody, ResponseBody
 
 PATH: Final = "/v1/subscription-confirmations"
@@ -60,7 +50,7 @@ async def confirm_subscription(data: JSONBody[Confirm], ctx: Context) -> Confirm
     """Confirm a subscription by its token; any other token is refused alike."""
     text = data.token.strip()
     is_link = text.startswith(("https://", "http://"))
-    token = token_of(text.partition("?")[2].encode()) if is_link else text
+    token = link_pages.token_of(text.partition("?")[2].encode()) if is_link else text
     found, topic = await ctx.database.write(_confirm, ctx, token)
     return Confirmed(
         subscription_id=found.id,
@@ -72,64 +62,70 @@ async def confirm_subscription(data: JSONBody[Confirm], ctx: Context) -> Confirm
 
 @get(
     CONFIRM_PATH,
-    opt=FOR_LINKS,
+    opt=link_pages.FOR_LINKS,
 )
 async def show_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button confirms the subscription; it does not look at the token."""
-    return page(
+    return link_pages.page(
         "Confirm the subscription?",
         "You were asked to confirm a subscription. If you do not expect this, do nothing.",
-        button(CONFIRM_PATH, token_of(request.scope["query_string"]), "Confirm"),
+        link_pages.button(
+            CONFIRM_PATH, link_pages.token_of(request.scope["query_string"]), "Confirm"
+        ),
     )
 
 
 @post(
     CONFIRM_PATH,
     status_code=200,
-    request_max_body_size=MAX_FORM_BYTES,
-    opt={"action": None, "public": True, "form": LinkForm, "pages": (200, 400)},
+    request_max_body_size=link_pages.MAX_FORM_BYTES,
+    opt={"action": None, "public": True, "form": link_pages.LinkForm, "pages": (200, 400)},
 )
 async def confirm_on_page(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """Confirm the subscription, as the page's button asks."""
-    token = token_of(await request.body())
+    token = link_pages.token_of(await request.body())
     try:
         found, topic = await ctx.database.write(_confirm, ctx, token)
     except InvalidInput:
-        return refused()
+        return link_pages.refused()
     endpoint, name = escape(found.endpoint), escape(topic.name)
-    return page("Confirmed", f"{endpoint} is sent what is published to {name} from now on.")
+    return link_pages.page(
+        "Confirmed", f"{endpoint} is sent what is published to {name} from now on."
+    )
 
 
 @get(
     UNSUBSCRIBE_PATH,
-    opt=FOR_LINKS,
+    opt=link_pages.FOR_LINKS,
 )
 async def show_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button ends the subscription."""
-    return page(
+    return link_pages.page(
         "Unsubscribe?",
         "Nothing more will be sent to you for this subscription.",
-        button(UNSUBSCRIBE_PATH, token_of(request.scope["query_string"]), "Unsubscribe"),
+        link_pages.button(
+            UNSUBSCRIBE_PATH, link_pages.token_of(request.scope["query_string"]), "Unsubscribe"
+        ),
     )
 
 
 @post(
     UNSUBSCRIBE_PATH,
     status_code=200,
-    request_max_body_size=MAX_FORM_BYTES,
-    opt=FOR_ONE_CLICK,
+    request_max_body_size=link_pages.MAX_FORM_BYTES,
+    opt=link_pages.FOR_ONE_CLICK,
 )
 async def unsubscribe(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """End a subscription: one click in a mail program, or the page's button.
 
     The token is in the query or the form. A subscription that is gone already is a success.
     """
-    token = await token_given(request)
+    token = await link_pages.token_given(request)
     named = read_unsubscribe_token(ctx.keyring, token)
     if named is None:
-        return refused()
+        return link_pages.refused()
     await ctx.database.write(_unsubscribe, ctx, *named)
-    return page("Unsubscribed", "Nothing more will be sent to you.")
+    return link_pages.page("Unsubscribed", "Nothing more will be sent to you.")
 
 
 def _confirm(tx: Connection, ctx: RequestContext, token: str) -> tuple[Subscription, Topic]:

@@ -6,22 +6,12 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import UNSET, Meta, UnsetType, field, structs
-from sqlalchemy import (
-    CheckConstraint,
-    ForeignKeyConstraint,
-    Index,
-    String,
-    UniqueConstraint,
-    bindparam,
-    func,
-    literal_column,
-    select,
-)
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, first, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of
 from cloudcore.db.statement import Statement, paged
 from cloudcore.jobs.faults import Fault
@@ -43,30 +33,32 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 SUBSCRIPTION_ROWS: Final = Rows(
     SUBSCRIPTION,
-    ForeignKeyConstraint(["topic_id"], ["topics.id"], ondelete="CASCADE"),
+    sa.ForeignKeyConstraint(["topic_id"], ["topics.id"], ondelete="CASCADE"),
     one_of("protocol", "email", "http", "https", "queue"),
     one_of("status", "pending_confirmation", "confirmed"),
-    CheckConstraint("status = 'confirmed' OR protocol <> 'queue'", name="queue_status"),
-    CheckConstraint(
+    sa.CheckConstraint("status = 'confirmed' OR protocol <> 'queue'", name="queue_status"),
+    sa.CheckConstraint(
         "(protocol IN ('http', 'https')) = (signing_secret IS NOT NULL)", name="signing_secret"
     ),
-    CheckConstraint("(previous_secret IS NULL) = (previous_until IS NULL)", name="previous_secret"),
-    CheckConstraint(
+    sa.CheckConstraint(
+        "(previous_secret IS NULL) = (previous_until IS NULL)", name="previous_secret"
+    ),
+    sa.CheckConstraint(
         "(confirmation_hash IS NULL) = (confirmation_expires_at IS NULL)",
         name="confirmation_expires_at",
     ),
-    CheckConstraint(
+    sa.CheckConstraint(
         "(confirmation_hash IS NULL) = (status = 'confirmed')", name="confirmation_hash"
     ),
-    CheckConstraint("(active_since IS NULL) = (status <> 'confirmed')", name="active_since"),
-    UniqueConstraint("confirmation_hash"),
-    Index("ix_subscriptions_topic_id_id", "topic_id", "id"),
-    unique=UniqueConstraint("topic_id", "protocol", "endpoint"),
+    sa.CheckConstraint("(active_since IS NULL) = (status <> 'confirmed')", name="active_since"),
+    sa.UniqueConstraint("confirmation_hash"),
+    sa.Index("ix_subscriptions_topic_id_id", "topic_id", "id"),
+    unique=sa.UniqueConstraint("topic_id", "protocol", "endpoint"),
     types={
         "topic_id": Id,
-        "protocol": String(8),
+        "protocol": sa.String(8),
         "endpoint": ByteOrdered,
-        "status": String(24),
+        "status": sa.String(24),
         "dead_letter_queue": ByteOrdered,
         "confirmation_nonce": ByteOrdered,
     },
@@ -89,29 +81,24 @@ _FIND_WITH_TOPIC: Final = Statement(
     .where(_IS_OURS)
 )
 _LOCK_CONFIRMED_BY: Final = Statement(
-    SUBSCRIPTION_ROWS.columns.where(
-        _s.confirmation_hash == bindparam("confirmation_hash")
-    ).with_for_update()
+    SUBSCRIPTION_ROWS.columns.where(given(_s.confirmation_hash)).with_for_update()
 )
 _LIST: Final = paged(
-    SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, _s.id > bindparam("after")).order_by(_s.id)
+    SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, _s.id > sa.bindparam("after")).order_by(_s.id)
 )
 _LIST_ACTIVE: Final = paged(
-    select(_s.id, _s.filter_policy)
-    .where(_OF_TOPIC, _s.active_since <= bindparam("published_at"), _s.id > bindparam("after"))
+    sa.select(_s.id, _s.filter_policy)
+    .where(
+        _OF_TOPIC, _s.active_since <= sa.bindparam("published_at"), _s.id > sa.bindparam("after")
+    )
     .order_by(_s.id)
 )
-_IS_HEARD: Final = Statement(
-    select(_s.id)
-    .where(_OF_TOPIC, _s.active_since.is_not(None))
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
-)
+_IS_HEARD: Final = Statement(first(sa.select(_s.id).where(_OF_TOPIC, _s.active_since.is_not(None))))
 _COUNT: Final = Statement(
-    select(func.count()).select_from(SUBSCRIPTION_ROWS.table).where(_OF_TOPIC)
+    sa.select(sa.func.count()).select_from(SUBSCRIPTION_ROWS.table).where(_OF_TOPIC)
 )
 _SAVE_FAULTS: Final = Statement(
-    SUBSCRIPTION_ROWS.table.update().where(_IS_OURS).values(faults=bindparam("faults"))
+    SUBSCRIPTION_ROWS.table.update().where(_IS_OURS).values(faults=sa.bindparam("faults"))
 )
 
 
@@ -119,14 +106,8 @@ def find_same(
     tx: Connection, account_id: str, topic_id: str, protocol: Protocol, endpoint: str
 ) -> Subscription | None:
     """Return the subscription of a topic to an endpoint, or None."""
-    row = tx.row(
-        _FIND_SAME,
-        account_id=account_id,
-        topic_id=topic_id,
-        protocol=protocol,
-        endpoint=endpoint,
-    )
-    return None if row is None else SUBSCRIPTION_ROWS.record_of(row)
+    of = {"account_id": account_id, "topic_id": topic_id}
+    return SUBSCRIPTION_ROWS.read_one(tx, _FIND_SAME, **of, protocol=protocol, endpoint=endpoint)
 
 
 def find_with_topic(
@@ -142,30 +123,23 @@ def find_with_topic(
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> Subscription | None:
     """Return the subscription that a token confirms, or None; block changes of it."""
-    row = tx.row(_LOCK_CONFIRMED_BY, confirmation_hash=token_hash)
-    return None if row is None else SUBSCRIPTION_ROWS.record_of(row)
+    return SUBSCRIPTION_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, confirmation_hash=token_hash)
 
 
 def list_subscriptions(
     tx: Connection, account_id: str, topic_id: str, after: str, limit: int
-) -> list[Subscription]:
+) -> Sequence[Subscription]:
     """Return subscriptions to a topic of an account, oldest first."""
-    rows = tx.rows(_LIST, account_id=account_id, topic_id=topic_id, after=after, limit=limit)
-    return [SUBSCRIPTION_ROWS.record_of(row) for row in rows]
+    of = {"account_id": account_id, "topic_id": topic_id}
+    return SUBSCRIPTION_ROWS.read_all(tx, _LIST, **of, after=after, limit=limit)
 
 
 def list_active(
     tx: Connection, account_id: str, topic_id: str, published_at: int, after: str, limit: int
 ) -> list[tuple[str, dict[str, list[str]]]]:
     """Return ids and filters of the subscriptions active at a moment, after an id."""
-    rows = tx.rows(
-        _LIST_ACTIVE,
-        account_id=account_id,
-        topic_id=topic_id,
-        published_at=published_at,
-        after=after,
-        limit=limit,
-    )
+    of = {"account_id": account_id, "topic_id": topic_id, "published_at": published_at}
+    rows = tx.rows(_LIST_ACTIVE, **of, after=after, limit=limit)
     return [(row[0], msgspec.json.decode(row[1])) for row in rows]
 
 

@@ -9,23 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ForeignKey,
-    Index,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    delete,
-    literal_column,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, given
+from cloudcore.db.rows import ONE, bound, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.jobs.outbox import OutboxEvent
@@ -43,29 +31,29 @@ MAX_WAITING: Final = 10_000
 """Events that wait for one topic; the oldest are dropped."""
 
 # A topic that something names though it does not exist: it was deleted, or never created.
-missing_topics = Table(
+missing_topics = sa.Table(
     "missing_topics",
     metadata,
-    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
-    Column("crn", ByteOrdered, primary_key=True),
-    Column("first_at", Moment, nullable=False),
-    Column("last_at", Moment, nullable=False),
-    Column("events", BigInteger, nullable=False),  # that were told to it meanwhile
-    Index("ix_missing_topics_last_at", "last_at"),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("crn", ByteOrdered, primary_key=True),
+    sa.Column("first_at", Moment, nullable=False),
+    sa.Column("last_at", Moment, nullable=False),
+    sa.Column("events", sa.BigInteger, nullable=False),  # that were told to it meanwhile
+    sa.Index("ix_missing_topics_last_at", "last_at"),
 )
 
 # Events told to a topic that does not exist; delivered when it does.
-waiting_events = Table(
+waiting_events = sa.Table(
     "waiting_events",
     metadata,
-    Column("event_id", Id, primary_key=True),
-    Column("crn", ByteOrdered, primary_key=True),  # of the topic
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("type", ByteOrdered, nullable=False),
-    Column("payload", Text, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Index("ix_waiting_events_topic", "account_id", "crn", "event_id"),
-    Index("ix_waiting_events_created_at", "created_at"),
+    sa.Column("event_id", Id, primary_key=True),
+    sa.Column("crn", ByteOrdered, primary_key=True),  # of the topic
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("type", ByteOrdered, nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Index("ix_waiting_events_topic", "account_id", "crn", "event_id"),
+    sa.Index("ix_waiting_events_created_at", "created_at"),
 )
 
 
@@ -90,20 +78,23 @@ class MissingTopic(NamedTuple):
 
 _new_missing: Final = insert(missing_topics).values(
     **bound(("account_id", "crn", "events")),
-    first_at=bindparam("now"),
-    last_at=bindparam("now"),
+    first_at=sa.bindparam("now"),
+    last_at=sa.bindparam("now"),
 )
 _NOTE_MISSING: Final = Statement(
     _new_missing.on_conflict_do_update(
         index_elements=["account_id", "crn"],
-        set_={"last_at": _new_missing.excluded.last_at, "events": _m.events + bindparam("events")},
+        set_={
+            "last_at": _new_missing.excluded.last_at,
+            "events": _m.events + sa.bindparam("events"),
+        },
     )
 )
 _OF_CRN: Final = given(_m.account_id, _m.crn)
-_FORGET_MISSING: Final = Statement(delete(missing_topics).where(_OF_CRN))
+_FORGET_MISSING: Final = Statement(sa.delete(missing_topics).where(_OF_CRN))
 _LIST_MISSING: Final = Statement(
-    select(_m.crn, _m.first_at, _m.last_at, _m.events).where(
-        _m.account_id == bindparam("account_id"), _m.crn.in_(listed("crns"))
+    sa.select(_m.crn, _m.first_at, _m.last_at, _m.events).where(
+        given(_m.account_id), _m.crn.in_(listed("crns"))
     )
 )
 _ADD_WAITING: Final = Statement(
@@ -113,22 +104,22 @@ _ADD_WAITING: Final = Statement(
 )
 _WAIT_FOR: Final = given(_w.account_id, _w.crn)
 _LIST_WAITING: Final = paged(
-    select(_w.event_id, _w.account_id, _w.type, _w.payload, _w.created_at)
+    sa.select(_w.event_id, _w.account_id, _w.type, _w.payload, _w.created_at)
     .where(_WAIT_FOR)
     .order_by(_w.event_id)
 )
 _REMOVE_WAITING: Final = Statement(
-    delete(waiting_events).where(_WAIT_FOR, _w.event_id.in_(listed("ids")))
+    sa.delete(waiting_events).where(_WAIT_FOR, _w.event_id.in_(listed("ids")))
 )
 _too_old: Final = (
-    select(_w.event_id)
+    sa.select(_w.event_id)
     .where(_WAIT_FOR)
     .order_by(_w.event_id.desc())
-    .limit(literal_column("1"))
-    .offset(bindparam("most"))
+    .limit(ONE)
+    .offset(sa.bindparam("most"))
     .scalar_subquery()
 )
-_DROP_OLDEST: Final = Statement(delete(waiting_events).where(_WAIT_FOR, _w.event_id <= _too_old))
+_DROP_OLDEST: Final = Statement(sa.delete(waiting_events).where(_WAIT_FOR, _w.event_id <= _too_old))
 forget_waiting: Final = deletion(_w.created_at, kept_seconds=WAITING_SECONDS)
 """Deletes a batch of the events that have waited for `WAITING_SECONDS`."""
 forget_old_missing: Final = deletion(_m.last_at, kept_seconds=WAITING_SECONDS)
@@ -186,11 +177,11 @@ def remove_waiting(tx: Connection, account_id: str, crn: str, ids: Sequence[str]
 
 
 ROWS: Final = Rows(
-    TOPIC, unique=UniqueConstraint("account_id", "region", "name"), missing=TopicMissing
+    TOPIC, unique=sa.UniqueConstraint("account_id", "region", "name"), missing=TopicMissing
 )
 _t = ROWS.table.c
 _IDS_NAMED: Final = Statement(
-    select(_t.name, _t.id).where(
+    sa.select(_t.name, _t.id).where(
         given(_t.account_id, _t.region),
         _t.name.in_(listed("names")),
     )

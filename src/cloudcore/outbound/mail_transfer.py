@@ -13,7 +13,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.message import EmailMessage
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
@@ -396,22 +396,17 @@ SMARTHOST_SECONDS: Final = 30.0
 """For one message; waiting for its turn does not count."""
 
 
+@dataclass(frozen=True, slots=True)
 class PlatformMail:
     """Sends the platform's own mail, each message to one recipient.
 
     Suppressions and rates of accounts do not apply to it.
     """
 
-    def __init__(
-        self,
-        through: MailSender,
-        sender: str,
-        turn: AbstractAsyncContextManager[object] | None = None,
-    ) -> None:
-        """Send `through` a sender, each message in a `turn` of its own if there is one."""
-        self._through = through
-        self.sender = sender
-        self._turn = turn or nullcontext()
+    through: MailSender
+    sender: str
+    turn: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+    """In which each message is sent."""
 
     async def send(self, message: EmailMessage) -> None:
         """Hand a message over.
@@ -420,8 +415,8 @@ class PlatformMail:
         """
         (recipient,) = message["To"].addresses
         data = message.as_bytes(policy=message.policy.clone(cte_type="7bit", linesep="\r\n"))
-        async with self._turn:
-            await self._through.send(Envelope(self.sender, recipient.addr_spec, data))
+        async with self.turn:
+            await self.through.send(Envelope(self.sender, recipient.addr_spec, data))
 
 
 def smarthost_mail(

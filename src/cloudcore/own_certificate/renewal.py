@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -187,67 +188,58 @@ class CertificateSubject(NamedTuple):
         return ", ".join(self.names)
 
 
+@dataclass(frozen=True, slots=True)
 class OwnCertificate:
     """Obtains and renews a server's certificate; `keep` runs in one worker."""
 
-    def __init__(
-        self,
-        subject: CertificateSubject,
-        order: Callable[[], Awaitable[None]],
-        validations: Validations | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        spread: Callable[[], float] = random.random,
-    ) -> None:
-        """Keep the certificate that `order` writes.
-
-        `validations` are the proofs for its authority. `clock` is the Unix time in seconds,
-        `spread` is from 0 to 1.
-        """
-        self._subject = subject
-        self._order = order
-        self._clock = clock
-        self._sleep = sleep
-        self._spread = spread
-        self.validations = validations
+    subject: CertificateSubject
+    order: Callable[[], Awaitable[None]]
+    """Writes the certificate."""
+    validations: Validations | None = None
+    """The proofs for its authority."""
+    _: KW_ONLY
+    clock: Callable[[], float] = time.time
+    """Returns the Unix time in seconds."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    spread: Callable[[], float] = random.random
+    """Returns a number from 0 to 1."""
 
     async def keep(self, count: Count) -> None:
         """Order the certificate whenever it is due, until cancelled; count the orders."""
-        path = pause_file(self._subject.files)
-        none = Pause(f"{self._subject.listed} {self._subject.reach}")
-        pause = read_pause(path, none.wanted, self._clock())
-        if pause.until > self._clock():
+        path = pause_file(self.subject.files)
+        none = Pause(f"{self.subject.listed} {self.subject.reach}")
+        pause = read_pause(path, none.wanted, self.clock())
+        if pause.until > self.clock():
             logger.warning(
                 "the certificate of %s is ordered again in %.0f min (failed so far: %d); to order"
                 " it now, delete %s and restart",
-                *(self._subject.listed, (pause.until - self._clock()) / 60, pause.failures, path),
+                *(self.subject.listed, (pause.until - self.clock()) / 60, pause.failures, path),
             )
         while True:
             await self._sleep_until(max(self._due_at(), pause.until))
-            logger.info("ordering the certificate of %s", self._subject.listed)
+            logger.info("ordering the certificate of %s", self.subject.listed)
             problem, code = await self._try()
             count(f"{ORDERED}.{'failed' if problem else 'succeeded'}", 1)
             if not problem and not self.is_due:
                 pause = none
                 keep_pause(path, pause)
                 logger.info(
-                    "the certificate is signed and served: %s", self._subject.files.certificate
+                    "the certificate is signed and served: %s", self.subject.files.certificate
                 )
                 continue
-            pause = pause.longer(self._clock(), self._spread())
+            pause = pause.longer(self.clock(), self.spread())
             keep_pause(path, pause)
-            self._tell(problem or _CLOCK, code, pause.until - self._clock())
+            self._tell(problem or _CLOCK, code, pause.until - self.clock())
 
     @property
     def is_due(self) -> bool:
         """Return True if an order is due now."""
-        return self._due_at() <= self._clock()
+        return self._due_at() <= self.clock()
 
     async def _try(self) -> tuple[str, str]:
         """Order once; return what is wrong, and the type of ACME's problem; both may be empty."""
         try:
-            await self._order()
+            await self.order()
         except AcmeRefused as error:
             return str(error), error.code
         except (AcmeUnreachable, PlatformError, OSError) as error:
@@ -266,23 +258,23 @@ class OwnCertificate:
 
     def _served(self) -> TlsIdentity | None:
         try:
-            return load_tls(self._subject.files, self._clock())
+            return load_tls(self.subject.files, self.clock())
         except TlsFilesError:
             return None
 
     def _names_all(self) -> bool:
         """Return True if the certificate is of all the names, and not of those set before."""
-        return set(self._subject.names) <= names_in(self._subject.files.certificate.read_bytes())
+        return set(self.subject.names) <= names_in(self.subject.files.certificate.read_bytes())
 
     def _tell(self, problem: str, code: str, delay: float) -> None:
-        subject, serves = self._subject, self._served()
+        subject, serves = self.subject, self._served()
         advice = _ADVICE.get(code, "if it goes on, see docs/how-to/tls.md").format(
             setting=subject.setting, reach=subject.reach
         )
         stays = (
             "clients refuse what is served until then"
             if serves is None or serves.is_stand_in
-            else f"the one before stays, for {(serves.expires_at - self._clock()) / 3600:.0f} hours"
+            else f"the one before stays, for {(serves.expires_at - self.clock()) / 3600:.0f} hours"
         )
         logger.error(
             "%s signed no certificate of %s: %s; %s; it is asked again in %d minutes; %s",
@@ -291,5 +283,5 @@ class OwnCertificate:
         )
 
     async def _sleep_until(self, moment: float) -> None:
-        while (left := moment - self._clock()) > 0:
-            await self._sleep(min(left, _LONGEST_SLEEP))
+        while (left := moment - self.clock()) > 0:
+            await self.sleep(min(left, _LONGEST_SLEEP))

@@ -6,62 +6,43 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    String,
-    Table,
-    Text,
-    bindparam,
-    delete,
-    func,
-    literal_column,
-    select,
-    text,
-    update,
-)
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, given
+from cloudcore.db.rows import ONE, bound, columns, given, total
 from cloudcore.db.schema import Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from cloudcore.queue.queue import Queue
 
-IS_VISIBLE: Final = text("hidden_until IS NULL")
-IS_HIDDEN: Final = text("hidden_until IS NOT NULL")
+IS_VISIBLE: Final = sa.text("hidden_until IS NULL")
+IS_HIDDEN: Final = sa.text("hidden_until IS NOT NULL")
 
 # A message is visible, or hidden until a moment: the end of its delay or of its lease.
-queue_messages = Table(
+queue_messages = sa.Table(
     "queue_messages",
     metadata,
     # Never given twice, also on SQLite: a purge counts on it.
-    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("id", Id, nullable=False),
-    Column("queue_id", Id, nullable=False),
-    Column("account_id", Id, nullable=False),
-    Column("size", Integer, nullable=False),  # of body and attributes, in bytes
-    Column("queued_at", Moment, nullable=False),
-    Column("hidden_until", Moment),
-    Column("lease_token", String(22)),
-    Column("lease_count", Integer, nullable=False),
-    Column("sent_at", Moment, nullable=False),  # earlier than queued_at for a dead letter
-    Column("attributes", Text, nullable=False),  # a JSON object
-    Column("body", LargeBinary, nullable=False),  # UTF-8
-    ForeignKeyConstraint(
+    sa.Column("position", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("id", Id, nullable=False),
+    sa.Column("queue_id", Id, nullable=False),
+    sa.Column("account_id", Id, nullable=False),
+    sa.Column("size", sa.Integer, nullable=False),  # of body and attributes, in bytes
+    sa.Column("queued_at", Moment, nullable=False),
+    sa.Column("hidden_until", Moment),
+    sa.Column("lease_token", sa.String(22)),
+    sa.Column("lease_count", sa.Integer, nullable=False),
+    sa.Column("sent_at", Moment, nullable=False),  # earlier than queued_at for a dead letter
+    sa.Column("attributes", sa.Text, nullable=False),  # a JSON object
+    sa.Column("body", sa.LargeBinary, nullable=False),  # UTF-8
+    sa.ForeignKeyConstraint(
         ["queue_id", "account_id"],
         ["queues.id", "queues.account_id"],
         name="fk_queue_messages_queue",
     ),
-    CheckConstraint("lease_count >= 0", name="lease_count"),
-    CheckConstraint("lease_token IS NULL OR hidden_until IS NOT NULL", name="lease_token"),
-    Index("uq_queue_messages_id", "id", unique=True),
-    Index("ix_queue_messages_all", "queue_id", "position", "size"),
+    sa.CheckConstraint("lease_count >= 0", name="lease_count"),
+    sa.CheckConstraint("lease_token IS NULL OR hidden_until IS NOT NULL", name="lease_token"),
+    sa.Index("uq_queue_messages_id", "id", unique=True),
+    sa.Index("ix_queue_messages_all", "queue_id", "position", "size"),
     partial_index("ix_queue_messages_visible", "queue_id", "position", where=IS_VISIBLE),
     partial_index(
         "ix_queue_messages_hidden", "queue_id", "hidden_until", "position", where=IS_HIDDEN
@@ -105,11 +86,11 @@ class Depth(NamedTuple):
 _COLUMNS: Final = columns(queue_messages, Message._fields)
 _IN_QUEUE: Final = given(_m.queue_id, _m.account_id)
 _LISTED: Final = (
-    unindexed(_m.queue_id) == bindparam("queue_id"),
-    _m.account_id == bindparam("account_id"),
+    unindexed(_m.queue_id) == sa.bindparam("queue_id"),
+    given(_m.account_id),
     _m.id.in_(listed("ids")),
 )
-_NOT_PURGED: Final = _m.position > bindparam("purged_through")
+_NOT_PURGED: Final = _m.position > sa.bindparam("purged_through")
 _VISIBLE: Final = (_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
 _NEW: Final = tuple(name for name in Message._fields if name != "position")
 _ADD: Final = Statement(
@@ -118,81 +99,83 @@ _ADD: Final = Statement(
     .values(bound((*_NEW, "queue_id", "account_id")))
 )
 _OLDEST_VISIBLE: Final = (
-    select(_m.id, _m.size)
-    .where(*_VISIBLE, _m.queued_at > bindparam("kept_from"))
+    sa.select(_m.id, _m.size)
+    .where(*_VISIBLE, _m.queued_at > sa.bindparam("kept_from"))
     .order_by(_m.position)
 )
 _LOCK_OLDEST: Final = paged(_OLDEST_VISIBLE.with_for_update(skip_locked=True))
 _FIRST_VISIBLE: Final = paged(_OLDEST_VISIBLE)
-_FIRST_HIDDEN: Final = Statement(select(func.min(_m.hidden_until)).where(_IN_QUEUE, IS_HIDDEN))
+_FIRST_HIDDEN: Final = Statement(
+    sa.select(sa.func.min(_m.hidden_until)).where(_IN_QUEUE, IS_HIDDEN)
+)
 _LEASE: Final = Statement(
-    update(queue_messages)
+    sa.update(queue_messages)
     .where(*_LISTED)
     .values(
-        hidden_until=bindparam("lease_end"),
-        lease_token=bindparam("token"),
-        lease_count=_m.lease_count + literal_column("1"),
+        hidden_until=sa.bindparam("lease_end"),
+        lease_token=sa.bindparam("token"),
+        lease_count=_m.lease_count + ONE,
     )
 )
 _FIND_ALL: Final = Statement(_COLUMNS.where(*_LISTED).order_by(_m.position))
 _LOCK_LEASES: Final = Statement(
-    select(_m.id, _m.lease_token, _m.hidden_until)
+    sa.select(_m.id, _m.lease_token, _m.hidden_until)
     .where(*_LISTED, _NOT_PURGED)
     .order_by(_m.position)
     .with_for_update()
 )
 _LOCK_DUE: Final = paged(
-    _COLUMNS.where(_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= bindparam("now"))
+    _COLUMNS.where(_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= sa.bindparam("now"))
     .order_by(_m.hidden_until, _m.position)
     .with_for_update(skip_locked=True)
 )
 _SHOW: Final = Statement(
-    update(queue_messages).where(*_LISTED).values(hidden_until=sql("NULL"), lease_token=sql("NULL"))
+    sa.update(queue_messages)
+    .where(*_LISTED)
+    .values(hidden_until=sa.text("NULL"), lease_token=sa.text("NULL"))
 )
 _HIDE: Final = Statement(
-    update(queue_messages).where(*_LISTED).values(hidden_until=bindparam("lease_end"))
+    sa.update(queue_messages).where(*_LISTED).values(hidden_until=sa.bindparam("lease_end"))
 )
-_DELETE: Final = Statement(delete(queue_messages).where(*_LISTED))
-_OLDEST_AT: Final = paged(select(_m.queued_at).where(*_VISIBLE).order_by(_m.position))
+_DELETE: Final = Statement(sa.delete(queue_messages).where(*_LISTED))
+_OLDEST_AT: Final = paged(sa.select(_m.queued_at).where(*_VISIBLE).order_by(_m.position))
 _LOCK_EXPIRED: Final = paged(
-    select(_m.id)
-    .where(*_VISIBLE, _m.queued_at <= bindparam("kept_from"))
+    sa.select(_m.id)
+    .where(*_VISIBLE, _m.queued_at <= sa.bindparam("kept_from"))
     .order_by(_m.position)
     .with_for_update(skip_locked=True)
 )
 _DELETE_PURGED: Final = Statement(
-    delete(queue_messages).where(
+    sa.delete(queue_messages).where(
         _IN_QUEUE,
         _m.position.in_(
             page(
-                select(_m.position)
-                .where(_IN_QUEUE, _m.position <= bindparam("purged_through"))
+                sa.select(_m.position)
+                .where(_IN_QUEUE, _m.position <= sa.bindparam("purged_through"))
                 .order_by(_m.position)
             )
         ),
     )
 )
 _PURGED: Final = paged(
-    select(literal_column("1"))
+    sa.select(ONE)
     .select_from(queue_messages)
-    .where(_IN_QUEUE, _m.position <= bindparam("purged_through"))
+    .where(_IN_QUEUE, _m.position <= sa.bindparam("purged_through"))
 )
-_USED: Final = Statement(
-    select(func.count(), func.coalesce(func.sum(_m.size), literal_column("0"))).where(
-        _IN_QUEUE, _NOT_PURGED
-    )
+_USED: Final = Statement(sa.select(sa.func.count(), total(_m.size)).where(_IN_QUEUE, _NOT_PURGED))
+_COUNT_VISIBLE: Final = Statement(
+    sa.select(sa.func.count()).select_from(queue_messages).where(*_VISIBLE)
 )
-_COUNT_VISIBLE: Final = Statement(select(func.count()).select_from(queue_messages).where(*_VISIBLE))
 _COUNT_HIDDEN: Final = Statement(
-    select(
-        func.count().filter(_m.hidden_until <= bindparam("now")),
-        func.count().filter(_m.hidden_until > bindparam("now"), _m.lease_token.is_not(None)),
-        func.count().filter(_m.hidden_until > bindparam("now"), _m.lease_token.is_(None)),
+    sa.select(
+        sa.func.count().filter(_m.hidden_until <= sa.bindparam("now")),
+        sa.func.count().filter(_m.hidden_until > sa.bindparam("now"), _m.lease_token.is_not(None)),
+        sa.func.count().filter(_m.hidden_until > sa.bindparam("now"), _m.lease_token.is_(None)),
     )
     .select_from(queue_messages)
     .where(_IN_QUEUE, IS_HIDDEN, _NOT_PURGED)
 )
-_FIRST: Final = paged(select(_m.queued_at).where(_IN_QUEUE, _NOT_PURGED).order_by(_m.position))
+_FIRST: Final = paged(sa.select(_m.queued_at).where(_IN_QUEUE, _NOT_PURGED).order_by(_m.position))
 
 
 def add_messages(

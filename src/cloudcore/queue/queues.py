@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
+import sqlalchemy as sa
 from msgspec import UNSET, Meta, UnsetType
-from sqlalchemy import CheckConstraint, Integer, bindparam, column, func, literal_column, select
-from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import ONE, given
 from cloudcore.db.schema import partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.errors import Conflict, InvalidInput, invalid_field
@@ -27,7 +26,7 @@ from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
 _FIELD: Final = "redrive_policy.dead_letter_queue"
-_HAS_DEAD_LETTERS: Final = sql("dead_letter_queue_id IS NOT NULL")
+_HAS_DEAD_LETTERS: Final = sa.text("dead_letter_queue_id IS NOT NULL")
 
 
 class GivenRedrivePolicy(RequestBody):
@@ -59,28 +58,30 @@ class QueueDepth(ResponseBody):
 
 def _last_position(queue_id: str) -> object:
     """Return a query for the position of the last message of the queue with this parameter."""
-    of_queue = queue_messages.c.queue_id == bindparam(queue_id)
-    of_account = queue_messages.c.account_id == bindparam("account_id")
-    last = select(func.max(queue_messages.c.position)).where(of_queue, of_account)
-    return func.coalesce(last.scalar_subquery(), column("purged_through"))
+    of_queue = queue_messages.c.queue_id == sa.bindparam(queue_id)
+    of_account = given(queue_messages.c.account_id)
+    last = sa.select(sa.func.max(queue_messages.c.position)).where(of_queue, of_account)
+    return sa.func.coalesce(last.scalar_subquery(), sa.column("purged_through"))
 
 
 ROWS: Final = Rows(
     QUEUE,
-    CheckConstraint("retention_seconds > 0", name="retention_seconds"),
-    CheckConstraint("lease_seconds > 0", name="lease_seconds"),
-    CheckConstraint("delay_seconds >= 0", name="delay_seconds"),
-    CheckConstraint("max_leases > 0", name="max_leases"),
-    CheckConstraint("dead_letter_queue_id <> id", name="dead_letter_queue_id"),
-    CheckConstraint("(dead_letter_queue_id IS NULL) = (max_leases IS NULL)", name="redrive_policy"),
+    sa.CheckConstraint("retention_seconds > 0", name="retention_seconds"),
+    sa.CheckConstraint("lease_seconds > 0", name="lease_seconds"),
+    sa.CheckConstraint("delay_seconds >= 0", name="delay_seconds"),
+    sa.CheckConstraint("max_leases > 0", name="max_leases"),
+    sa.CheckConstraint("dead_letter_queue_id <> id", name="dead_letter_queue_id"),
+    sa.CheckConstraint(
+        "(dead_letter_queue_id IS NULL) = (max_leases IS NULL)", name="redrive_policy"
+    ),
     partial_index(
         "ix_queues_dead_letter_queue_id", "dead_letter_queue_id", where=_HAS_DEAD_LETTERS
     ),
     partial_index("ix_queues_deleted", "id", where=IS_DELETED),
-    types={"max_leases": Integer()},
+    types={"max_leases": sa.Integer()},
     references={"dead_letter_queue": None},
     on_delete={
-        "max_leases": sql("NULL"),
+        "max_leases": sa.text("NULL"),
         "purged_through": _last_position("of_id"),
     },
     missing=QueueMissing,
@@ -88,28 +89,28 @@ ROWS: Final = Rows(
 _q = ROWS.table.c
 _PURGE: Final = Statement(
     ROWS.table.update()
-    .where(_q.id == bindparam("queue_id"), _q.account_id == bindparam("account_id"))
+    .where(_q.id == sa.bindparam("queue_id"), given(_q.account_id))
     .values(purged_through=_last_position("queue_id"))
 )
 _next = ROWS.table.alias("next_queues")
 _path = (
-    select(_q.dead_letter_queue_id.label("id"))
-    .where(_q.id == bindparam("from_id"), _q.account_id == bindparam("account_id"))
+    sa.select(_q.dead_letter_queue_id.label("id"))
+    .where(_q.id == sa.bindparam("from_id"), given(_q.account_id))
     .cte("path", recursive=True)
 )
 _path = _path.union(
-    select(_next.c.dead_letter_queue_id).join(
-        _path, (_next.c.id == _path.c.id) & (_next.c.account_id == bindparam("account_id"))
+    sa.select(_next.c.dead_letter_queue_id).join(
+        _path, (_next.c.id == _path.c.id) & given(_next.c.account_id)
     )
 )
 _IS_ON_PATH: Final = Statement(
-    select(literal_column("1")).select_from(_path).where(_path.c.id == bindparam("to_id"))
+    sa.select(ONE).select_from(_path).where(_path.c.id == sa.bindparam("to_id"))
 )
 _LIST_LIVE: Final = paged(
-    ROWS.columns.where(_q.id > bindparam("after"), _q.deleted_at.is_(None)).order_by(_q.id)
+    ROWS.columns.where(_q.id > sa.bindparam("after"), _q.deleted_at.is_(None)).order_by(_q.id)
 )
 _LIST_DELETED: Final = paged(
-    select(_q.account_id, _q.id).where(IS_DELETED, _q.id > bindparam("after")).order_by(_q.id)
+    sa.select(_q.account_id, _q.id).where(IS_DELETED, _q.id > sa.bindparam("after")).order_by(_q.id)
 )
 _ERASE: Final = Statement(
     ROWS.table.delete().where(
@@ -129,9 +130,9 @@ def purge(tx: Connection, queue: Queue) -> Queue:
     return found
 
 
-def list_live(tx: Connection, after: str, limit: int) -> list[Queue]:
+def list_live(tx: Connection, after: str, limit: int) -> Sequence[Queue]:
     """Return the queues of all accounts that are not deleted, after an id."""
-    return [ROWS.record_of(row) for row in tx.rows(_LIST_LIVE, after=after, limit=limit)]
+    return ROWS.read_all(tx, _LIST_LIVE, after=after, limit=limit)
 
 
 def list_deleted(tx: Connection, after: str, limit: int) -> list[tuple[str, str]]:

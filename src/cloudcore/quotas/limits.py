@@ -13,25 +13,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, NoReturn
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    ColumnElement,
-    ForeignKey,
-    Integer,
-    Select,
-    Subquery,
-    Table,
-    bindparam,
-    func,
-    literal_column,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given, insert_or_change
+from cloudcore.db.rows import ZERO, bound, given, insert_or_change
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import QuotaExceeded
@@ -45,14 +31,14 @@ _WELL_BELOW: Final = 10
 """Per cent of the limit by which the use must fall below a level before it is told again."""
 _TYPES: Final = {MOST_OF_IT: NEARLY_REACHED, ALL_OF_IT: REACHED}
 
-quota_levels = Table(
+quota_levels = sa.Table(
     "quota_levels",
     metadata,
     # The type is said, since accounts may not be known yet when the statements are made.
-    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
-    Column("name", ByteOrdered, primary_key=True),
-    Column("percent", Integer, nullable=False),
-    CheckConstraint("percent IN (0, 80, 100)", name="percent"),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("name", ByteOrdered, primary_key=True),
+    sa.Column("percent", sa.Integer, nullable=False),
+    sa.CheckConstraint("percent IN (0, 80, 100)", name="percent"),
 )
 _l = quota_levels.c
 _new: Final = insert(quota_levels).values(bound(("account_id", "name", "percent")))
@@ -66,17 +52,17 @@ _RAISE: Final = Statement(
 )
 _LOWER: Final = Statement(
     quota_levels.update()
-    .where(given(_l.account_id, _l.name), _l.percent > bindparam("below"))
-    .values(percent=bindparam("below"))
+    .where(given(_l.account_id, _l.name), _l.percent > sa.bindparam("below"))
+    .values(percent=sa.bindparam("below"))
 )
 
 
-def told_level_query(name: str) -> ColumnElement[Any]:
+def told_level_query(name: str) -> sa.ColumnElement[Any]:
     """Return a scalar query of the level of ``:account_id``'s last event; 0 if none."""
-    found = select(_l.percent).where(
-        _l.account_id == bindparam("account_id"), _l.name == literal_column(f"'{name}'")
+    found = sa.select(_l.percent).where(
+        given(_l.account_id), _l.name == sa.literal_column(f"'{name}'")
     )
-    return func.coalesce(found.scalar_subquery(), literal_column("0"))
+    return sa.func.coalesce(found.scalar_subquery(), ZERO)
 
 
 def reached_level(used: int, limit: int) -> int:
@@ -117,49 +103,49 @@ MAX_QUOTA: Final = 2**62
 """The largest limit."""
 
 _AT_LEAST_NONE: Final = "maximum >= 0"
-quotas = Table(
+quotas = sa.Table(
     "quotas",
     metadata,
     # The type is said, since accounts may not be known yet when the statements are made.
-    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
-    Column("name", ByteOrdered, primary_key=True),
-    Column("maximum", BigInteger, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    CheckConstraint(_AT_LEAST_NONE, name="maximum"),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("name", ByteOrdered, primary_key=True),
+    sa.Column("maximum", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", Moment, nullable=False),
+    sa.CheckConstraint(_AT_LEAST_NONE, name="maximum"),
 )
-quota_defaults = Table(
+quota_defaults = sa.Table(
     "quota_defaults",
     metadata,
-    Column("name", ByteOrdered, primary_key=True),
-    Column("maximum", BigInteger, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    CheckConstraint(_AT_LEAST_NONE, name="maximum"),
+    sa.Column("name", ByteOrdered, primary_key=True),
+    sa.Column("maximum", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", Moment, nullable=False),
+    sa.CheckConstraint(_AT_LEAST_NONE, name="maximum"),
 )
 _q, _d = quotas.c, quota_defaults.c
-_ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
+_ACCOUNT: Final[sa.ColumnElement[str]] = sa.bindparam("account_id")
 _OF_ACCOUNT: Final = _q.account_id == _ACCOUNT
 
 
 def _limit_query(
-    name: ColumnElement[str],
-    account_id: ColumnElement[Any] = _ACCOUNT,
-) -> ColumnElement[Any]:
+    name: sa.ColumnElement[str],
+    account_id: sa.ColumnElement[Any] = _ACCOUNT,
+) -> sa.ColumnElement[Any]:
     """Return a scalar query of the limit that operators have set, or null.
 
     An account's own comes before that of all accounts.
     """
-    own = select(_q.maximum).where(_q.account_id == account_id, _q.name == name)
-    every = select(_d.maximum).where(_d.name == name)
-    return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
+    own = sa.select(_q.maximum).where(_q.account_id == account_id, _q.name == name)
+    every = sa.select(_d.maximum).where(_d.name == name)
+    return sa.func.coalesce(own.scalar_subquery(), every.scalar_subquery())
 
 
-_LIMIT: Final = Statement(select(_limit_query(bindparam("name"))))
+_LIMIT: Final = Statement(sa.select(_limit_query(sa.bindparam("name"))))
 _PUT: Final = Statement(insert_or_change(quotas, ("account_id", "name", "maximum", "updated_at")))
 _PUT_DEFAULT: Final = Statement(insert_or_change(quota_defaults, ("name", "maximum", "updated_at")))
 _REMOVE: Final = Statement(quotas.delete().where(given(_q.account_id, _q.name)))
 _REMOVE_DEFAULT: Final = Statement(quota_defaults.delete().where(given(_d.name)))
-_LIST: Final = Statement(select(_q.name, _q.maximum).where(_OF_ACCOUNT))
-_LIST_DEFAULTS: Final = Statement(select(_d.name, _d.maximum))
+_LIST: Final = Statement(sa.select(_q.name, _q.maximum).where(_OF_ACCOUNT))
+_LIST_DEFAULTS: Final = Statement(sa.select(_d.name, _d.maximum))
 
 
 class QuotaUse(NamedTuple):
@@ -189,13 +175,13 @@ class OperatorLimits(NamedTuple):
 class Counted:
     """A quota with the query that counts what an account has."""
 
-    def __init__(self, quota: Quota, used: Select[Any]) -> None:
+    def __init__(self, quota: Quota, used: sa.Select[Any]) -> None:
         """Count by `used`, a query of one number, which has the parameter ``account_id``."""
         self.quota: Final = quota
         found = used.scalar_subquery()
         self.statement: Final = Statement(
-            select(
-                func.coalesce(found, literal_column("0")),
+            sa.select(
+                sa.func.coalesce(found, ZERO),
                 limit_query(quota),
                 told_level_query(quota.name),
             )
@@ -245,12 +231,14 @@ class Counted:
         tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
 
 
-def limit_query(quota: Quota, account_id: ColumnElement[Any] = _ACCOUNT) -> ColumnElement[Any]:
+def limit_query(
+    quota: Quota, account_id: sa.ColumnElement[Any] = _ACCOUNT
+) -> sa.ColumnElement[Any]:
     """Return a scalar query of the limit that operators have set for an account, or null.
 
     `account_id` is a parameter, or a column of the statement.
     """
-    return _limit_query(literal_column(f"'{quota.name}'"), account_id)
+    return _limit_query(sa.literal_column(f"'{quota.name}'"), account_id)
 
 
 def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
@@ -259,18 +247,18 @@ def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
     return quota.default if row is None or row[0] is None else int(row[0])
 
 
-def limited_to(quota: Quota, query: Select[Any]) -> Subquery:
+def limited_to(quota: Quota, query: sa.Select[Any]) -> sa.Subquery:
     """Return a query for no more rows than the limit; it has the parameter ``account_id``."""
-    most = func.coalesce(limit_query(quota), literal_column(str(quota.default)))
-    return query.limit(most).offset(literal_column("0")).subquery()
+    most = sa.func.coalesce(limit_query(quota), sa.literal_column(str(quota.default)))
+    return query.limit(most).offset(ZERO).subquery()
 
 
-def up_to(quota: Quota, query: Select[Any]) -> Select[Any]:
+def up_to(quota: Quota, query: sa.Select[Any]) -> sa.Select[Any]:
     """Return a query of the number of rows that `query` finds, counted no further than the limit.
 
     It has the parameter ``account_id``.
     """
-    return select(func.count()).select_from(limited_to(quota, query))
+    return sa.select(sa.func.count()).select_from(limited_to(quota, query))
 
 
 def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words: str) -> None:

@@ -10,8 +10,6 @@ from cloudcore.db.base import Connection
 from cloudcore.ports import Opening, Port
 from cloudcore.quotas.limits import (
     Counted,
-    OperatorLimits,
-    operator_limits,
     put_limit,
     remove_limit,
 )
@@ -33,16 +31,6 @@ OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
 """Handles of the accounts that act for the install."""
 
 
-class Allowance(NamedTuple):
-    """What ``/v1/quotas`` shows of one quota of an account."""
-
-    quota: Quota
-    limit: int
-    default: int
-    """The limit without one that was set for the account."""
-    used: int | None
-
-
 @dataclass(frozen=True, slots=True)
 class QuotaNeeds:
     """All quotas, by name."""
@@ -62,18 +50,6 @@ class QuotaNeeds:
         return sorted(
             name for name, each in self.known.items() if each.quota.has_limits_of_accounts
         )
-
-    def read(
-        self, tx: Connection, names: Sequence[str], account_id: str, region: str, now: int
-    ) -> list[Allowance]:
-        """Return the allowances of an account; one query counts each."""
-        found = operator_limits(tx, account_id)
-        return [
-            self._allowance(
-                tx, self.known[name], found.get(name, OperatorLimits()), account_id, region, now
-            )
-            for name in names
-        ]
 
     def change(
         self,
@@ -97,23 +73,6 @@ class QuotaNeeds:
             use = counted.read(tx, account_id, region=region, now=now)
             counted.tell(tx, account_id, use, now, added=0)
         return True
-
-    def _allowance(
-        self,
-        tx: Connection,
-        known: KnownQuota,
-        set_limits: OperatorLimits,
-        account_id: str,
-        region: str,
-        now: int,
-    ) -> Allowance:
-        quota, counted = known
-        default = self.defaults.get(quota.name, quota.default)
-        used = None
-        if counted is not None:
-            used = counted.read(tx, account_id, region=region, now=now).used
-        without_own = set_limits._replace(own=None)
-        return Allowance(quota, set_limits.limit(default), without_own.limit(default), used)
 
 
 async def open_needs(opening: Opening) -> QuotaNeeds:

@@ -16,8 +16,8 @@ from msgspec import Meta, Struct
 from cloudcore.account_rows import find_account, handle_of
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound
-from cloudcore.quotas.limits import EVERY_ACCOUNT, MAX_QUOTA
-from cloudcore.quotas.needs import Allowance, QuotaNeeds
+from cloudcore.quotas.limits import EVERY_ACCOUNT, MAX_QUOTA, OperatorLimits, operator_limits
+from cloudcore.quotas.needs import QuotaNeeds
 from cloudcore.resource_names import Crn
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
@@ -139,18 +139,33 @@ def _check_operator(needs: QuotaNeeds, account_id: str, tx: Connection) -> None:
         )
 
 
-def _answer(region: str, account_id: str, found: Allowance) -> QuotaAnswer:
-    quota = found.quota
-    return QuotaAnswer(
-        name=quota.name,
-        crn=_crn(region, account_id, quota.name),
-        description=quota.words,
-        unit=quota.unit,
-        per=quota.per,
-        limit=found.limit,
-        default=found.default,
-        used=found.used,
-    )
+def _read(
+    tx: Connection,
+    needs: QuotaNeeds,
+    names: Sequence[str],
+    account_id: str,
+    region: str,
+    now: int,
+) -> list[QuotaAnswer]:
+    """Return quotas of an account; one query counts each."""
+    set_limits = operator_limits(tx, account_id)
+
+    def answer(name: str) -> QuotaAnswer:
+        (quota, counted), limits = needs.known[name], set_limits.get(name, OperatorLimits())
+        default = needs.defaults.get(name, quota.default)
+        use = None if counted is None else counted.read(tx, account_id, region=region, now=now)
+        return QuotaAnswer(
+            name=name,
+            crn=_crn(region, account_id, name),
+            description=quota.words,
+            unit=quota.unit,
+            per=quota.per,
+            limit=limits.limit(default),
+            default=limits._replace(own=None).limit(default),
+            used=None if use is None else use.used,
+        )
+
+    return [answer(name) for name in names]
 
 
 @get(PATH, opt={"action": "quotas:ListQuotas", "query": QuotaPage, "statuses": (404,)})
@@ -161,8 +176,7 @@ async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
 
     def rows(tx: Connection, after: str, limit: int) -> Sequence[QuotaAnswer]:
         account_id = _account_asked(ctx, needs, query.account, tx)
-        found = needs.read(tx, needs.names(after, limit), account_id, region, now)
-        return [_answer(region, account_id, each) for each in found]
+        return _read(tx, needs, needs.names(after, limit), account_id, region, now)
 
     def count(_tx: Connection) -> int:
         return len(needs.account_quotas)
@@ -182,8 +196,8 @@ async def get_quota(ctx: Context, needs: Needs[QuotaNeeds], name: FromPath[str])
 
     def read(tx: Connection) -> QuotaAnswer:
         account_id = _account_asked(ctx, needs, account, tx)
-        (found,) = needs.read(tx, [name], account_id, region, ctx.clock())
-        return _answer(region, account_id, found)
+        (found,) = _read(tx, needs, [name], account_id, region, ctx.clock())
+        return found
 
     return OneQuota(quota=await ctx.database.read(read))
 

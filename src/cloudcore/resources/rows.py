@@ -7,33 +7,13 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Select,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    func,
-    literal_column,
-    select,
-)
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import bound, count, first, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
@@ -52,10 +32,10 @@ from cloudcore.resources.resource import (
 )
 
 R = TypeVar("R", bound=Record)
-Condition = Callable[[Table], ColumnElement[bool]]
+Condition = Callable[[sa.Table], sa.ColumnElement[bool]]
 """Returns the condition of a filter for the table."""
-IS_LIVE: Final = sql("deleted_at IS NULL")
-IS_DELETED: Final = sql("deleted_at IS NOT NULL")
+IS_LIVE: Final = sa.text("deleted_at IS NULL")
+IS_DELETED: Final = sa.text("deleted_at IS NOT NULL")
 
 
 class Rows(Generic[R]):
@@ -71,7 +51,7 @@ class Rows(Generic[R]):
         on_delete: Mapping[str, Any] | None = None,
         missing: Callable[[], NotFound] | None = None,
         conditions: Mapping[str, Condition] | None = None,
-        schema: MetaData = metadata,
+        schema: sa.MetaData = metadata,
     ) -> None:
         """Make the table and the statements.
 
@@ -102,12 +82,14 @@ class Rows(Generic[R]):
         self.table: Final = _table(schema, of, constraints, unique, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
-        """A query of all columns, for statements of the family; `record_of` reads its rows."""
+        """A query of all columns, for statements of the family; see `read_one`."""
         freed = {
-            each.column: sql("NULL") for each in fields if each.is_reference and each.is_optional
+            each.column: sa.text("NULL")
+            for each in fields
+            if each.is_reference and each.is_optional
         }
         self.statements: Final = self._statements({**freed, **(on_delete or {})})
-        number = select(func.count()).select_from(self.table).where(*self._region())
+        number = sa.select(sa.func.count()).select_from(self.table).where(*self._region())
         self.counted: Final = Counted(of.room, number)
         """How many an account has in a ``region``, and may have."""
         self.kind: Final[Kind[Any]] = Kind(
@@ -123,46 +105,44 @@ class Rows(Generic[R]):
 
     def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
         of, c, rows = self.of, self.table.c, self.columns
-        account = c.account_id == bindparam("account_id")
+        account = given(c.account_id)
         live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
-        one = rows.where(c.id == bindparam("id"), account, *live)
+        one = rows.where(given(c.id), account, *live)
         region = self._region()
         wanted = [_wanted(self.table, each, self._conditions.get(each.name)) for each in of.filters]
-        listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
-        is_it = (c.id == bindparam("of_id"), account)
-        stays = (c.status != sql(f"'{DELETING}'"),) if issubclass(of.record, Worked) else ()
+        listed = rows.where(*region, *wanted, c.id > sa.bindparam("after")).order_by(c.id)
+        is_it = (c.id == sa.bindparam("of_id"), account)
+        stays = (c.status != sa.text(f"'{DELETING}'"),) if issubclass(of.record, Worked) else ()
         made = {
             "add": insert(self.table).values(bound(self._stored)).on_conflict_do_nothing(),
             "find": one,
             "lock": one.with_for_update(of=self.table),
             "hold": one.where(*stays).with_for_update(of=self.table, read=True, key_share=True),
-            "named": rows.where(*region, c[of.key] == bindparam("key")),
+            "named": rows.where(*region, c[of.key] == sa.bindparam("key")),
             "list": page(listed),
-            "count": select(func.count()).select_from(self.table).where(*region, *wanted),
+            "count": sa.select(sa.func.count()).select_from(self.table).where(*region, *wanted),
             "save": self.table.update().where(*is_it).values(bound(self._changeable)),
             "remove": self.table.update()
             .where(*is_it)
-            .values(deleted_at=bindparam("now"), **on_delete)
+            .values(deleted_at=sa.bindparam("now"), **on_delete)
             if of.keeps_deleted
             else self.table.delete().where(*is_it),
         }
         for name, column_of in self._references.items():
-            made[f"referring_{name}"] = (
-                select(c[of.label])
-                .where(c[column_of] == bindparam("to_id"), account, *live)
+            made[f"referring_{name}"] = first(
+                sa.select(c[of.label])
+                .where(c[column_of] == sa.bindparam("to_id"), account, *live)
                 .order_by(c[of.label])
-                .limit(literal_column("1"))
-                .offset(literal_column("0"))
             )
         return {name: Statement(each) for name, each in made.items()}
 
-    def _region(self) -> Sequence[ColumnElement[bool]]:
+    def _region(self) -> Sequence[sa.ColumnElement[bool]]:
         """Return the conditions of those of an account and region."""
         c = self.table.c
         live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
         return (given(c.account_id, c.region), *live)
 
-    def _columns(self, targets: Mapping[str, Rows[Any]]) -> Select[Any]:
+    def _columns(self, targets: Mapping[str, Rows[Any]]) -> sa.Select[Any]:
         """Return a query of the stored columns, and after them the names of what is referred to."""
         source: Any = self.table
         names = []
@@ -173,11 +153,11 @@ class Rows(Generic[R]):
             )
             source = source.outerjoin(other, is_it)
             names.append(other.c[rows.of.key])
-        return select(*(self.table.c[each] for each in self._stored), *names).select_from(source)
+        return sa.select(*(self.table.c[each] for each in self._stored), *names).select_from(source)
 
     def find(self, tx: Connection, account_id: str, found_id: str) -> R | None:
         """Return one of an account, or None."""
-        return self._record(tx.row(self.statements["find"], account_id=account_id, id=found_id))
+        return self.read_one(tx, self.statements["find"], account_id=account_id, id=found_id)
 
     def get(self, tx: Connection, account_id: str, region: str, found_id: str) -> R:
         """Return one of an account and region, or raise `NotFound`."""
@@ -188,9 +168,8 @@ class Rows(Generic[R]):
 
     def find_named(self, tx: Connection, account_id: str, region: str, key: str) -> R | None:
         """Return the one with a key, or None."""
-        return self._record(
-            tx.row(self.statements["named"], account_id=account_id, region=region, key=key)
-        )
+        named = self.statements["named"]
+        return self.read_one(tx, named, account_id=account_id, region=region, key=key)
 
     def resolve(
         self,
@@ -221,7 +200,7 @@ class Rows(Generic[R]):
 
     def try_lock(self, tx: Connection, account_id: str, found_id: str) -> R | None:
         """Do as `lock`; return None if it was deleted."""
-        return self._record(tx.row(self.statements["lock"], account_id=account_id, id=found_id))
+        return self.read_one(tx, self.statements["lock"], account_id=account_id, id=found_id)
 
     def change(
         self, tx: Connection, account_id: str, found_id: str, changed: Callable[[R], R], now: int
@@ -243,7 +222,7 @@ class Rows(Generic[R]):
 
         Others may hold it too.
         """
-        return self._record(tx.row(self.statements["hold"], account_id=account_id, id=found_id))
+        return self.read_one(tx, self.statements["hold"], account_id=account_id, id=found_id)
 
     def list(
         self,
@@ -259,8 +238,7 @@ class Rows(Generic[R]):
         `asked` are the values of the filters; an empty one selects all.
         """
         where = {"account_id": account_id, "region": region, **self._asked(asked)}
-        rows = tx.rows(self.statements["list"], after=after, limit=limit, **where)
-        return [self.record_of(row) for row in rows]
+        return self.read_all(tx, self.statements["list"], after=after, limit=limit, **where)
 
     def count(self, tx: Connection, account_id: str, region: str, asked: Sequence[str]) -> int:
         """Count the rows that `list` lists."""
@@ -304,6 +282,17 @@ class Rows(Generic[R]):
         row = tx.row(self.statements[f"referring_{field}"], account_id=account_id, to_id=to_id)
         return row[0] if row else None
 
+    def read_one(self, tx: Connection, statement: Statement, /, **parameters: object) -> R | None:
+        """Return the record that a query of `columns` finds, or None."""
+        row = tx.row(statement, **parameters)
+        return None if row is None else self.record_of(row)
+
+    def read_all(
+        self, tx: Connection, statement: Statement, /, **parameters: object
+    ) -> Sequence[R]:
+        """Return the records that a query of `columns` finds."""
+        return [self.record_of(row) for row in tx.rows(statement, **parameters)]
+
     @property
     def width(self) -> int:
         """Return how many columns `columns` selects."""
@@ -322,9 +311,6 @@ class Rows(Generic[R]):
             if values[name] is not None:
                 values[name] = Reference(values[name], other or "")
         return self.of.record(**values)
-
-    def _record(self, row: Row | None) -> R | None:
-        return None if row is None else self.record_of(row)
 
     def _values(self, record: R, columns: Sequence[str]) -> dict[str, Any]:
         values = {each.column: getattr(record, each.name) for each in self.of.fields.values()}
@@ -346,63 +332,63 @@ class Rows(Generic[R]):
         return self.find_named(tx, scope.account_id, scope.region, name)
 
 
-def _wanted(table: Table, by: Filter, condition: Condition | None) -> ColumnElement[bool]:
+def _wanted(table: sa.Table, by: Filter, condition: Condition | None) -> sa.ColumnElement[bool]:
     """Return the condition of a filter, whose parameter is empty if nothing is asked."""
-    every = bindparam(by.name) == sql("''")
+    every = sa.bindparam(by.name) == sa.text("''")
     if condition is not None:
         return every | condition(table)
     column = table.c[by.column or by.name]
     if by.hides:
-        every &= column != sql(f"'{by.hides}'")
-    return every | (column == bindparam(by.name))
+        every &= column != sa.text(f"'{by.hides}'")
+    return every | (column == sa.bindparam(by.name))
 
 
 def _table(
-    schema: MetaData,
+    schema: sa.MetaData,
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
     unique: SchemaItem | None,
     types: Mapping[str, TypeEngine[Any]],
     references: Mapping[str, Rows[Any] | None],
-) -> Table:
+) -> sa.Table:
     name = of.table or of.many
     where: dict[str, Any] = (
         {"sqlite_where": IS_LIVE, "postgresql_where": IS_LIVE} if of.keeps_deleted else {}
     )
-    return Table(
+    return sa.Table(
         name,
         schema,
-        Column("id", Id, primary_key=True),
-        Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-        Column("region", ByteOrdered, nullable=False),
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
         *(
-            Column(
+            sa.Column(
                 each.column,
                 types[each.column] if each.column in types else _type(of, each),
                 nullable=each.is_optional,
             )
             for each in of.fields.values()
         ),
-        Column("created_at", Moment, nullable=False),
-        Column("updated_at", Moment, nullable=False),
-        *([Column("deleted_at", Moment)] if of.keeps_deleted else []),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        *([sa.Column("deleted_at", Moment)] if of.keeps_deleted else []),
         *(
             _target(name, each, references.get(each.name))
             for each in of.fields.values()
             if each.is_reference
         ),
         *constraints,
-        UniqueConstraint("id", "account_id"),
-        Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
+        sa.UniqueConstraint("id", "account_id"),
+        sa.Index(f"ix_{name}_account_id_id", "account_id", "id"),
+        sa.Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
         if unique is None
         else unique,
     )
 
 
-def _target(name: str, of: Described, rows: Rows[Any] | None) -> ForeignKeyConstraint:
+def _target(name: str, of: Described, rows: Rows[Any] | None) -> sa.ForeignKeyConstraint:
     target = rows.table.name if rows is not None else name
-    return ForeignKeyConstraint(
+    return sa.ForeignKeyConstraint(
         [of.column, "account_id"],
         [f"{target}.id", f"{target}.account_id"],
         name=f"fk_{name}_{of.name}",
@@ -416,10 +402,10 @@ def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
     if described.is_moment:
         return Moment
     if described.plain is int:
-        return Integer() if described.is_bounded else BigInteger()
+        return sa.Integer() if described.is_bounded else sa.BigInteger()
     if described.plain is bool:
-        return Boolean()
+        return sa.Boolean()
     if described.plain is bytes:
-        return LargeBinary()
+        return sa.LargeBinary()
     is_sorted = described.name in (of.key, *(each.column or each.name for each in of.filters))
-    return ByteOrdered if is_sorted else Text()
+    return ByteOrdered if is_sorted else sa.Text()

@@ -166,14 +166,7 @@ def from_body_start(scope: Scope, receive: Receive, begun: BodyStart) -> tuple[S
     if held is not None and not begun.is_complete:
         held.give_back(begun.data)
         return scope, receive
-    waiting: list[Message] = [
-        {"type": "http.request", "body": begun.data, "more_body": not begun.is_complete}
-    ]
-
-    async def again() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return _without_held_body(scope), again
+    return _received_again(scope, receive, begun.data, is_complete=begun.is_complete)
 
 
 def from_whole_body(
@@ -183,21 +176,24 @@ def from_whole_body(
 
     If it was incomplete, the client disconnects again.
     """
+    ended: tuple[Message, ...] = () if is_complete else ({"type": "http.disconnect"},)
+    return _received_again(scope, receive, data, *ended, is_complete=is_complete)
+
+
+def _received_again(
+    scope: Scope, receive: Receive, data: bytes, *more: Message, is_complete: bool
+) -> tuple[Scope, Receive]:
+    """Return a scope without the held body, and first the message of `data`, and `more`."""
     waiting: list[Message] = [
         {"type": "http.request", "body": data, "more_body": not is_complete},
-        *(() if is_complete else ({"type": "http.disconnect"},)),
+        *more,
     ]
 
     async def again() -> Message:
         return waiting.pop(0) if waiting else await receive()
 
-    return _without_held_body(scope), again
-
-
-def _without_held_body(scope: Scope) -> Scope:
-    held = "entrepot.held_body"
-    extensions = scope.get("extensions", {})
-    return {**scope, "extensions": {k: v for k, v in extensions.items() if k != held}}
+    held, extensions = "entrepot.held_body", scope.get("extensions", {})
+    return {**scope, "extensions": {k: v for k, v in extensions.items() if k != held}}, again
 
 
 async def begin_stream(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

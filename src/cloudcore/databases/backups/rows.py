@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import (
-    CheckConstraint,
-    Column,
-    ForeignKeyConstraint,
-    Index,
-    Table,
-    bindparam,
-    func,
-    literal_column,
-    select,
-)
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
 from cloudcore.databases.backups.backup import BACKUP, Backup
 from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS, restores_of
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given, insert_new, insert_or_change
+from cloudcore.db.rows import ONE, ZERO, count, given, insert_new, insert_or_change
 from cloudcore.db.schema import Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.resources.resource import DELETING
@@ -34,129 +23,120 @@ BACKUPS: Final = Rows(
     one_of("trigger", "manual", "schedule"),
     one_of("status", "pending", "running", "succeeded", "failed", "deleting"),
     one_of("verification", "never", "pending", "running", "succeeded", "failed"),
-    CheckConstraint("progress BETWEEN 0 AND 100", name="progress"),
+    sa.CheckConstraint("progress BETWEEN 0 AND 100", name="progress"),
     # While a base has a row, so have the incremental ones that need it.
-    CheckConstraint("kind = 'incremental' OR base_id IS NULL", name="base_id"),
-    ForeignKeyConstraint(
+    sa.CheckConstraint("kind = 'incremental' OR base_id IS NULL", name="base_id"),
+    sa.ForeignKeyConstraint(
         ["base_id", "account_id"],
         ["database_backups.id", "database_backups.account_id"],
         name="fk_database_backups_base",
     ),
-    Index("ix_database_backups_base_id", "base_id"),
-    partial_index("ix_database_backups_verifying", "node", where=sql("verification = 'running'")),
+    sa.Index("ix_database_backups_base_id", "base_id"),
+    partial_index(
+        "ix_database_backups_verifying", "node", where=sa.text("verification = 'running'")
+    ),
     # The usual one is of the key, which is the id here.
-    unique=Index("ix_database_backups_cluster_id_id", "cluster_id", "id"),
+    unique=sa.Index("ix_database_backups_cluster_id_id", "cluster_id", "id"),
     types={"base_id": Id},
     references={"cluster": CLUSTERS},
 )
 
 # The backup that may change the bucket of a cluster: one at a time.
-backup_turns = Table(
+backup_turns = sa.Table(
     "backup_turns",
     metadata,
-    Column("cluster_id", Id, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("backup_id", Id, nullable=False),
-    ForeignKeyConstraint(
+    sa.Column("cluster_id", Id, primary_key=True),
+    sa.Column("account_id", Id, nullable=False),
+    sa.Column("backup_id", Id, nullable=False),
+    sa.ForeignKeyConstraint(
         ["backup_id", "account_id"],
         ["database_backups.id", "database_backups.account_id"],
         name="fk_backup_turns_backup",
     ),
-    Index("ix_backup_turns_backup_id", "backup_id"),
+    sa.Index("ix_backup_turns_backup_id", "backup_id"),
 )
 
 # When a cluster's schedule is due next; a cluster without one has no row.
-backup_schedules = Table(
+backup_schedules = sa.Table(
     "backup_schedules",
     metadata,
-    Column("cluster_id", Id, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("due_at", Moment, nullable=False),
-    ForeignKeyConstraint(
+    sa.Column("cluster_id", Id, primary_key=True),
+    sa.Column("account_id", Id, nullable=False),
+    sa.Column("due_at", Moment, nullable=False),
+    sa.ForeignKeyConstraint(
         ["cluster_id", "account_id"],
         ["database_clusters.id", "database_clusters.account_id"],
         name="fk_backup_schedules_cluster",
         ondelete="CASCADE",
     ),
-    Index("ix_backup_schedules_due_at", "due_at"),
+    sa.Index("ix_backup_schedules_due_at", "due_at"),
 )
 
 _b, _t, _s = BACKUPS.table.c, backup_turns.c, backup_schedules.c
-_OF_CLUSTER: Final = (
-    _b.account_id == bindparam("account_id"),
-    _b.cluster_id == bindparam("cluster_id"),
-)
-_IS_OF_KIND: Final = (bindparam("kind") == sql("''")) | (_b.kind == bindparam("kind"))
-_HAS_FILES: Final = _b.status == sql("'succeeded'")
+_OF_CLUSTER: Final = given(_b.account_id, _b.cluster_id)
+_IS_OF_KIND: Final = (sa.bindparam("kind") == sa.text("''")) | given(_b.kind)
+_HAS_FILES: Final = _b.status == sa.text("'succeeded'")
 
 _LIST: Final = paged(
-    BACKUPS.columns.where(*_OF_CLUSTER, _IS_OF_KIND, _b.id > bindparam("after")).order_by(_b.id)
+    BACKUPS.columns.where(_OF_CLUSTER, _IS_OF_KIND, _b.id > sa.bindparam("after")).order_by(_b.id)
 )
 _COUNT: Final = Statement(
-    select(func.count()).select_from(BACKUPS.table).where(*_OF_CLUSTER, _IS_OF_KIND)
+    sa.select(sa.func.count()).select_from(BACKUPS.table).where(_OF_CLUSTER, _IS_OF_KIND)
 )
 _SUCCEEDED: Final = Statement(
-    BACKUPS.columns.where(*_OF_CLUSTER, _HAS_FILES).order_by(_b.completed_at, _b.id)
+    BACKUPS.columns.where(_OF_CLUSTER, _HAS_FILES).order_by(_b.completed_at, _b.id)
 )
 _KEPT: Final = Statement(
     BACKUPS.columns.where(
-        *_OF_CLUSTER, sql("database_backups.status IN ('pending', 'running', 'succeeded')")
+        _OF_CLUSTER, sa.text("database_backups.status IN ('pending', 'running', 'succeeded')")
     ).order_by(_b.id)
 )
 _BEFORE: Final = Statement(
-    select(_b.id)
-    .where(*_OF_CLUSTER, _b.status == sql("'pending'"), _b.id < bindparam("before"))
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    sa.select(_b.id)
+    .where(_OF_CLUSTER, _b.status == sa.text("'pending'"), _b.id < sa.bindparam("before"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _WAITING: Final = Statement(
     BACKUPS.columns.where(
-        *_OF_CLUSTER,
-        (_b.verification == sql("'pending'"))
-        | sql("database_backups.status IN ('pending', 'deleting')"),
+        _OF_CLUSTER,
+        (_b.verification == sa.text("'pending'"))
+        | sa.text("database_backups.status IN ('pending', 'deleting')"),
     ).order_by(_b.id)
 )
-_NEEDING: Final = Statement(
-    BACKUPS.columns.where(
-        _b.account_id == bindparam("account_id"), _b.base_id == bindparam("base_id")
-    ).order_by(_b.id)
-)
-_REMAINING: Final = paged(BACKUPS.columns.where(*_OF_CLUSTER).order_by(_b.id.desc()))
-_OF_LABEL: Final = Statement(
-    select(_b.id).where(*_OF_CLUSTER, _b.label == bindparam("label")).order_by(_b.id)
-)
+_NEEDING: Final = Statement(BACKUPS.columns.where(given(_b.account_id, _b.base_id)).order_by(_b.id))
+_REMAINING: Final = paged(BACKUPS.columns.where(_OF_CLUSTER).order_by(_b.id.desc()))
+_OF_LABEL: Final = Statement(sa.select(_b.id).where(_OF_CLUSTER, given(_b.label)).order_by(_b.id))
 _VERIFYING: Final = Statement(
-    select(_b.id)
-    .where(_b.node == bindparam("node"), _b.verification == sql("'running'"))
-    .order_by(_b.id)
+    sa.select(_b.id).where(given(_b.node), _b.verification == sa.text("'running'")).order_by(_b.id)
 )
 _SET_PROGRESS: Final = Statement(
     BACKUPS.table.update()
     .where(
-        _b.account_id == bindparam("account_id"),
-        _b.id == bindparam("of_id"),
-        _b.status == sql("'running'"),
+        given(_b.account_id),
+        _b.id == sa.bindparam("of_id"),
+        _b.status == sa.text("'running'"),
     )
-    .values(progress=bindparam("progress"), updated_at=bindparam("now"))
+    .values(progress=sa.bindparam("progress"), updated_at=sa.bindparam("now"))
 )
 _TAKE: Final = Statement(insert_new(backup_turns, _t.keys()))
-_HOLDER: Final = Statement(select(_t.backup_id).where(given(_t.cluster_id)))
+_HOLDER: Final = Statement(sa.select(_t.backup_id).where(given(_t.cluster_id)))
 _RELEASE: Final = Statement(backup_turns.delete().where(given(_t.backup_id, _t.account_id)))
 _STORED: Final = Statement(
-    select(_b.account_id, func.sum(_b.stored_bytes))
+    sa.select(_b.account_id, sa.func.sum(_b.stored_bytes))
     .where(_b.stored_bytes.is_not(None))
     .group_by(_b.account_id)
 )
 _PUT_DUE: Final = Statement(insert_or_change(backup_schedules, _s.keys()))
 _MOVE_DUE: Final = Statement(
     backup_schedules.update()
-    .where(_s.cluster_id == bindparam("of_id"), _s.due_at == bindparam("was"))
-    .values(due_at=bindparam("due_at"))
+    .where(_s.cluster_id == sa.bindparam("of_id"), _s.due_at == sa.bindparam("was"))
+    .values(due_at=sa.bindparam("due_at"))
 )
 _FORGET_DUE: Final = Statement(backup_schedules.delete().where(given(_s.cluster_id)))
 _DUE: Final = paged(
-    select(_s.account_id, _s.cluster_id, _s.due_at)
-    .where(_s.due_at <= bindparam("now"), _s.cluster_id > bindparam("after"))
+    sa.select(_s.account_id, _s.cluster_id, _s.due_at)
+    .where(_s.due_at <= sa.bindparam("now"), _s.cluster_id > sa.bindparam("after"))
     .order_by(_s.cluster_id)
 )
 
@@ -166,7 +146,7 @@ def list_backups(
 ) -> Sequence[Backup]:
     """Return a page of the backups of a cluster, oldest first; an empty kind means all."""
     of = {"account_id": account_id, "cluster_id": cluster_id, "kind": kind}
-    return [BACKUPS.record_of(row) for row in tx.rows(_LIST, **of, after=after, limit=limit)]
+    return BACKUPS.read_all(tx, _LIST, **of, after=after, limit=limit)
 
 
 def count_backups(tx: Connection, account_id: str, cluster_id: str, kind: str) -> int:
@@ -197,14 +177,13 @@ def newest_base(tx: Connection, account_id: str, cluster_id: str) -> Backup | No
 
 def needing(tx: Connection, base: Backup) -> Sequence[Backup]:
     """Return the incremental backups of a base, in the order of their requests."""
-    found = tx.rows(_NEEDING, account_id=base.account_id, base_id=base.id)
-    return [BACKUPS.record_of(row) for row in found]
+    return BACKUPS.read_all(tx, _NEEDING, account_id=base.account_id, base_id=base.id)
 
 
 def remaining(tx: Connection, account_id: str, cluster_id: str, limit: int) -> Sequence[Backup]:
     """Return backups of a cluster with any status, newest first."""
-    found = tx.rows(_REMAINING, account_id=account_id, cluster_id=cluster_id, limit=limit)
-    return [BACKUPS.record_of(row) for row in found]
+    of = {"account_id": account_id, "cluster_id": cluster_id}
+    return BACKUPS.read_all(tx, _REMAINING, **of, limit=limit)
 
 
 def id_of_label(tx: Connection, account_id: str, cluster_id: str, label: str) -> str | None:
@@ -271,8 +250,7 @@ def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str,
 def _found(
     tx: Connection, statement: Statement, account_id: str, cluster_id: str
 ) -> Sequence[Backup]:
-    found = tx.rows(statement, account_id=account_id, cluster_id=cluster_id)
-    return [BACKUPS.record_of(row) for row in found]
+    return BACKUPS.read_all(tx, statement, account_id=account_id, cluster_id=cluster_id)
 
 
 def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:

@@ -5,66 +5,66 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import CheckConstraint, ColumnElement, Index, bindparam, func, select
-from sqlalchemy import text as sql
+import sqlalchemy as sa
 
 from cloudcore.databases.clusters.cluster import CLUSTER, DISK, MEMORY
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.rows import given
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.nodes.rows import OnNode
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
 
-_HAS_PORT: Final = sql("port IS NOT NULL")
-_IS_LOOKED_AT: Final = sql("check_at IS NOT NULL")
+_HAS_PORT: Final = sa.text("port IS NOT NULL")
+_IS_LOOKED_AT: Final = sa.text("check_at IS NOT NULL")
 CLUSTERS: Final = Rows(
     CLUSTER,
     one_of("status", "provisioning", "active", "updating", "stopped", "unavailable", "deleting"),
     one_of("type", "managed", "registered"),
-    CheckConstraint("(type = 'registered') = (endpoint IS NOT NULL)", name="endpoint"),
-    CheckConstraint("(type = 'managed') = (port IS NOT NULL)", name="port"),
-    CheckConstraint("applied <= generation", name="applied"),
-    Index("ix_database_clusters_node_id", "node", "id"),
+    sa.CheckConstraint("(type = 'registered') = (endpoint IS NOT NULL)", name="endpoint"),
+    sa.CheckConstraint("(type = 'managed') = (port IS NOT NULL)", name="port"),
+    sa.CheckConstraint("applied <= generation", name="applied"),
+    sa.Index("ix_database_clusters_node_id", "node", "id"),
     # So no two servers of a machine listen on the same.
     partial_index("uq_database_clusters_node_port", "node", "port", where=_HAS_PORT, unique=True),
     partial_index("ix_database_clusters_check_at", "check_at", "id", where=_IS_LOOKED_AT),
     types={"node": ByteOrdered, "bucket": Id},
 )
 _c = CLUSTERS.table.c
-_IS_RUN: Final = (_c.type == sql("'managed'")) & (_c.is_wanted == sql("true"))
+_IS_RUN: Final = (_c.type == sa.text("'managed'")) & (_c.is_wanted == sa.text("true"))
 CLUSTERS_ON: Final = OnNode(CLUSTERS)
 _PORTS: Final = Statement(
-    select(_c.port).where(_c.node == bindparam("node"), _c.port.is_not(None)).order_by(_c.port)
+    sa.select(_c.port).where(given(_c.node), _c.port.is_not(None)).order_by(_c.port)
 )
 _DUE: Final = paged(
-    select(_c.account_id, _c.id)
-    .where(_c.check_at <= bindparam("now"), _c.id > bindparam("after"))
+    sa.select(_c.account_id, _c.id)
+    .where(_c.check_at <= sa.bindparam("now"), _c.id > sa.bindparam("after"))
     .order_by(_c.id)
 )
 _RESTORING: Final = Statement(
     CLUSTERS.columns.where(
-        _c.account_id == bindparam("account_id"),
-        _c.has_data == sql("false"),
+        given(_c.account_id),
+        _c.has_data == sa.text("false"),
         _c.source.is_not(None),
-        _c.status != sql("'deleting'"),
+        _c.status != sa.text("'deleting'"),
     )
 )
 
 
-def _of_account(of: ColumnElement[int]) -> Counted:
+def _of_account(of: sa.ColumnElement[int]) -> Counted:
     quota = MEMORY if of is _c.memory_mb else DISK
-    return Counted(quota, select(func.sum(of)).where(_c.account_id == bindparam("account_id")))
+    return Counted(quota, sa.select(sa.func.sum(of)).where(given(_c.account_id)))
 
 
 MEMORY_WANTED: Final = _of_account(_c.memory_mb)
 """The MiB of memory of the clusters of an account."""
 DISK_WANTED: Final = _of_account(_c.disk_mb)
 _MEMORY_BY_ACCOUNT: Final = Statement(
-    select(_c.account_id, func.sum(_c.memory_mb)).where(_IS_RUN).group_by(_c.account_id)
+    sa.select(_c.account_id, sa.func.sum(_c.memory_mb)).where(_IS_RUN).group_by(_c.account_id)
 )
 _CPU_BY_ACCOUNT: Final = Statement(
-    select(_c.account_id, func.sum(_c.cpu_millis)).where(_IS_RUN).group_by(_c.account_id)
+    sa.select(_c.account_id, sa.func.sum(_c.cpu_millis)).where(_IS_RUN).group_by(_c.account_id)
 )
 
 

@@ -5,33 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import sqlalchemy as sa
 from msgspec import structs
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    ColumnElement,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
-    bindparam,
-    case,
-    exists,
-    literal_column,
-    select,
-    text,
-    update,
-)
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, deletion, given
+from cloudcore.db.rows import ONE, bound, columns, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.email.resources import (
@@ -51,27 +31,27 @@ CONTENT_KEPT_SECONDS: Final = 7 * 24 * 3600
 KEPT_SECONDS: Final = 30 * 24 * 3600
 """Seconds for which the message and its recipients are."""
 _RATES_KEPT_SECONDS: Final = 3600
-IS_WAITING: Final = text("status IN ('queued', 'deferred')")
-_HAS_ENDED: Final = text("ended_at IS NOT NULL")
+IS_WAITING: Final = sa.text("status IN ('queued', 'deferred')")
+_HAS_ENDED: Final = sa.text("ended_at IS NOT NULL")
 
-recipients = Table(
+recipients = sa.Table(
     "email_recipients",
     metadata,
-    Column("message_id", Id, nullable=False),
-    Column("position", Integer, nullable=False),  # from 0, in the order of to, cc and bcc
-    Column("account_id", Id, nullable=False),
-    Column("region", ByteOrdered, nullable=False),
-    Column("address", Text, nullable=False),  # as mail goes there: the domain in ASCII
-    Column("folded", ByteOrdered, nullable=False),  # as suppressions compare it
-    Column("kind", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("reason", Text),
-    Column("attempts", Integer, nullable=False),
-    Column("last_attempt_at", Moment),
-    Column("source_ip", Text),  # the dedicated address; null: the shared one
-    Column("next_attempt_at", Moment),
-    PrimaryKeyConstraint("message_id", "position"),
-    ForeignKeyConstraint(
+    sa.Column("message_id", Id, nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),  # from 0, in the order of to, cc and bcc
+    sa.Column("account_id", Id, nullable=False),
+    sa.Column("region", ByteOrdered, nullable=False),
+    sa.Column("address", sa.Text, nullable=False),  # as mail goes there: the domain in ASCII
+    sa.Column("folded", ByteOrdered, nullable=False),  # as suppressions compare it
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("last_attempt_at", Moment),
+    sa.Column("source_ip", sa.Text),  # the dedicated address; null: the shared one
+    sa.Column("next_attempt_at", Moment),
+    sa.PrimaryKeyConstraint("message_id", "position"),
+    sa.ForeignKeyConstraint(
         ["message_id", "account_id"],
         ["email_messages.id", "email_messages.account_id"],
         name="fk_email_recipients_message",
@@ -79,22 +59,22 @@ recipients = Table(
     ),
     one_of("kind", "to", "cc", "bcc"),
     one_of("status", *STATUSES),
-    CheckConstraint("attempts >= 0", name="attempts"),
-    CheckConstraint(
+    sa.CheckConstraint("attempts >= 0", name="attempts"),
+    sa.CheckConstraint(
         "(status IN ('queued', 'deferred')) = (next_attempt_at IS NOT NULL)",
         name="next_attempt_at",
     ),
-    Index("ix_email_recipients_folded", "account_id", "folded", "message_id"),
+    sa.Index("ix_email_recipients_folded", "account_id", "folded", "message_id"),
     partial_index("ix_email_recipients_source_ip", "account_id", "source_ip", where=IS_WAITING),
 )
-contents = Table(
+contents = sa.Table(
     "email_contents",
     metadata,
-    Column("message_id", Id, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("sealed", LargeBinary, nullable=False),  # under the root key
-    Column("ended_at", Moment),  # that of the message
-    ForeignKeyConstraint(
+    sa.Column("message_id", Id, primary_key=True),
+    sa.Column("account_id", Id, nullable=False),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),  # under the root key
+    sa.Column("ended_at", Moment),  # that of the message
+    sa.ForeignKeyConstraint(
         ["message_id", "account_id"],
         ["email_messages.id", "email_messages.account_id"],
         name="fk_email_contents_message",
@@ -102,42 +82,42 @@ contents = Table(
     ),
     partial_index("ix_email_contents_ended_at", "ended_at", where=_HAS_ENDED),
 )
-rates = Table(
+rates = sa.Table(
     "email_rates",
     metadata,
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("identity_id", Id, nullable=False),
-    Column("second", BigInteger, nullable=False),  # since the epoch
-    Column("accepted", Integer, nullable=False),
-    PrimaryKeyConstraint("account_id", "identity_id"),
-    Index("ix_email_rates_second", "second"),
+    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("identity_id", Id, nullable=False),
+    sa.Column("second", sa.BigInteger, nullable=False),  # since the epoch
+    sa.Column("accepted", sa.Integer, nullable=False),
+    sa.PrimaryKeyConstraint("account_id", "identity_id"),
+    sa.Index("ix_email_rates_second", "second"),
 )
 _r = recipients.c
 _c = contents.c
 
 
-def _has_recipient(of: Table) -> ColumnElement[bool]:
-    return exists().where(
+def _has_recipient(of: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.exists().where(
         _r.message_id == of.c.id,
         _r.account_id == of.c.account_id,
-        _r.folded == bindparam("recipient"),
+        _r.folded == sa.bindparam("recipient"),
     )
 
 
-def _is_of_identity(of: Table) -> ColumnElement[bool]:
-    return (of.c.identity == bindparam("identity")) | (of.c.identity_id == bindparam("identity"))
+def _is_of_identity(of: sa.Table) -> sa.ColumnElement[bool]:
+    return given(of.c.identity) | (of.c.identity_id == sa.bindparam("identity"))
 
 
 ROWS: Final = Rows(
     MESSAGE,
     one_of("status", *STATUSES),
-    CheckConstraint(
+    sa.CheckConstraint(
         "(status IN ('queued', 'deferred')) = (ended_at IS NULL)",
         name="ended_at",
     ),
     partial_index("ix_email_messages_waiting", "account_id", where=IS_WAITING),
     partial_index("ix_email_messages_ended_at", "ended_at", where=_HAS_ENDED),
-    unique=Index("ix_email_messages_identity", "account_id", "identity_id", "id"),
+    unique=sa.Index("ix_email_messages_identity", "account_id", "identity_id", "id"),
     types={"identity_id": Id, "template_id": Id},
     conditions={"recipient": _has_recipient, "identity": _is_of_identity},
 )
@@ -167,7 +147,7 @@ class Recipient(NamedTuple):
 
 
 _OF_MESSAGE: Final = given(_r.message_id, _r.account_id)
-_IS_IT: Final = (_OF_MESSAGE, _r.position == bindparam("position"))
+_IS_IT: Final = (_OF_MESSAGE, given(_r.position))
 _ADD_RECIPIENT: Final = Statement(recipients.insert().values(bound(Recipient._fields)))
 _LIST_RECIPIENTS: Final = Statement(
     columns(recipients, Recipient._fields).where(_OF_MESSAGE).order_by(_r.position)
@@ -175,41 +155,44 @@ _LIST_RECIPIENTS: Final = Statement(
 _FIND_RECIPIENT: Final = Statement(columns(recipients, Recipient._fields).where(*_IS_IT))
 _CHANGEABLE: Final = ("status", "reason", "attempts", "last_attempt_at", "next_attempt_at")
 _SAVE_RECIPIENT: Final = Statement(
-    update(recipients)
+    sa.update(recipients)
     .where(
-        _r.message_id == bindparam("of_message"),
-        _r.account_id == bindparam("account_id"),
-        _r.position == bindparam("at"),
+        _r.message_id == sa.bindparam("of_message"),
+        given(_r.account_id),
+        _r.position == sa.bindparam("at"),
     )
     .values(bound(_CHANGEABLE))
 )
 _SAVE_SOURCE: Final = Statement(
-    update(recipients)
+    sa.update(recipients)
     .where(
-        _r.message_id == bindparam("of_message"),
-        _r.account_id == bindparam("account_id"),
-        _r.position == bindparam("at"),
+        _r.message_id == sa.bindparam("of_message"),
+        given(_r.account_id),
+        _r.position == sa.bindparam("at"),
         IS_WAITING,
     )
-    .values(source_ip=bindparam("source"))
+    .values(source_ip=sa.bindparam("source"))
 )
 _ADD_CONTENT: Final = Statement(
     contents.insert().values(bound(("message_id", "account_id", "sealed", "ended_at")))
 )
-_FIND_CONTENT: Final = Statement(select(_c.sealed).where(given(_c.message_id, _c.account_id)))
+_FIND_CONTENT: Final = Statement(sa.select(_c.sealed).where(given(_c.message_id, _c.account_id)))
 _END_CONTENT: Final = Statement(
-    update(contents)
-    .where(_c.message_id == bindparam("of_message"), _c.account_id == bindparam("account_id"))
-    .values(ended_at=bindparam("now"))
+    sa.update(contents)
+    .where(_c.message_id == sa.bindparam("of_message"), given(_c.account_id))
+    .values(ended_at=sa.bindparam("now"))
 )
-_ACCOUNT_OF: Final = Statement(select(_m.account_id).where(_m.id == bindparam("id")))
+_ACCOUNT_OF: Final = Statement(sa.select(_m.account_id).where(given(_m.id)))
 WAITING_MESSAGES: Final = Counted(
     MESSAGE.room,
-    up_to(MESSAGE.room, select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)),
+    up_to(
+        MESSAGE.room,
+        sa.select(_m.id).where(given(_m.account_id), IS_WAITING),
+    ),
 )
 """The unsent messages of an account."""
 _FIND_WAITING: Final = paged(
-    select(_m.id).where(
+    sa.select(_m.id).where(
         given(_m.account_id, _m.identity_id),
         IS_WAITING,
     )
@@ -218,9 +201,10 @@ forget: Final = deletion(_m.ended_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the messages that ended long ago, with their recipients."""
 forget_content: Final = deletion(_c.ended_at, kept_seconds=CONTENT_KEPT_SECONDS)
 """Deletes a batch of the contents of messages that ended a while ago."""
-_FORGET_RATES: Final = deletion(rates.c.second)
+forget_rates: Final = deletion(rates.c.second, kept_seconds=_RATES_KEPT_SECONDS, unit=MICROSECONDS)
+"""Deletes a batch of the counters of past seconds."""
 _counted: Final = insert(rates).values(
-    **bound(("account_id", "identity_id", "second")), accepted=literal_column("1")
+    **bound(("account_id", "identity_id", "second")), accepted=ONE
 )
 _is_later: Final = _counted.excluded.second > rates.c.second
 _COUNT_RATE: Final = Statement(
@@ -228,13 +212,13 @@ _COUNT_RATE: Final = Statement(
     _counted.on_conflict_do_update(
         index_elements=["account_id", "identity_id"],
         set_={
-            "second": case((_is_later, _counted.excluded.second), else_=rates.c.second),
-            "accepted": case(
-                (_is_later, literal_column("1")),
-                else_=rates.c.accepted + literal_column("1"),
+            "second": sa.case((_is_later, _counted.excluded.second), else_=rates.c.second),
+            "accepted": sa.case(
+                (_is_later, ONE),
+                else_=rates.c.accepted + ONE,
             ),
         },
-        where=_is_later | (rates.c.accepted < bindparam("most")),
+        where=_is_later | (rates.c.accepted < sa.bindparam("most")),
     )
 )
 
@@ -325,8 +309,3 @@ def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now
     second = now // MICROSECONDS
     of = {"account_id": account_id, "identity_id": identity_id}
     return tx.execute(_COUNT_RATE, **of, second=second, most=most) == 1
-
-
-def forget_rates(tx: Connection, now: int) -> int:
-    """Delete a batch of the counters of past seconds."""
-    return tx.execute(_FORGET_RATES, before=now // MICROSECONDS - _RATES_KEPT_SECONDS)

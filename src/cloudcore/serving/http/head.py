@@ -49,28 +49,17 @@ class HeadError(Exception):
         self.message = message
 
 
+@dataclass(eq=False, slots=True)
 class RequestHead:
     """A request head that passed every check."""
 
-    __slots__ = ("headers", "http_version", "method", "path", "query", "raw", "traits")
-
-    def __init__(
-        self,
-        method: str,
-        http_version: str,
-        path: bytes,
-        query: bytes,
-        headers: list[tuple[bytes, bytes]],
-        traits: Traits,
-        raw: bytes = b"",
-    ) -> None:
-        self.raw = raw
-        self.method = method
-        self.http_version = http_version
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.traits = traits
+    method: str
+    http_version: str
+    path: bytes
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    traits: Traits
+    raw: bytes
 
 
 @dataclass(slots=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.dispatch import new_request_id
-from cloudcore.serving.http.connection import RequestConnection
 from cloudcore.serving.http.request_cycle import RequestCycle
 from cloudcore.serving.kept_answers import MOST_HEAD_BYTES, KeptAnswers, KeptEntry
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.request_record import RequestRecord
+
+if TYPE_CHECKING:
+    from cloudcore.serving.http.protocol import HttpProtocol
 
 _READS: Final = ("GET", "HEAD")
 
@@ -61,7 +63,7 @@ def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
         kept.keep(head.raw, cycle.keep, *cycle.rendered, record, connection.server)
 
 
-def give_kept(connection: RequestConnection[RequestCycle], kept: KeptAnswers, data: bytes) -> bool:
+def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
     """Answer the request whose head is `data` from what is kept; return False if nothing fits.
 
     The connection waits for a request, and received nothing before `data`.
@@ -93,13 +95,13 @@ def give_kept(connection: RequestConnection[RequestCycle], kept: KeptAnswers, da
     return True
 
 
-def _is_ready(connection: RequestConnection[RequestCycle]) -> bool:
+def _is_ready(connection: HttpProtocol) -> bool:
     """Return True if an answer may be written now, and another request may follow."""
     is_ending = connection.closing or connection.peer_closed or connection.write_paused
     return not (is_ending or connection.transport.is_closing())
 
 
-def _write(connection: RequestConnection[RequestCycle], entry: KeptEntry, request_id: str) -> None:
+def _write(connection: HttpProtocol, entry: KeptEntry, request_id: str) -> None:
     if entry.noted is not None:
         entry.noted()
     connection.write(entry.answer.rendered(connection.common_lines(), request_id))

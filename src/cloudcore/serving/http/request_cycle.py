@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 from cloudcore.errors import PlatformError
@@ -17,12 +17,14 @@ from cloudcore.serving.bodies.bulk import BulkJob
 from cloudcore.serving.bodies.request_body import DISCONNECT, SocketBody, move_nothing
 from cloudcore.serving.bodies.sending import send_parts, send_piece
 from cloudcore.serving.dispatch import Application
-from cloudcore.serving.http.connection import RequestConnection
 from cloudcore.serving.http.head import RequestHead
 from cloudcore.serving.http.response import Fields, read_fields, status_line
 from cloudcore.serving.kept_answers import EXTENSION as KEEP
 from cloudcore.serving.kept_answers import MOST_ANSWER_BYTES, KeepTerms
 from cloudcore.serving.limits import ServerLimits, TransferPace
+
+if TYPE_CHECKING:
+    from cloudcore.serving.http.protocol import HttpProtocol
 
 logger = logging.getLogger("cloudcore.serving")
 
@@ -71,9 +73,7 @@ class RequestCycle:
     _pace: TransferPace | None = None
     _rest = memoryview(b"")  # of a large piece of the body, not written yet
 
-    def __init__(
-        self, connection: RequestConnection[RequestCycle], head: RequestHead, raw: bytes
-    ) -> None:
+    def __init__(self, connection: HttpProtocol, head: RequestHead, raw: bytes) -> None:
         """Create the cycle; `raw` are bytes of a body that came with the head."""
         self.connection = connection
         self.head = head

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cloudcore.serving.asgi import UNIT_BYTES
 from cloudcore.serving.bodies.bulk import BulkPool
@@ -15,20 +15,14 @@ from cloudcore.serving.planes import Planes
 from cloudcore.serving.tls.stream import MOST_PIECE_BYTES
 
 if TYPE_CHECKING:
+    from cloudcore.serving.http.protocol import HttpProtocol
     from cloudcore.serving.kept_answers import KeptAnswers
     from cloudcore.serving.request_record import RequestRecord
     from cloudcore.serving.tls.files import ServedTls
 
 
 Observer = Callable[["RequestRecord"], None]
-
-
-class TimeLimited(Protocol):
-    """A connection whose time limits are enforced."""
-
-    def sweep(self, now: float) -> None:
-        """Enforce them; `now` is the monotonic clock."""
-        ...
+Connections = Collection["HttpProtocol"]
 
 
 class ServerWorker:
@@ -59,21 +53,19 @@ class ServerWorker:
         self._common: tuple[Any, bytes] = (None, b"")
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, loop: asyncio.AbstractEventLoop, connections: Collection[TimeLimited]) -> None:
+    def watch(self, loop: asyncio.AbstractEventLoop, connections: Connections) -> None:
         """Start to sweep `connections`; later calls do nothing."""
         if self._timer is None:
             self._schedule(loop, connections)
 
-    def _schedule(
-        self, loop: asyncio.AbstractEventLoop, connections: Collection[TimeLimited]
-    ) -> None:
+    def _schedule(self, loop: asyncio.AbstractEventLoop, connections: Connections) -> None:
         self._timer = loop.call_later(self.limits.sweep_seconds, self._sweep, loop, connections)
 
-    def _sweep(self, loop: asyncio.AbstractEventLoop, connections: Collection[TimeLimited]) -> None:
+    def _sweep(self, loop: asyncio.AbstractEventLoop, connections: Connections) -> None:
         self.sweep(time.monotonic(), connections)
         self._schedule(loop, connections)
 
-    def sweep(self, now: float, connections: Collection[TimeLimited]) -> None:
+    def sweep(self, now: float, connections: Connections) -> None:
         """Enforce the time limits of every connection; `now` is the monotonic clock."""
         self.crowded = len(connections) > self.limits.crowd
         for connection in tuple(connections):

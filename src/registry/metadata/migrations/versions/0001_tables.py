@@ -354,13 +354,6 @@ def _create_tables() -> None:
         _index("hour"),
     )
     _table(
-        "usage_reports",
-        _columns(Id, "account_id KEY"),
-        _columns(ByteOrdered, "sku KEY, key KEY"),
-        _columns(sa.Integer, "hour"),
-        _index("hour"),
-    )
-    _table(
         "usage_samples",
         _columns(ByteOrdered, "sku KEY"),
         _columns(sa.Integer, "hour KEY"),
