@@ -12,13 +12,14 @@ from registry.console.admission import Requires
 from registry.console.control_plane import unless_refused
 from registry.console.form_refusals import NO_REFUSAL, OUTDATED, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.access.attached_policies import (
+from registry.console.pages.access.policies import (
     attachment_handlers,
     create_with_rights,
+    parse_document,
     read_policies,
     read_templates,
+    written_document,
 )
-from registry.console.pages.access.policies import parse_document, written_document
 
 
 async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:

@@ -14,7 +14,7 @@ from registry.console.nouns.inputs import CREATED, DESCRIPTION, Column, Input, R
 from registry.console.nouns.noun_pages import NounPages
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.access.attached_policies import (
+from registry.console.pages.access.policies import (
     attachment_handlers,
     read_policies,
     read_templates,
