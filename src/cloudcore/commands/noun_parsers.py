@@ -95,14 +95,13 @@ def add_command(commands: Verbs, act: Act) -> None:
     add_act(commands, nothing, act._replace(is_of_all=True))
 
 
-def _list(noun: Noun, parsed: argparse.Namespace) -> int:
+def _list(noun: Noun, parsed: argparse.Namespace) -> None:
     run = Invocation(noun, parsed, noun.filters, verb="list", is_of_all=True)
     rows = run.client.rows(run.path, noun.many, run.values)
     run.show_rows(rows, noun.columns, noun.quiet or noun.name)
-    return 0
 
 
-def _show(noun: Noun, parsed: argparse.Namespace) -> int:
+def _show(noun: Noun, parsed: argparse.Namespace) -> None:
     run = Invocation(noun, parsed, verb="show")
     # Also after a search for the name: a list may show less of each.
     path = run.path
@@ -111,10 +110,9 @@ def _show(noun: Noun, parsed: argparse.Namespace) -> int:
         run.show(record)
     else:
         noun.shown(run, record)
-    return 0
 
 
-def _create(noun: Noun, parsed: argparse.Namespace) -> int:
+def _create(noun: Noun, parsed: argparse.Namespace) -> None:
     options = noun.create or ()
     run = Invocation(noun, parsed, options, verb="create", is_of_all=True)
     path = run.path
@@ -126,10 +124,9 @@ def _create(noun: Noun, parsed: argparse.Namespace) -> int:
         run.say_secret(words, made, noun.secret)
     else:
         run.say(words, made)
-    return 0
 
 
-def _update(noun: Noun, parsed: argparse.Namespace) -> int:
+def _update(noun: Noun, parsed: argparse.Namespace) -> None:
     options = noun.update or ()
     if not any(is_given(parsed, each) for each in options if not each.is_query):
         *flags, last = flags_of(options)
@@ -140,13 +137,12 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
     changed = run.client.call("PATCH", path, document, query)[noun.one]
     if noun.is_single and not noun.updated:
         run.show(changed)
-        return 0
+        return
     words = noun.updated or f"Changed {{{noun.name}}}"
     run.say(_sentence_of(words, run, changed), changed)
-    return 0
 
 
-def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
+def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> None:
     run = Invocation(noun, parsed, deletion.options, verb="delete")
     record = _known(run) if noun.is_single else run.record
     confirm(parsed, _sentence_of(deletion.question, run, record))
@@ -154,7 +150,6 @@ def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
     gone = _with_advice(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
     left = gone.get(noun.one) if gone else None
     run.say(_sentence_of(deletion.said, run, left or record), left)
-    return 0
 
 
 def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
@@ -171,7 +166,7 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
 def _carry_out(act: Act, run: Invocation, parsed: argparse.Namespace) -> int:
     """Send the request of a command, or call its function; return the exit status."""
     if act.run is not None:
-        return 0 if act.run(run) else FAILED
+        return FAILED if act.run(run) is False else 0
     path = act.path if act.path.startswith("/") else "/".join(filter(None, (run.path, act.path)))
     if act.row_name:
         rows = run.client.rows(path, act.answer, run.values)

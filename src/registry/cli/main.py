@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Names and descriptions may have characters that this terminal's encoding lacks.
             sys.stdout.reconfigure(errors="backslashreplace")
-        status: int = options.run(options)
+        status: int = options.run(options) or 0
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()

@@ -23,22 +23,20 @@ def _find(run: Invocation, written: str) -> Record:
     return find_organization(run.client, run.sign_in, written)
 
 
-def _accept(run: Invocation) -> bool:
+def _accept(run: Invocation) -> None:
     """Join an organization by the code of an invitation."""
     path = f"{ORGANIZATIONS_PATH}/{quote(run.values['id'], safe='')}/accept"
     joined = run.client.create(path, {"code": run.ask_secret("code")})["organization"]
     run.say(f"You are {joined['role']} in {joined['name']} now", joined)
-    return True
 
 
-def _leave(run: Invocation) -> bool:
+def _leave(run: Invocation) -> None:
     """Leave an organization."""
     name = run.record["name"]
     myself = run.client.call("GET", "/v1/users/me")["user"]["id"]
     run.confirm(f"Leave {name}, and lose your roles in its accounts?")
     run.client.call("DELETE", f"{run.path}/members/{myself}")
     run.say(f"You are no longer in {name}")
-    return True
 
 
 ORGANIZATIONS: Final = Noun(
@@ -135,7 +133,7 @@ _ONE_TIME: Final = Secret(
 )
 
 
-def _reset_password(run: Invocation) -> bool:
+def _reset_password(run: Invocation) -> None:
     """Give a person a new password for one sign-in."""
     user = run.record
     if user["id"] == run.client.call("GET", _ME)["user"]["id"]:
@@ -146,10 +144,9 @@ def _reset_password(run: Invocation) -> bool:
     changed = run.client.create(f"{run.path}/reset-password")["user"]
     words = f"Reset the password of {changed['email']}; all their sessions are over"
     run.say_secret(words, changed, _ONE_TIME)
-    return True
 
 
-def _change_password(run: Invocation) -> bool:
+def _change_password(run: Invocation) -> None:
     """Change the caller's own password."""
     email = run.client.call("GET", _ME)["user"]["email"]
     passwords = {
@@ -158,7 +155,6 @@ def _change_password(run: Invocation) -> bool:
     }
     run.client.call("PUT", f"{_ME}/password", passwords)
     run.say(f"Changed the password of {email}; your other sessions are over")
-    return True
 
 
 USERS: Final = Noun(

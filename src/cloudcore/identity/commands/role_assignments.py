@@ -46,16 +46,15 @@ def admit(run: Invocation, crn: str) -> str:
     return "; its trust policy admits them now"
 
 
-def _assign(run: Invocation) -> bool:
+def _assign(run: Invocation) -> None:
     """Let a person assume a role."""
     role = run.record["name"]
     made = run.client.create(f"{run.path}/assignments", {"user": run.values["user"]})["assignment"]
     user = made["user"]
     run.say(f"{user['name']} has the role {role}{admit(run, user['crn'])}", made)
-    return True
 
 
-def _unassign(run: Invocation) -> bool:
+def _unassign(run: Invocation) -> None:
     """Take a role from a person."""
     written, path = run.values["user"], f"{run.path}/assignments"
     for row in run.client.rows(path, "assignments"):
@@ -66,19 +65,18 @@ def _unassign(run: Invocation) -> bool:
             query = {"force": run.values.get("force")}
             run.client.call("DELETE", f"{path}/{user['id']}", query=query)
             run.say(f"{user['name']} has the role {role} no more")
-            return True
+            return
     raise Missing(
         f"{written!r} does not have this role; "
         f"'entrepot roles assignments {run.written}' shows who has it"
     )
 
 
-def _assume(run: Invocation) -> bool:
+def _assume(run: Invocation) -> None:
     """Act in another role from now on, without another sign-in."""
     role = run.values.get("role")
     run.sign_in.assume(role)
     run.say(f"Commands act in the role {role}" if role else "Commands act as yourself")
-    return True
 
 
 _GROUP: Final = (
@@ -97,17 +95,16 @@ class _Provider(NamedTuple):
     crn: str
 
 
-def _assign_group(run: Invocation) -> bool:
+def _assign_group(run: Invocation) -> None:
     """Give a role to a group of an identity provider."""
     role, provider = run.record["name"], _find_provider(run)
     document = {"identity_provider": provider.id, "group": run.values["group"]}
     made = run.client.create(f"{run.path}/group-assignments", document)["group_assignment"]
     words = f"People of {made['group']} have the role {role} from their next sign-in on"
     run.say(f"{words}{admit(run, provider.crn)}", made)
-    return True
 
 
-def _unassign_group(run: Invocation) -> bool:
+def _unassign_group(run: Invocation) -> None:
     """Take a role from a group."""
     group, role, path = run.values["group"], run.record["name"], f"{run.path}/group-assignments"
     rows = [row for row in run.client.rows(path, _FIELD) if group in (row["group"], row["id"])]
@@ -126,10 +123,9 @@ def _unassign_group(run: Invocation) -> bool:
     run.confirm(f"Take the role {role} from the group {named}?")
     run.client.call("DELETE", f"{path}/{rows[0]['id']}", query={"force": run.values.get("force")})
     run.say(f"The group {named} has the role {role} no more")
-    return True
 
 
-def _list_groups(run: Invocation) -> bool:
+def _list_groups(run: Invocation) -> None:
     """List the groups that have a role."""
     names = {} if run.is_for_program else _provider_names(run)
     columns = (
@@ -142,7 +138,6 @@ def _list_groups(run: Invocation) -> bool:
     )
     rows = run.client.rows(f"{run.path}/group-assignments", _FIELD)
     run.show_rows(rows, columns, "group")
-    return True
 
 
 def _find_provider(run: Invocation) -> _Provider:

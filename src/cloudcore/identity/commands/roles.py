@@ -34,7 +34,7 @@ def _show(run: Invocation, role: Record) -> None:
     run.show_rows(role["trust_policy"]["statements"], columns)
 
 
-def _create(run: Invocation) -> bool:
+def _create(run: Invocation) -> None:
     """Create a role with its people and policies; if one is refused, delete all that was made."""
     values, client = run.values, run.client
     fields = {each: values[each] for each in values if each in _SENT}
@@ -60,7 +60,6 @@ def _create(run: Invocation) -> bool:
     except RequestRefused as error:
         raise _undone(run, made["name"], new, error) from None
     run.say(_created(made["name"], values), made)
-    return True
 
 
 def _path(policy: Record) -> str:

@@ -33,14 +33,11 @@ _STAGE_COLUMNS: Final = (
 )
 
 
-def _show_status(run: Invocation) -> bool:
+def _show_status(run: Invocation) -> None:
     status = run.client.call("GET", run.path)["garbage_collection"]
-    if run.is_for_program:
-        run.show(status)
-    else:
-        run.show_rows([_stage(status, *names) for names in _STAGES], _STAGE_COLUMNS)
-        run.say(_last_run(status["last_run"]))
-    return True
+    stages = [_stage(status, *names) for names in _STAGES]
+    run.show_rows(stages, _STAGE_COLUMNS, document=status)
+    run.say(_last_run(status["last_run"]))
 
 
 def _stage(status: Record, stage: str, field: str, delay: str, wait_for: str) -> Record:
@@ -69,12 +66,11 @@ def _done(run: Mapping[str, Any]) -> str:
     )
 
 
-def _run(run: Invocation) -> bool:
+def _run(run: Invocation) -> None:
     said = "Run {id} is under way; 'entrepot gc status' shows how far it has come"
     ended = start_run(run, f"{run.path}/runs", said, _done)
     if ended is not None:
         report_end(run, ended, _done(ended))
-    return True
 
 
 COLLECTION: Final = Noun(

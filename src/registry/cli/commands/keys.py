@@ -18,14 +18,9 @@ _DEFAULT_DAYS: Final = 30
 _MOST_NAMED: Final = 10
 
 
-def _show_usage(run: Invocation) -> bool:
+def _show_usage(run: Invocation) -> None:
     usage = _usage(run)
-    if run.is_for_program:
-        run.show(usage)
-    else:
-        for line in _usage_lines(run, usage):
-            run.say(line)
-    return True
+    run.say_lines(_usage_lines(run, usage), usage)
 
 
 def _question(run: Invocation, key: Record) -> str:

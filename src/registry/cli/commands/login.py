@@ -64,7 +64,7 @@ def add_parsers(commands: Verbs) -> None:
     container_login.add_parsers(commands)
 
 
-def sign_in(options: argparse.Namespace) -> int:
+def sign_in(options: argparse.Namespace) -> None:
     """Sign in, store the credential, and with ``--docker`` log a container client in."""
     transport = Transport(options.url)
     if options.docker and options.no_role:
@@ -96,7 +96,6 @@ def sign_in(options: argparse.Namespace) -> int:
     sys.stdout.flush()
     if options.docker:
         _sign_client_in(options, transport, credential)
-    return 0
 
 
 def _with_role(

@@ -86,10 +86,7 @@ def _warm(run: Invocation) -> bool:
     images = [(text, mirrored_image(rules, text)) for text in run.values["images"]]
     password = new_password(client)
     rows = [_pull(client, password, text, image, wanted) for text, image in images]
-    if run.is_for_program:
-        run.show({"images": rows})
-    else:
-        run.show_rows(rows, _COLUMNS)
+    run.show_rows(rows, _COLUMNS, document={"images": rows})
     return not any(row["failure"] for row in rows)
 
 

@@ -55,7 +55,7 @@ def _no_tag(run: Invocation, _names: Record) -> str:
     return missing_tag_text(_named(run.written))
 
 
-def _set(run: Invocation) -> bool:
+def _set(run: Invocation) -> None:
     client, reference = client_of(run), _named(run.written)
     path = run.path.rpartition("/tags/")[0]
     try:
@@ -66,7 +66,6 @@ def _set(run: Invocation) -> bool:
             raise
         raise _missing_image(reference, run.values["image"]) from None
     run.say(f"{run.written} points to {pointed['digest']}", pointed)
-    return True
 
 
 def _condition(run: Invocation, path: str) -> dict[str, str]:
@@ -118,10 +117,9 @@ def _deleted_name(run: Invocation, row: Record) -> str:
     return f"{run.above.written}:{row['tag']}"
 
 
-def _list_deleted(run: Invocation) -> bool:
+def _list_deleted(run: Invocation) -> None:
     rows = run.client.rows(f"{run.above.path}/deleted-tags", "tags")
     run.show_rows(rows, _DELETED, _deleted_name)
-    return True
 
 
 TAGS: Final = Noun(

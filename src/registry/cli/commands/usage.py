@@ -27,7 +27,7 @@ _COLUMNS: Final = (
 _ACCOUNT: Final = Cell("ACCOUNT", "account.name")
 
 
-def _show(run: Invocation) -> bool:
+def _show(run: Invocation) -> None:
     now, given, client = datetime.now(UTC), run.values, run.client
     query = {
         "from": parse_moment(given.get("from"), now),
@@ -42,7 +42,6 @@ def _show(run: Invocation) -> bool:
         found = find_organization(client, run.sign_in, given["organization"])
         query["organization_id"] = found["id"]
     run.show_rows(client.rows(_PATH, "usage", query), columns)
-    return True
 
 
 COMMANDS: Final = (

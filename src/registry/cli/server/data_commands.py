@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
-from cloudcore.commands.parser import CommandParser, Verbs, add_output
+from cloudcore.commands.parser import CommandParser, Run, Verbs, add_output
 from registry.cli.server.loading import lazy_command
 from registry.cli.server.options import add_data, add_local
 
@@ -147,9 +146,7 @@ def _add_limit_rate(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_status(
-    command: CommandParser, words: str, show: Callable[[argparse.Namespace], int]
-) -> None:
+def _add_status(command: CommandParser, words: str, show: Run) -> None:
     """Add ``status``, which shows what `words` say."""
     verbs = command.add_commands()
     verbs.metavar = "[COMMAND]"

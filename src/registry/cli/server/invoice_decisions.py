@@ -16,8 +16,8 @@ from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of
 
 
-def run_decision(options: argparse.Namespace) -> int:
-    """Void an invoice, note that it was paid otherwise, or retry it; return the exit status."""
+def run_decision(options: argparse.Namespace) -> None:
+    """Void an invoice, note that it was paid otherwise, or retry it."""
     settings, invoice_id = settings_of(options), parse_uuid(options.invoice)
     if invoice_id is None:
         raise Misuse(f"{options.invoice!r} is no id of an invoice; 'invoices list' shows them")
@@ -36,4 +36,3 @@ def run_decision(options: argparse.Namespace) -> int:
     except Conflict as error:
         raise CommandFailure(str(error)) from None
     write_now(f"The invoice of {changed.total} {changed.currency} is {changed.status}.\n")
-    return 0

@@ -38,8 +38,8 @@ from registry.settings.texts import SettingsError
 _log = logging.getLogger(__name__)
 
 
-def run_reset_password(options: argparse.Namespace) -> int:
-    """Give a person a new one-time password and print it; return the exit status."""
+def run_reset_password(options: argparse.Namespace) -> None:
+    """Give a person a new one-time password and print it."""
     settings = settings_of(options)
     try:
         email = email_address(options.address)
@@ -76,11 +76,10 @@ def run_reset_password(options: argparse.Namespace) -> int:
         f"  one-time password   {password}\n\n"
         f"Next, as the person, in a browser: {find_console(settings)}\n"
     )
-    return 0
 
 
-def run_new_access_key(options: argparse.Namespace) -> int:
-    """Add an access key to a service account and print it; return the exit status."""
+def run_new_access_key(options: argparse.Namespace) -> None:
+    """Add an access key to a service account and print it."""
     settings, name, replaces = settings_of(options), options.service_account, options.replace
     configure_logging()
     key, key_id = new_access_key(), uuid7()
@@ -112,11 +111,10 @@ def run_new_access_key(options: argparse.Namespace) -> int:
         "Next:\n"
         f"  entrepot login {read_url(settings)} --access-key-id {key.access_key_id}\n"
     )
-    return 0
 
 
-def run_restore_admin(options: argparse.Namespace) -> int:
-    """Give a person the role `admin` of an account, with all rights; return the exit status."""
+def run_restore_admin(options: argparse.Namespace) -> None:
+    """Give a person the role `admin` of an account, with all rights."""
     settings, handle, address = settings_of(options), options.account, options.email
     try:
         email = email_address(address)
@@ -143,8 +141,7 @@ def run_restore_admin(options: argparse.Namespace) -> int:
     )
     if not changes:
         write_now(f"{email} has all rights in {handle} already; nothing was changed.\n{next_step}")
-        return 0
+        return
     _log.warning("%s got the role admin of %s, with all rights, on this machine", email, handle)
     done = "".join(f"  {each.action:<20}{each.resource}\n" for each in changes)
     write_now(f"{email} has all rights in {handle}, by the role admin:\n\n{done}\n{next_step}")
-    return 0

@@ -45,7 +45,7 @@ _NOT_THERE: Final = (
 )
 
 
-def run_listing(options: argparse.Namespace) -> int:
+def run_listing(options: argparse.Namespace) -> None:
     """Print every orphan, the next to be deleted first."""
     settings = settings_of(options)
     prepare_existing(settings)
@@ -53,10 +53,9 @@ def run_listing(options: argparse.Namespace) -> int:
     write_records(
         [_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, options.output
     )
-    return 0
 
 
-def run_restoration(options: argparse.Namespace) -> int:
+def run_restoration(options: argparse.Namespace) -> None:
     """Move the orphans of these ids, or all, back to where they were, with or without a row."""
     if bool(options.ids) == options.are_all:
         raise Misuse("name the orphans by their ids or give --all, not both")
@@ -65,10 +64,9 @@ def run_restoration(options: argparse.Namespace) -> int:
     count = asyncio.run(_restore(settings, None if options.are_all else options.ids))
     rest = "those that no row owns are set aside anew by the next scan"
     write_now(f"{count} files put back; {rest}\n")
-    return 0
 
 
-def run_acceptance(options: argparse.Namespace) -> int:
+def run_acceptance(options: argparse.Namespace) -> None:
     """Accept the database as the right one from now on."""
     settings = settings_of(options)
 
@@ -81,7 +79,6 @@ def run_acceptance(options: argparse.Namespace) -> int:
         "The database is accepted: collection and the scan for orphans go on. Blobs that it does"
         " not know are set aside, and can be put back for some days ('entrepot gc orphans')\n"
     )
-    return 0
 
 
 async def _list(settings: Settings) -> Sequence[Orphan]:
@@ -111,7 +108,7 @@ def _record(orphan: Orphan, kept: int) -> Record:
     }
 
 
-def run_recovery(options: argparse.Namespace) -> int:
+def run_recovery(options: argparse.Namespace) -> None:
     """Recover the blob of this digest into a repository, ``ACCOUNT/NAME``."""
     settings = settings_of(options)
     name, wanted = parse_name(options.repository), Digest.parse(options.digest)
@@ -135,4 +132,3 @@ def run_recovery(options: argparse.Namespace) -> int:
     write_now(
         f"Recovered {wanted}: {name} keeps it for {grace}, and while a manifest references it\n"
     )
-    return 0

@@ -27,20 +27,20 @@ _KNOWN: Final = {each.name: each for family in FAMILIES for each in family.quota
 _log = logging.getLogger(__name__)
 
 
-def run_set(options: argparse.Namespace) -> int:
-    """Set a limit; return the exit status."""
+def run_set(options: argparse.Namespace) -> None:
+    """Set a limit."""
     text = options.limit
     if not (text.isascii() and text.isdigit()) or int(text) > MAX_QUOTA:
         raise Misuse(f"{text!r} is not a whole number up to {MAX_QUOTA}")
-    return _run(options, int(text))
+    _run(options, int(text))
 
 
-def run_reset(options: argparse.Namespace) -> int:
-    """Forget a limit; return the exit status."""
-    return _run(options, None)
+def run_reset(options: argparse.Namespace) -> None:
+    """Forget a limit."""
+    _run(options, None)
 
 
-def _run(options: argparse.Namespace, limit: int | None) -> int:
+def _run(options: argparse.Namespace, limit: int | None) -> None:
     settings, handle = settings_of(options), options.account
     quota = _KNOWN.get(options.quota)
     if quota is None:
@@ -60,7 +60,6 @@ def _run(options: argparse.Namespace, limit: int | None) -> int:
         write_now(f"The limit of {quota.words} that was set for {whose} is forgotten.\n")
     else:
         write_now(f"No limit of {quota.words} was set for {whose}; nothing was changed.\n")
-    return 0
 
 
 def _change(settings: Settings, handle: str | None, quota: Quota, limit: int | None) -> bool:

@@ -113,7 +113,7 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
             return report, warning
 
 
-def run_status(options: argparse.Namespace) -> int:
+def run_status(options: argparse.Namespace) -> None:
     """Print how far the scrub in the background has come."""
     settings = settings_of(options)
     status = on_data(
@@ -123,7 +123,6 @@ def run_status(options: argparse.Namespace) -> int:
         ),
     )
     write_status(options.output, _lines(settings, status), _record(settings, status))
-    return 0
 
 
 def _lines(settings: Settings, status: ScrubStatus) -> list[str]:
