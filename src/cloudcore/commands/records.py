@@ -17,15 +17,13 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.commands.nouns import Cell, CellForm, Columns, Record
-from cloudcore.commands.table import Heading, write_table
+from cloudcore.commands.table import write_table
 
 TABLE: Final = "table"
 FORMS: Final = (TABLE, "json", "jsonl", "yaml")
 """The values of ``--output``."""
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
-_NUMBERS: Final = ("number", "size", "duration")
-_WHOLE: Final = ("whole", "digest")
 _ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
     "at": ("time", ""),
     "bytes": ("size", ""),
@@ -76,9 +74,8 @@ def write_records(
         out.writelines(_list_parts(records, form))
         return
     cells = cells_of(columns)
-    headings = [Heading(each.heading, each.form in _NUMBERS, each.form in _WHOLE) for each in cells]
     rows = ([text_of(_brief(value_of(each, record))) for each in cells] for record in records)
-    write_table(headings, rows, out)
+    write_table(cells, rows, out)
 
 
 def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
@@ -87,9 +84,9 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
     if form != TABLE:
         out.write(document_text(record, form))
         return
-    headings = (Heading("FIELD"), Heading("VALUE", is_whole=True))
+    cells = (Cell("FIELD"), Cell("VALUE", form="whole"))
     rows = [[printable(name), text_of(formatted(name, record[name]))] for name in record]
-    write_table(headings, rows, out)
+    write_table(cells, rows, out)
 
 
 def write_now(text: str) -> None:
