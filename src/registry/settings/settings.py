@@ -8,18 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 from urllib.parse import urlsplit
 
 from cloudcore.certificate.domains import DomainGrant, GrantError, parse_grants
-from cloudcore.iam.principal import Founders
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.mail import Smarthost, SmtpUrlError, parse_smarthost
 from cloudcore.own_certificate.paths import local_folder, own_certificate, own_folder
 from cloudcore.resource_names import REGION_PATTERN
 from cloudcore.serving.tls.paths import TlsFiles
 from registry.settings.addresses import Addresses
-from registry.settings.groups import check_numbers
+from registry.settings.groups import check_values
 from registry.settings.store import MOST_S3_BLOB_BYTES
 from registry.settings.texts import (
     HOST,
@@ -34,13 +33,6 @@ from registry.settings.texts import (
 )
 
 _REGION: Final = re.compile(REGION_PATTERN)
-_WORDS: Final = {
-    "sealing": ("on", "off"),
-    "s3_any_region": ("on", "off"),
-    "kms_provider": ("embedded", "aws"),
-    "compression": ("on", "off"),
-}
-"""Settings that are one of two words."""
 _SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
 _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
 _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
@@ -52,6 +44,18 @@ class Settings(Addresses):
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
+        for group in (
+            self,
+            self.billing,
+            self.email,
+            self.node,
+            self.limits,
+            self.delays,
+            self.scrubbing,
+            self.plain_sealing,
+            self.store,
+        ):
+            check_values(group)
         self._check_tls()
         self._check_region()
         problems = (
@@ -73,32 +77,14 @@ class Settings(Addresses):
             self.zone,
             self.resolver,
         )
-        groups = (
-            self.email,
-            self.node,
-            self.limits,
-            self.delays,
-            self.scrubbing,
-            self.plain_sealing,
-            self.store,
-        )
-        for group in (self, *groups):
-            check_numbers(group)
         self._check_metrics()
         self._check_blobs()
         for name in ("public_url", "certificate_url"):
             url = getattr(self, name)
             if url and (problem := public_url_problem(url)):
                 raise SettingsError(f"{name}: {problem}")
-        for name, words in _WORDS.items():
-            if (given := getattr(self, name)) not in words:
-                raise SettingsError(f"{name} is {' or '.join(words)}, not {given!r}")
         if self.kms_provider == "aws" and not self.kms_aws_key:
             raise SettingsError("kms_provider aws needs kms_aws_key, the ARN of a key in AWS KMS")
-        if self.founders not in get_args(Founders):
-            raise SettingsError(
-                f"founders is one of {', '.join(get_args(Founders))}, not {self.founders!r}"
-            )
 
     def _check_region(self) -> None:
         """Raise SettingsError if names of resources cannot carry the region."""
@@ -134,8 +120,6 @@ class Settings(Addresses):
         if bool(self.tls_certificate) is not bool(self.tls_key):
             missing = "tls_key" if self.tls_certificate else "tls_certificate"
             raise SettingsError(f"a certificate and its key are set together; {missing} is not set")
-        if self.tls not in ("", "own"):
-            raise SettingsError(f"tls is own or empty, not {self.tls!r}")
         if problem := self.acme.problem:
             raise SettingsError(problem)
         if self.tls_certificate and self.acme.names:
@@ -155,7 +139,7 @@ class Settings(Addresses):
     @property
     def operator_handles(self) -> frozenset[str]:
         """Return the handles of the accounts that act for the install."""
-        return frozenset(each.strip() for each in self.operators.split(",") if each.strip())
+        return frozenset(listed(self.operators))
 
     @property
     def own_folder(self) -> Path | None:
