@@ -15,13 +15,11 @@ from registry.console.nouns.handlers import (
     path_of,
     read_one,
     record_crn,
-    show_one,
 )
 from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.clusters import (
     CLUSTER,
-    refusal_beside,
     restore_inputs,
     show_password,
     with_size,
@@ -30,6 +28,8 @@ from registry.console.pages.services.clusters import (
 _ONE: Final = f"{CLUSTER.path_of_one}/backups/{{backup:str}}"
 _ONE_API: Final = f"{CLUSTER.api}/{{cluster}}/backups/{{backup}}"
 _MOST: Final = 200
+_RESTORING: Final = {"name": "restore_name", "bucket": "restore_bucket"}
+"""Names of fields of the form for a new cluster."""
 _MOMENT: Final = Input("target_time", "Moment", "instant", is_required=True)
 STATES: Final = {
     "pending": "Waits for its turn",
@@ -111,28 +111,19 @@ async def verify_backup(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE), "It is being proved. Load the page again in a while.")
 
 
-@_BACKUP.form("/restore")
+@_BACKUP.form("/restore", _RESTORING)
 async def restore_backup(page: InjectedPage) -> PageResponse:
     """Restore a backup into a new cluster, and show its owner's password once."""
     record = await read_one(page, CLUSTER)
-    try:
-        return await _restore(page, record, f"{page.fill(_ONE_API)}/restore")
-    except Refused as error:
-        return await _show(page, refusal_beside(error, "restore_", ("name", "bucket")))
+    return await _restore(page, record, f"{page.fill(_ONE_API)}/restore")
 
 
-@_CLUSTER.form("/restore")
+@_CLUSTER.form("/restore", {**_RESTORING, "out_of_window": _MOMENT.field})
 async def restore_to_moment(page: InjectedPage) -> PageResponse:
     """Restore a cluster as of a moment into a new one, and show its owner's password once."""
     record = await read_one(page, CLUSTER)
-    try:
-        given = read_inputs((_MOMENT,), page.form)
-        return await _restore(page, record, f"{api_of(page, CLUSTER)}/restore", given)
-    except Refused as error:
-        wrong_field = refusal_beside(error, "restore_", ("name", "bucket"))
-        if error.params.get("reason") == "out_of_window":
-            wrong_field = wrong_field._replace(field=_MOMENT.field)
-        return await show_one(page, CLUSTER, wrong_field)
+    given = read_inputs((_MOMENT,), page.form)
+    return await _restore(page, record, f"{api_of(page, CLUSTER)}/restore", given)
 
 
 @post(f"{_ONE}/delete")

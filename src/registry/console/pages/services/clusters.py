@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cloudcore.databases.clusters import cluster
-from registry.console.control_plane import Refused, unless_refused
-from registry.console.form_refusals import FormRefusal, refusal_of
+from registry.console.control_plane import unless_refused
 from registry.console.nouns.handlers import (
     api_of,
     list_page,
     one_page,
     path_of,
-    show_list,
-    show_one,
 )
 from registry.console.nouns.inputs import (
     CREATED,
@@ -265,26 +262,23 @@ _LIST: Final = list_page(CLUSTER)
 _CLUSTER: Final = one_page(CLUSTER)
 
 
-@_LIST.form()
+@_LIST.form(names={})
 async def create_cluster(page: InjectedPage) -> PageResponse:
     """Create a cluster that is run here, and show the password of its owner once."""
-    return await _send(page, with_size(read_inputs(_NEW, page.form)), "")
+    return await _send(page, with_size(read_inputs(_NEW, page.form)))
 
 
-@_LIST.form("/register")
+@_LIST.form("/register", {"name": "register_name", "bucket": "register_bucket"})
 async def register_cluster(page: InjectedPage) -> PageResponse:
     """Register a cluster that runs elsewhere."""
     body = read_inputs(_REGISTERED, page.form)
     endpoint = {each: body.pop(each) for each in _ENDPOINT if each in body}
     plain = {name.removeprefix("register_"): value for name, value in body.items()}
-    return await _send(page, {**plain, "endpoint": endpoint}, "register_")
+    return await _send(page, {**plain, "endpoint": endpoint})
 
 
-async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> PageResponse:
-    try:
-        made = await page.api.post(CLUSTER.api, body, once=page.form.get("once", ""))
-    except Refused as error:
-        return await show_list(page, CLUSTER, refusal_beside(error, prefix, ("name", "bucket")))
+async def _send(page: PageRequest, body: Mapping[str, object]) -> PageResponse:
+    made = await page.api.post(CLUSTER.api, body, once=page.form.get("once", ""))
     record = made["cluster"]
     there = f"{CLUSTER.path}/{record['id']}"
     if "password" not in made:
@@ -292,37 +286,29 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
     return show_password(page, made["password"], there, "It is being made.", record["name"])
 
 
-@_CLUSTER.form("/change-credentials")
+@_CLUSTER.form(
+    "/change-credentials",
+    {each: f"new_{each}" for each in ("password", "username", "ca")}
+    | {"endpoint_unreachable": "new_password"},
+)
 async def change_credentials(page: InjectedPage) -> PageResponse:
     """Change the credentials of a cluster that runs elsewhere."""
-    try:
-        given = read_inputs(_CREDENTIALS, page.form)
-        body = {name.removeprefix("new_"): value for name, value in given.items()}
-        await page.api.change("POST", f"{api_of(page, CLUSTER)}/change-credentials", body)
-    except Refused as error:
-        wrong_field = refusal_beside(error, "new_", ("password", "username", "ca"))
-        if error.params.get("reason") == "endpoint_unreachable":
-            wrong_field = wrong_field._replace(field="new_password")
-        return await show_one(page, CLUSTER, wrong_field)
+    given = read_inputs(_CREDENTIALS, page.form)
+    body = {name.removeprefix("new_"): value for name, value in given.items()}
+    await page.api.change("POST", f"{api_of(page, CLUSTER)}/change-credentials", body)
     return page.go(path_of(page, CLUSTER), "The server takes them; they are stored.")
 
 
-@_CLUSTER.form("/schedule")
+@_CLUSTER.form("/schedule", {"schedule": "base_cron"})
 async def schedule_backups(page: InjectedPage) -> PageResponse:
     """Set the schedule of backups and proofs, and how many backups are kept."""
-    try:
-        given = read_inputs(_SCHEDULE, page.form)
-        count = given.pop("base_count", None)
-        body = {
-            "schedule": {each: given[each] for each in _CRONS if each in given} or None,
-            "retention": None if count is None else {"base_count": count},
-        }
-        await page.api.change("PATCH", api_of(page, CLUSTER), body)
-    except Refused as error:
-        wrong_field = refusal_beside(error)
-        if wrong_field.field == "schedule":
-            wrong_field = wrong_field._replace(field="base_cron")
-        return await show_one(page, CLUSTER, wrong_field)
+    given = read_inputs(_SCHEDULE, page.form)
+    count = given.pop("base_count", None)
+    body = {
+        "schedule": {each: given[each] for each in _CRONS if each in given} or None,
+        "retention": None if count is None else {"base_count": count},
+    }
+    await page.api.change("PATCH", api_of(page, CLUSTER), body)
     return page.go(path_of(page, CLUSTER), "The schedule was saved.")
 
 
@@ -331,13 +317,3 @@ def with_size(body: dict[str, Any]) -> Mapping[str, object]:
     names = [each.field for each in SIZE]
     size = {each: body.pop(each) for each in names if each in body}
     return {**body, "size": size}
-
-
-def refusal_beside(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> FormRefusal:
-    """Return the refusal about a form whose fields have other names than those of ``/v1``.
-
-    A nested field has the last part of its name; the names of those `named` begin with `prefix`.
-    """
-    wrong = refusal_of(error)
-    field = wrong.field.rpartition(".")[2]
-    return wrong._replace(field=f"{prefix}{field}" if field in named else field)

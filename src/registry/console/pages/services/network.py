@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 import msgspec
-from litestar import post
 
 from cloudcore.loadbalancer import load_balancer
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
 from cloudcore.network.resources import VPC as OF_VPC
-from registry.console.control_plane import Refused, unless_refused
-from registry.console.form_refusals import refusal_of
-from registry.console.nouns.handlers import api_of, one_page, path_of, read_one, show_one
+from registry.console.control_plane import unless_refused
+from registry.console.nouns.handlers import api_of, one_page, path_of, read_one
 from registry.console.nouns.inputs import (
     CREATED,
     DESCRIPTION,
@@ -111,6 +109,10 @@ GROUP: Final = replace(
 )
 
 
+_TABLE: Final = one_page(TABLE)
+_GROUP: Final = one_page(GROUP)
+
+
 @one_page(GATEWAY).form("/attach")
 async def attach_gateway(page: InjectedPage) -> PageResponse:
     """Attach an internet gateway to a VPC."""
@@ -119,7 +121,7 @@ async def attach_gateway(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page, GATEWAY), "It is attached.")
 
 
-@post(f"{TABLE.path_of_one}/routes")
+@_TABLE.form("/routes", {})
 async def add_route(page: InjectedPage) -> PageResponse:
     """Add a route, in place of one with its destination."""
     new = read_inputs(_ROUTING, page.form)
@@ -128,7 +130,7 @@ async def add_route(page: InjectedPage) -> PageResponse:
     return await _put(page, TABLE, "routes", [*others, new], "The route was added.")
 
 
-@post(f"{TABLE.path_of_one}/routes/remove")
+@_TABLE.form("/routes/remove", {})
 async def remove_route(page: InjectedPage) -> PageResponse:
     """Take a route away."""
     gone = page.form.get("destination")
@@ -137,7 +139,7 @@ async def remove_route(page: InjectedPage) -> PageResponse:
     return await _put(page, TABLE, "routes", others, "The route was taken away.")
 
 
-@one_page(GROUP).form("/rules")
+@_GROUP.form("/rules", {"source": "peer", "destination": "peer"})
 async def add_rule(page: InjectedPage) -> PageResponse:
     """Add a rule."""
     new = read_inputs(_ALLOWING, page.form)
@@ -146,7 +148,7 @@ async def add_rule(page: InjectedPage) -> PageResponse:
     return await _put(page, GROUP, "rules", [*rules, new], "The rule was added.")
 
 
-@post(f"{GROUP.path_of_one}/rules/remove")
+@_GROUP.form("/rules/remove", {})
 async def remove_rule(page: InjectedPage) -> PageResponse:
     """Take a rule away, which the form has as JSON."""
     gone = page.form.get("rule")
@@ -158,13 +160,7 @@ async def remove_rule(page: InjectedPage) -> PageResponse:
 async def _put(
     page: PageRequest, noun: NounPages, field: str, values: Sequence[Any], said: str
 ) -> PageResponse:
-    try:
-        await page.api.change("PATCH", api_of(page, noun), {field: values})
-    except Refused as error:
-        refusal = refusal_of(error)
-        last = refusal.field.rpartition(".")[2]
-        last = "peer" if last in ("source", "destination") and noun is GROUP else last
-        return await show_one(page, noun, refusal._replace(field=last))
+    await page.api.change("PATCH", api_of(page, noun), {field: values})
     return page.go(path_of(page, noun), said)
 
 
