@@ -84,7 +84,8 @@ def _add_row_options(
 ) -> None:
     """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
     if name:
-        add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
+        last = "" if callable(name) else name.rpartition(".")[2].replace("_", " ")
+        add_quiet(parser, f"{last}s" if last else "how others name each")
     if has_digests or any(map(shows_digests, cells_of(columns))):
         add_full_digests(parser)
 
@@ -255,10 +256,6 @@ def _add_parents(parser: argparse.ArgumentParser, noun: Noun) -> None:
 def metavar_of(noun: Noun) -> str:
     """Return the name of the argument that names such a resource, for the help."""
     return noun.metavar or noun.one.upper().replace("_", "-")
-
-
-def _last(field: str) -> str:
-    return field.rpartition(".")[2].replace("_", " ")
 
 
 class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time

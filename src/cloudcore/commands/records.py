@@ -101,7 +101,7 @@ def document_text(value: object, form: str) -> str:
         return msgspec.yaml.encode(value).decode()
     if form == "jsonl":
         return f"{msgspec.json.encode(value).decode()}\n"
-    return f"{_indented(value)}\n"
+    return f"{indented(value)}\n"
 
 
 def _list_parts(records: Iterable[Record], form: str) -> Iterator[str]:
@@ -114,14 +114,15 @@ def _list_parts(records: Iterable[Record], form: str) -> Iterator[str]:
         if form == "yaml":
             yield document_text([record], form)
         else:
-            yield f"{'[' if count == 1 else ','}\n{_indented(record)}"
+            yield f"{'[' if count == 1 else ','}\n{indented(record)}"
     if not count:
         yield "[]\n"
     elif form == "json":
         yield "\n]\n"
 
 
-def _indented(value: object) -> str:
+def indented(value: object) -> str:
+    """Return a value as JSON, with an indent of two."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 

@@ -93,7 +93,7 @@ class ControlPlaneClient:
         self, path: str, body: object = None, *, once: str = "", **query: str | int | None
     ) -> Any:  # noqa: ANN401 - JSON
         """Post a JSON body, or none; return the JSON of the answer, as `change` does."""
-        return await self.change("POST", path, body, once=once, **query)
+        return await self.change("POST", path, body, once=once, if_match="", **query)
 
     async def change(
         self,

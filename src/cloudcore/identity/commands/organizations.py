@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from cloudcore.command_failures import CommandFailure
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, Secret, argument
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Secret, argument
 from cloudcore.identity.commands.options import (
     ORGANIZATIONS_PATH,
     find_organization,
@@ -17,10 +17,6 @@ from cloudcore.identity.commands.options import (
 )
 
 MEMBER_ROLES: Final = ("member", "owner", "billing")
-
-
-def _find(run: Invocation, written: str) -> Record:
-    return find_organization(run.client, run.sign_in, written)
 
 
 def _accept(run: Invocation) -> None:
@@ -43,7 +39,7 @@ ORGANIZATIONS: Final = Noun(
     noun="organizations",
     words="organizations that you belong to",
     known_by="an organization of yours, by name or id (the only one, or your account's)",
-    find=_find,
+    find=lambda run, written: find_organization(run.client, run.sign_in, written),
     caller=person,
     columns=(
         "name",

@@ -51,10 +51,6 @@ def _locate(run: Invocation, written: str) -> str:
     return tag_path(repository_path(client_of(run), reference.repository), reference.tag)
 
 
-def _no_tag(run: Invocation, _names: Record) -> str:
-    return missing_tag_text(_named(run.written))
-
-
 def _set(run: Invocation) -> None:
     client, reference = client_of(run), _named(run.written)
     path = run.path.rpartition("/tags/")[0]
@@ -132,7 +128,9 @@ TAGS: Final = Noun(
     columns=(Cell("TAG", "name"), "digest", "mutable", "created_at", "updated_at"),
     quiet=lambda run, row: f"{run.above.written}:{row['name']}",
     filters=(Option("prefix", "only tags that begin with TEXT"),),
-    missing=dict.fromkeys(("show", "history"), _no_tag),
+    missing=dict.fromkeys(
+        ("show", "history"), lambda run, _: missing_tag_text(_named(run.written))
+    ),
     acts=(
         Act(
             verb="set",

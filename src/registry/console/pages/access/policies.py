@@ -11,6 +11,7 @@ import msgspec
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 
+from cloudcore.commands.records import indented
 from registry.console.addresses import POLICIES, SIMULATOR
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput, refusal_of
@@ -24,11 +25,6 @@ def parse_document(written: str, field: str = "document") -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise WrongInput(field, f"The document is no JSON object: {error}.") from None
     return found
-
-
-def written_document(document: object) -> str:
-    """Return a document as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
 FIND: Final = "find"
@@ -86,7 +82,7 @@ async def _new(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResp
         templates=(await page.api.get("/v1/policy-templates"))["policy_templates"],
         vocabulary=await read_vocabulary(page),
         find_field=FIND,
-        written=page.form.get("document", written_document(example)),
+        written=page.form.get("document", indented(example)),
         refusal=refusal,
     )
 
@@ -106,8 +102,8 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
         vocabulary=await read_vocabulary(page),
         find_field=FIND,
         description=page.form.get("description", policy["description"]),
-        written=page.form.get("document", written_document(policy["document"])),
-        saved=written_document(policy["document"]) if refusal.is_outdated else "",
+        written=page.form.get("document", indented(policy["document"])),
+        saved=indented(policy["document"]) if refusal.is_outdated else "",
         revision=revision if refusal.is_outdated else page.form.get("revision", revision),
         refusal=refusal,
     )

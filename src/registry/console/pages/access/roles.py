@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from litestar import post
 
+from cloudcore.commands.records import indented
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
 from registry.console.control_plane import unless_refused
@@ -18,7 +19,6 @@ from registry.console.pages.access.policies import (
     parse_document,
     read_policies,
     read_templates,
-    written_document,
 )
 
 
@@ -131,7 +131,7 @@ async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
         roles=found["roles"],
         meta=found["meta"],
         templates=await read_templates(page),
-        written=page.form.get("trust_policy", written_document(example)),
+        written=page.form.get("trust_policy", indented(example)),
         refusal=refusal,
     )
 
@@ -152,8 +152,8 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
         assigned=assigned,
         groups=await read_groups(page, role["id"]),
         policies=await read_policies(page, role["id"]),
-        written=form.get("trust_policy", written_document(role["trust_policy"])),
-        saved=written_document(role["trust_policy"]) if refusal.is_outdated else "",
+        written=form.get("trust_policy", indented(role["trust_policy"])),
+        saved=indented(role["trust_policy"]) if refusal.is_outdated else "",
         drawn=role["updated_at"] if refusal.is_outdated else form.get("drawn", role["updated_at"]),
         refusal=refusal,
     )

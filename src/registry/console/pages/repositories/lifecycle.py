@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from litestar import get, post
 
+from cloudcore.commands.records import indented
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
@@ -22,7 +23,6 @@ from registry.console.form_refusals import (
     is_outdated,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.access.policies import written_document
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 
 CONDITIONS: Final[Mapping[str, str]] = {
@@ -181,7 +181,7 @@ async def _page(
     if draft is None or (not draft.rows and draft.refusal):
         rules = saved or [dict(rule) for rule in SUGGESTED]
         rows = [row_of(rule) for rule in rules]
-        written = draft.written if draft else written_document(rules)
+        written = draft.written if draft else indented(rules)
     else:
         rules, rows, written = draft.rules, draft.rows, draft.written
     return page.show(
@@ -194,7 +194,7 @@ async def _page(
         rows=rows + [RuleRow()] * spare,
         conditions=CONDITIONS,
         written=written,
-        saved=(written_document(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
+        saved=(indented(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
         revision=revision if refusal.is_outdated else _sent_revision(page) or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
@@ -314,7 +314,7 @@ async def _deleted_by(
         if read == _MOST_READ:
             return found, False
         read += 1
-        if _ends(each["deleted_by"], principal):
+        if (each["deleted_by"] or "").endswith(principal):
             found.append(each)
     return found, True
 
@@ -322,10 +322,6 @@ async def _deleted_by(
 def _is_back(failure: dict[str, Any]) -> bool:
     """Return True if the image was restored before, as the child of an index."""
     return str(failure["message"]).endswith(" is not deleted")
-
-
-def _ends(deleted_by: str | None, principal: str) -> bool:
-    return deleted_by is not None and deleted_by.endswith(principal)
 
 
 @get(f"{_PATH}/preview")
@@ -356,7 +352,7 @@ def _draft(page: PageRequest) -> Draft:
         except InvalidInput as error:
             return Draft([], rows, "", error.message)
         missing = "" if rules else "Write a rule, or delete the policy."
-        return Draft(rules, rows, written_document(rules), missing)
+        return Draft(rules, rows, indented(rules), missing)
     written = form["rules"]
     try:
         rules = msgspec.json.decode(written, type=list[dict[str, Any]])
