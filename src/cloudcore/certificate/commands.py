@@ -71,7 +71,6 @@ def _export_private_key(run: Invocation) -> None:
 
 
 def _settings(run: Invocation) -> None:
-    """Show the account's settings of certificates, or change them."""
     method = "PATCH" if run.values else "GET"
     run.show(run.client.call(method, _SETTINGS, run.values or None)["certificate_settings"])
 

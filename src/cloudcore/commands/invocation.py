@@ -72,7 +72,7 @@ class Invocation:
         """Return the client."""
         if self._caller is not None:
             return self._caller(self)
-        return self._product.client(self._parsed)
+        return self.sign_in.client(in_role=True)
 
     @cached_property
     def path(self) -> str:

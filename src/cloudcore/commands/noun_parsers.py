@@ -221,7 +221,6 @@ def _known(run: Invocation) -> dict[str, Any]:
 
 
 def _sentence_of(words: Sentence, run: Invocation, record: Record) -> str:
-    """Return a sentence about a record."""
     return words(run, record) if callable(words) else run.text(words, record)
 
 

@@ -40,7 +40,6 @@ _RESET: Final = "the owner's new password, which is shown this once; it works in
 
 
 def _reset_password(run: Invocation) -> None:
-    """Give the owner another password and show it."""
     answer = run.client.create(f"{run.path}/reset-password")
     run.say_secret(_RESET, answer, _PASSWORD)
 

@@ -104,7 +104,6 @@ def _remove(run: Invocation) -> bool:
 
 
 def _set_cors(run: Invocation) -> None:
-    """Replace the CORS rules by those of a file."""
     rules = run.client.call("PUT", f"{run.path}/cors", run.values["rules"])
     run.say("Set the CORS rules", rules)
 

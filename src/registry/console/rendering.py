@@ -203,13 +203,11 @@ def _until(context: Context, moment: str | None) -> Markup:
 
 @pass_context
 def _at(context: Context, repository: Mapping[str, Any]) -> RepositoryPath:
-    """Return the path of a repository."""
     acting = context["session"].acting
     return path_of_record(acting.account, repository)
 
 
 def _now(context: Context) -> datetime:
-    """Return the time of the page."""
     return _EPOCH + timedelta(microseconds=context["now"])
 
 

@@ -20,14 +20,12 @@ MEMBER_ROLES: Final = ("member", "owner", "billing")
 
 
 def _accept(run: Invocation) -> None:
-    """Join an organization by the code of an invitation."""
     path = f"{ORGANIZATIONS_PATH}/{quote(run.values['id'], safe='')}/accept"
     joined = run.client.create(path, {"code": run.ask_secret("code")})["organization"]
     run.say(f"You are {joined['role']} in {joined['name']} now", joined)
 
 
 def _leave(run: Invocation) -> None:
-    """Leave an organization."""
     name = run.record["name"]
     myself = run.client.call("GET", "/v1/users/me")["user"]["id"]
     run.confirm(f"Leave {name}, and lose your roles in its accounts?")
@@ -130,7 +128,6 @@ _ONE_TIME: Final = Secret(
 
 
 def _reset_password(run: Invocation) -> None:
-    """Give a person a new password for one sign-in."""
     user = run.record
     if user["id"] == run.client.call("GET", _ME)["user"]["id"]:
         raise CommandFailure(
@@ -143,7 +140,6 @@ def _reset_password(run: Invocation) -> None:
 
 
 def _change_password(run: Invocation) -> None:
-    """Change the caller's own password."""
     email = run.client.call("GET", _ME)["user"]["email"]
     passwords = {
         "current_password": run.ask_secret("current password"),

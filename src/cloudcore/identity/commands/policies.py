@@ -118,7 +118,6 @@ def _show(run: Invocation, policy: Record) -> None:
 
 
 def _create(run: Invocation) -> None:
-    """Create a policy of a document, or of a template."""
     values, grants = run.values, grants_of(run.values)
     fields: dict[str, Any] = {
         name: values[name] for name in ("name", "description", "document") if name in values
@@ -144,7 +143,6 @@ def _target(row: Record) -> Record:
 
 
 def _attach(run: Invocation) -> None:
-    """Give a service account or role a policy."""
     policy, query = run.record["name"], {"force": run.values.get("force")}
     document = {
         name: run.values[name] for name in ("role", "service_account") if name in run.values
@@ -154,7 +152,6 @@ def _attach(run: Invocation) -> None:
 
 
 def _detach(run: Invocation) -> None:
-    """Take a policy from a service account or role."""
     from cloudcore.identity.commands.roles import ROLES  # noqa: PLC0415 - which imports policies
     from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS  # noqa: PLC0415
 
@@ -176,7 +173,6 @@ def _detach(run: Invocation) -> None:
 
 
 def _list(run: Invocation) -> None:
-    """List the service accounts and roles of a policy."""
     columns = (
         Cell("ATTACHED TO", shown=lambda row: _target(row)["name"]),
         Cell("KIND", shown=lambda row: "role" if row["role"] else "service account"),
@@ -202,7 +198,6 @@ def _templates(run: Invocation) -> None:
 
 
 def _actions(run: Invocation) -> None:
-    """List the actions that policies can name."""
     prefix = run.values.get("prefix", "")
     rows = run.client.call("GET", "/v1/actions")["actions"]
     columns = (Cell("ACTION", "name", "whole"), "summary", Cell("RESOURCE", "resource", "whole"))

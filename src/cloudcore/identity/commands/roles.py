@@ -37,7 +37,6 @@ _FIELDS: Final = (
 
 
 def _show(run: Invocation, role: Record) -> None:
-    """Show a role, and the statements of its trust policy."""
     run.show({name: role[name] for name in role if name != "trust_policy"})
     run.say("")
     columns = (Cell("TRUST", "effect"), "principals", "conditions")
@@ -172,7 +171,6 @@ def _admit(run: Invocation, crn: str) -> str:
 
 
 def _assign(run: Invocation) -> None:
-    """Let a person assume a role."""
     role = run.record["name"]
     made = run.client.create(f"{run.path}/assignments", {"user": run.values["user"]})["assignment"]
     user = made["user"]
@@ -180,7 +178,6 @@ def _assign(run: Invocation) -> None:
 
 
 def _unassign(run: Invocation) -> None:
-    """Take a role from a person."""
     written, path = run.values["user"], f"{run.path}/assignments"
     for row in run.client.rows(path, "assignments"):
         user, role = row["user"], row["role"]["name"]
@@ -198,7 +195,6 @@ def _unassign(run: Invocation) -> None:
 
 
 def _assume(run: Invocation) -> None:
-    """Act in another role from now on, without another sign-in."""
     role = run.values.get("role")
     run.sign_in.assume(role)
     run.say(f"Commands act in the role {role}" if role else "Commands act as yourself")
@@ -221,7 +217,6 @@ class _Provider(NamedTuple):
 
 
 def _assign_group(run: Invocation) -> None:
-    """Give a role to a group of an identity provider."""
     role, provider = run.record["name"], _find_provider(run)
     document = {"identity_provider": provider.id, "group": run.values["group"]}
     made = run.client.create(f"{run.path}/group-assignments", document)["group_assignment"]
@@ -230,7 +225,6 @@ def _assign_group(run: Invocation) -> None:
 
 
 def _unassign_group(run: Invocation) -> None:
-    """Take a role from a group."""
     group, role, path = run.values["group"], run.record["name"], f"{run.path}/group-assignments"
     rows = [row for row in run.client.rows(path, _GROUPS) if group in (row["group"], row["id"])]
     if "identity_provider" in run.values:
@@ -251,7 +245,6 @@ def _unassign_group(run: Invocation) -> None:
 
 
 def _list_groups(run: Invocation) -> None:
-    """List the groups that have a role."""
     names = {} if run.is_for_program else _provider_names(run)
     columns = (
         "group",

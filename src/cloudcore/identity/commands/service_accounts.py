@@ -18,7 +18,6 @@ KEY: Final = Secret(
 
 
 def _create(run: Invocation) -> None:
-    """Create a service account, with its rights and its key."""
     values, grants = run.values, grants_of(run.values)
     document: dict[str, Any] = {"name": values["name"], "grants": [e._asdict() for e in grants]}
     if "description" in values:
@@ -100,7 +99,6 @@ def _updated(run: Invocation, key: Record) -> str:
 
 
 def _rotate(run: Invocation) -> None:
-    """Create a key, and let the one that it replaces expire."""
     old = _old(run)
     name, values = old["access_key_id"], run.values
     fields = {each: values[each] for each in values if each in ("description", "expires_at")}

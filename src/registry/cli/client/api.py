@@ -192,15 +192,6 @@ class ApiClient:
                 return
 
 
-def open_client(options: argparse.Namespace) -> ApiClient:
-    """Return a client of the registry that ``--registry``, the environment or the sign-in names."""
-    environ = os.environ
-    given: str | None = options.registry
-    if given is None and (key := find_key(environ)) is not None:
-        return client_for(key.url, environ)
-    return client_for(choose_registry(given, environ, credentials_path(environ)), environ)
-
-
 def client_of(run: Invocation) -> ApiClient:
     """Return the client by which a command runs."""
     assert isinstance(run.client, ApiClient)

@@ -104,7 +104,7 @@ class Transport:
         body: bytes | BinaryIO | None = None,
     ) -> bytes:
         """Send a request; return the bytes of the answer. Raise what `read` raises."""
-        return self.read(method, path, headers, body, _content)
+        return self.read(method, path, headers, body, http.client.HTTPResponse.read)
 
     def read(
         self,
@@ -193,10 +193,6 @@ def base_url(url: str) -> str:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_args: object, **_kwargs: object) -> None:
         return None
-
-
-def _content(response: http.client.HTTPResponse) -> bytes:
-    return response.read()
 
 
 def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:

@@ -21,7 +21,7 @@ import msgspec
 from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.commands.parser import Verbs, add_output, add_registry
 from cloudcore.commands.records import printable, write_now, write_record
-from registry.cli.client.api import ApiClient, open_client
+from registry.cli.client.api import ApiClient, StoredSignIn
 from registry.cli.client.container_passwords import (
     ContainerPassword,
     current_password,
@@ -191,7 +191,7 @@ def add_client(parser: argparse._ActionsContainer) -> None:
 def _run(options: argparse.Namespace) -> None:
     if options.namespace is not None and options.kubernetes_secret is None:
         raise Misuse("--namespace is for --kubernetes-secret NAME")
-    client = open_client(options)
+    client = StoredSignIn(options).client(in_role=True)
     if options.credential_helper:
         _name_helper(client)
         return

@@ -41,13 +41,11 @@ def _question(run: Invocation, key: Record) -> str:
 
 
 def _usage(run: Invocation) -> Record:
-    """Return what a key protects."""
     usage: Record = run.client.call("GET", f"/v1/key-usage/{run.record['id']}")["key_usage"]
     return usage
 
 
 def _usage_lines(run: Invocation, usage: Record) -> list[str]:
-    """Return sentences about what a key protects."""
 
     def sentence(words: str) -> str:
         return run.text(words.replace("~", "at least " if usage["is_partial"] else ""), usage)

@@ -41,7 +41,6 @@ def _question(run: Invocation, found: Record) -> str:
 
 
 def _restore(run: Invocation) -> None:
-    """Restore the deleted repository of a name or id."""
     found = _find_deleted(run, run.values["repository"])
     restored = run.client.create(f"{run.path}/{found['id']}/restore")["repository"]
     run.say(run.text("Restored {name}; images in it: {image_count}", restored), restored)

@@ -131,7 +131,6 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _add_scrub(commands: Verbs) -> None:
-    """Add ``scrub`` and ``scrub status``."""
     scrub = commands.add_parser(
         "scrub",
         help="read all stored bytes, and tell which are damaged (on the registry's machine)",
@@ -165,7 +164,6 @@ def _add_scrub(commands: Verbs) -> None:
 
 
 def _add_seal(commands: Verbs) -> None:
-    """Add ``seal`` and ``seal status``."""
     seal = commands.add_parser(
         "seal",
         help="encrypt the blobs that are stored plain (on the registry's machine)",
@@ -187,7 +185,6 @@ def _add_seal(commands: Verbs) -> None:
 
 
 def _add_backup(commands: Verbs) -> None:
-    """Add ``backup`` and ``restore``."""
     backup = add_local(
         commands,
         "backup",
@@ -249,7 +246,6 @@ def _whole_number(text: str) -> int:
 
 
 def _add_limit_rate(command: argparse.ArgumentParser) -> None:
-    """Add ``--limit-rate``."""
     command.add_argument(
         "--limit-rate",
         type=_whole_number,

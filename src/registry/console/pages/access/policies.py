@@ -215,7 +215,6 @@ async def show_simulator(page: InjectedPage) -> PageResponse:
 
 
 def _question(page: PageRequest, asked: dict[str, str]) -> dict[str, Any]:
-    """Return the body of a simulation."""
     region = page.console.settings.region
     body: dict[str, Any] = {
         "principal": principal_of(asked["principal"], page.acting.account),
