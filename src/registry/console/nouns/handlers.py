@@ -120,7 +120,6 @@ async def show_one(
     headers = more.pop("headers", {})
     shown = page.show(
         "noun.html",
-        refusal.status,
         noun=noun,
         record=record,
         crn=crn,
@@ -141,7 +140,6 @@ async def _ask(
     more = await noun.more(page, record) if method.inputs else {}
     return page.show(
         "noun_question.html",
-        refusal.status,
         noun=noun,
         method=method,
         record=record,

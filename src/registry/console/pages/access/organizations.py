@@ -46,7 +46,6 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     )
     return page.show(
         "people.html",
-        refusal.status,
         organization=organization,
         statuses=await _statuses(page),
         base=f"{PEOPLE}/{organization['id']}",
@@ -78,7 +77,6 @@ async def _show_member(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> 
     user = (await page.person.get(page.fill(_USER_API)))["user"]
     return page.show(
         "member.html",
-        refusal.status,
         organization=organization,
         user=user,
         role=await unless_refused(_role(page)),
@@ -264,7 +262,6 @@ async def _list_providers(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) 
     found = await page.person.get(page.fill(_PROVIDERS_API), limit=_MOST)
     return page.show(
         "identity_providers.html",
-        refusal.status,
         providers=found["identity_providers"],
         base=page.fill(_PROVIDERS),
         back=page.fill(_ONE),
@@ -276,7 +273,6 @@ async def _show_provider(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -
     found = await page.person.get(page.fill(_PROVIDER_API))
     return page.show(
         "identity_provider.html",
-        refusal.status,
         provider=found["identity_provider"],
         base=page.fill(_ONE_PROVIDER),
         back=page.fill(_PROVIDERS),
@@ -352,7 +348,6 @@ async def _list_accounts(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -
     owned = [each for each in joined if each["role"] == "owner"]
     return page.show(
         "accounts.html",
-        refusal.status,
         accounts=accounts,
         roles=_by_account(await list_roles(page.person)),
         owned={each["id"] for each in owned},

@@ -78,7 +78,6 @@ async def _new(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResp
     }
     return page.show(
         "account_policy_creation.html",
-        refusal.status,
         templates=(await page.api.get("/v1/policy-templates"))["policy_templates"],
         vocabulary=await read_vocabulary(page),
         find_field=FIND,
@@ -96,7 +95,6 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
     return page.show(
         "account_policy.html",
-        refusal.status,
         policy=policy,
         attachments=found,
         vocabulary=await read_vocabulary(page),
@@ -205,7 +203,6 @@ async def show_simulator(page: InjectedPage) -> PageResponse:
             refusal = refusal_of(error)
     return page.show(
         "simulator.html",
-        refusal.status,
         asked=asked,
         refusal=refusal,
         simulation=simulation,

@@ -127,7 +127,6 @@ async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     example = {"version": "1", "statements": [statement]}
     return page.show(
         "account_roles.html",
-        refusal.status,
         roles=found["roles"],
         meta=found["meta"],
         templates=await read_templates(page),
@@ -146,7 +145,6 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     form = page.form
     return page.show(
         "account_role.html",
-        refusal.status,
         role=role,
         base=page.fill(_ONE),
         assigned=assigned,

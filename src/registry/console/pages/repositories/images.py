@@ -109,7 +109,6 @@ async def _image_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> P
     sizes = _sizes(preview)
     return page.show(
         "image.html",
-        refusal.status,
         repository=repository,
         image=image,
         kind=kind,

@@ -186,7 +186,6 @@ async def _page(
         rules, rows, written = draft.rules, draft.rows, draft.written
     return page.show(
         "lifecycle.html",
-        refusal.status,
         repository=repository,
         policy=policy,
         is_hidden=is_hidden,

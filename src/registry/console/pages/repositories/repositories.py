@@ -121,7 +121,6 @@ async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
         is_partial, prefixes = False, []
     return page.show(
         "repositories.html",
-        refusal.status,
         repositories=found["repositories"],
         meta=found["meta"],
         prefix=prefix,

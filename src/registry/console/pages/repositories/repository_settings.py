@@ -191,7 +191,6 @@ async def _policy_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> 
     shown = indented(policy["document"] if policy else EXAMPLE)
     return page.show(
         "policy.html",
-        refusal.status,
         repository=repository,
         policy=policy,
         written=page.form.get("document") or shown,

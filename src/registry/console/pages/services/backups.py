@@ -69,7 +69,6 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     page.want_rights_on(crn)
     return page.show(
         "backup.html",
-        refusal.status,
         crn=crn,
         refusal=refusal,
         restoring=restore_inputs(record),
