@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from cloudcore.family import Family
 from cloudcore.queue.queue import QUEUE
-from registry.console.nouns.inputs import Column
-from registry.console.nouns.noun_pages import CustomMethod, NounPages
+from registry.console.nouns.noun_pages import Column, CustomMethod, NounPages
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.pages.access.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.account.billing import INVOICE, PAYMENT_METHOD

@@ -18,7 +18,7 @@ from cloudcore.commands.records import field_of, indented, size_text
 from registry.console.addresses import RepositoryPath, page_links, path_of_record
 from registry.console.assets import address_of
 from registry.console.form_refusals import NO_REFUSAL
-from registry.console.nouns.inputs import text_of
+from registry.console.nouns.noun_pages import text_of
 
 WIDTH: Final = 1000
 COLOURS: Final = 6

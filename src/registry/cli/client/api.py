@@ -18,13 +18,14 @@ from cloudcore.command_failures import NotSignedIn, RequestRefused
 from cloudcore.commands.client import TokenClaims
 from cloudcore.commands.invocation import Invocation
 from registry.cli.client.credentials import Credential, changing, credentials_path, load
-from registry.cli.client.environment_key import KeyTokens, find_key
 from registry.cli.client.sign_in import (
+    KeyTokens,
     SignIn,
     assume_role,
     bearer,
     choose_registry,
     claims_of,
+    find_key,
     transport_to,
 )
 from registry.cli.client.transport import PULL, ConnectionLost, Transport, base_url

@@ -19,7 +19,7 @@ import msgspec
 from cloudcore.command_failures import CommandFailure
 from registry.cli.client.api import ApiClient, client_for
 from registry.cli.client.credentials import changing_file, credentials_path, load, load_file
-from registry.cli.client.environment_key import find_key
+from registry.cli.client.sign_in import find_key
 
 PATH: Final = "/v1/authorization-token"
 _FILE: Final = "container-passwords.json"

@@ -17,8 +17,7 @@ from registry.console.form_refusals import (
     WrongInput,
     refusal_of,
 )
-from registry.console.nouns.inputs import RecordJson, read_inputs
-from registry.console.nouns.noun_pages import CustomMethod, NounPages
+from registry.console.nouns.noun_pages import CustomMethod, NounPages, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PAGE: Final = 50

@@ -16,8 +16,7 @@ from registry.console.addresses import PEOPLE, SETTINGS, USAGE
 from registry.console.admission import Requires
 from registry.console.control_plane import ControlPlaneClient
 from registry.console.nouns.handlers import read_one
-from registry.console.nouns.inputs import CREATED, Column, Input
-from registry.console.nouns.noun_pages import CustomMethod, NounPages
+from registry.console.nouns.noun_pages import CREATED, Column, CustomMethod, Input, NounPages
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.account.audit import organizations_of

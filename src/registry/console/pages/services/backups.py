@@ -16,7 +16,7 @@ from registry.console.nouns.handlers import (
     read_one,
     record_crn,
 )
-from registry.console.nouns.inputs import Input, RecordJson, read_inputs
+from registry.console.nouns.noun_pages import Input, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.clusters import (
     CLUSTER,

@@ -7,16 +7,16 @@ from typing import Any, Final, get_args
 
 from cloudcore.certificate import certificate
 from registry.console.nouns.handlers import list_page, send_new
-from registry.console.nouns.inputs import (
+from registry.console.nouns.noun_pages import (
     CREATED,
     TAGS,
     Column,
+    CustomMethod,
     Input,
     RecordJson,
     name_of,
     read_inputs,
 )
-from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 

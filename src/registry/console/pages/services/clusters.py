@@ -14,17 +14,17 @@ from registry.console.nouns.handlers import (
     one_page,
     path_of,
 )
-from registry.console.nouns.inputs import (
+from registry.console.nouns.noun_pages import (
     CREATED,
     DESCRIPTION,
     TAGS,
     Column,
+    CustomMethod,
     Input,
     RecordJson,
     name_of,
     read_inputs,
 )
-from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import noun_of, slow_deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.backup_timeline import backup_line, next_runs, window_of

@@ -14,16 +14,17 @@ from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_
 from cloudcore.network.resources import VPC as OF_VPC
 from registry.console.control_plane import unless_refused
 from registry.console.nouns.handlers import api_of, one_page, path_of, read_one
-from registry.console.nouns.inputs import (
+from registry.console.nouns.noun_pages import (
     CREATED,
     DESCRIPTION,
     TAGS,
     Column,
+    CustomMethod,
     Input,
+    NounPages,
     RecordJson,
     read_inputs,
 )
-from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.nouns.resources import deletion, noun_of, slow_deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services import vpc_map
