@@ -108,8 +108,12 @@ def beside_form(
             except WrongInput as wrong:
                 return await show(page, wrong.refusal)
             except Refused as error:
-                refusal, line = refusal_of(error), _line_of(error, page.form.get(document, ""))
-                if line:
+                refusal, value, written = (
+                    refusal_of(error),
+                    error.params.get("value"),
+                    page.form.get(document),
+                )
+                if isinstance(value, str) and (line := line_of(value, written)):
                     refusal = refusal._replace(text=f"Line {line}: {refusal.text}")
                 if names is not None:
                     last, reason = refusal.field.rpartition(".")[2], error.params.get("reason", "")
@@ -119,12 +123,6 @@ def beside_form(
         return cast("Handler", answer)
 
     return decorate
-
-
-def _line_of(error: Refused, written: str) -> int:
-    """Return the number of the line of a document that has the refused value, or 0."""
-    value = error.params.get("value")
-    return line_of(value, written) if isinstance(value, str) else 0
 
 
 def line_of(value: str, written: str) -> int:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Option, Record
+from cloudcore.commands.nouns import Act, Cell, Option
 from cloudcore.identity.commands.options import find_organization, person
 from registry.cli.client.api import PAGE_ROWS
 from registry.cli.commands.audit import parse_moment
@@ -14,15 +14,11 @@ from registry.cli.commands.audit import parse_moment
 _PATH: Final = "/v1/usage"
 
 
-def _quantity(usage: Record) -> str:
-    return f"{usage['quantity']} {usage['unit']}"
-
-
 _COLUMNS: Final = (
     Cell("FROM", "from", "time"),
     Cell("TO", "to", "time"),
     "sku",
-    Cell("QUANTITY", shown=_quantity),
+    Cell("QUANTITY", shown=lambda usage: f"{usage['quantity']} {usage['unit']}"),
 )
 _ACCOUNT: Final = Cell("ACCOUNT", "account.name")
 

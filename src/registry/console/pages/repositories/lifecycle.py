@@ -194,7 +194,7 @@ async def _page(
         conditions=CONDITIONS,
         written=written,
         saved=(indented(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
-        revision=revision if refusal.is_outdated else _sent_revision(page) or revision,
+        revision=revision if refusal.is_outdated else page.form.get("revision") or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
         by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},
@@ -229,7 +229,9 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         return await _page(page, FormRefusal(400, draft.refusal), draft=draft)
     path = f"{api_path(page)}/lifecycle-policy"
     try:
-        await page.api.change("PUT", path, {"rules": draft.rules}, revision=_sent_revision(page))
+        await page.api.change(
+            "PUT", path, {"rules": draft.rules}, revision=page.form.get("revision")
+        )
     except Refused as error:
         if is_outdated(error):
             return await _page(page, FormRefusal(409, OUTDATED), draft=draft)
@@ -327,11 +329,6 @@ def _is_back(failure: dict[str, Any]) -> bool:
 async def leave_preview(page: InjectedPage) -> PageResponse:
     """Redirect a GET of the preview's address to the form."""
     return page.go(path_of(page).tab("lifecycle"))
-
-
-def _sent_revision(page: PageRequest) -> str:
-    """Return the revision of the policy from which the form began; empty if it was not known."""
-    return page.form.get("revision", "")
 
 
 async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
