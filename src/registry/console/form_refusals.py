@@ -108,11 +108,8 @@ def beside_form(
             except WrongInput as wrong:
                 return await show(page, wrong.refusal)
             except Refused as error:
-                refusal, value, written = (
-                    refusal_of(error),
-                    error.params.get("value"),
-                    page.form.get(document),
-                )
+                refusal, value = refusal_of(error), error.params.get("value")
+                written = page.form.get(document, "")
                 if isinstance(value, str) and (line := line_of(value, written)):
                     refusal = refusal._replace(text=f"Line {line}: {refusal.text}")
                 if names is not None:

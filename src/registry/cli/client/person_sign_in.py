@@ -22,7 +22,7 @@ from cloudcore.commands.prompts import checked_secret, prompting, read_secret
 from cloudcore.commands.records import printable, write_now
 from registry.cli.client.credentials import Credential
 from registry.cli.client.sign_in import CLIENT, bearer, post_form, token_of
-from registry.cli.client.transport import Transport
+from registry.cli.client.transport import HttpRequest, Transport
 
 if TYPE_CHECKING:
     from registry.cli.client.loopback_redirect import LoopbackRedirect
@@ -55,7 +55,8 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
     """
     verifier = secrets.token_urlsafe(48)
     pasting = _page(verifier, OUT_OF_BAND)
-    transport.fetch("GET", pasting, {"Accept": "text/html"})  # fails here if there is no such page
+    wanted = HttpRequest("GET", pasting, {"Accept": "text/html"})
+    transport.fetch(wanted)  # fails here if there is no such page
     open_page = _browser() if with_browser else None
     if open_page is None:
         received = _by_pasting(f"{transport.url_for(_PATH)}{pasting}")
@@ -222,7 +223,7 @@ def _assigned(transport: Transport, access_token: str) -> Iterator[AssignedRole]
     query = {"limit": "200"}
     while True:
         path = f"/v1/users/me/roles?{urlencode(query)}"
-        page = transport.send("GET", path, bearer(access_token))
+        page = transport.send(HttpRequest("GET", path, bearer(access_token)))
         for role in page["roles"]:
             yield AssignedRole(role["name"], role["account"]["name"], role["crn"])
         marker = page["meta"].get("marker")

@@ -23,7 +23,7 @@ from cloudcore.command_failures import CommandFailure, Misuse, NotSignedIn, Requ
 from cloudcore.commands.client import TokenClaims
 from cloudcore.commands.prompts import is_sent_in_the_clear
 from registry.cli.client.credentials import ApiToken, Credential, changing, load
-from registry.cli.client.transport import TIMEOUT_SECONDS, Transport, base_url
+from registry.cli.client.transport import TIMEOUT_SECONDS, HttpRequest, Transport, base_url
 
 CLIENT: Final = "cli"
 _EARLY_SECONDS: Final = 30
@@ -150,7 +150,7 @@ def assume_role(transport: Transport, access_token: str, role: str) -> ApiToken:
     """Assume a role; return its token."""
     headers = {"Content-Type": "application/json", **bearer(access_token)}
     body = msgspec.json.encode({"role": role})
-    return token_of(transport.send("POST", "/v1/assume-role", headers, body))
+    return token_of(transport.send(HttpRequest("POST", "/v1/assume-role", headers, body)))
 
 
 def post_form(
@@ -164,7 +164,7 @@ def post_form(
     if basic is not None:
         pair = base64.b64encode(f"{basic[0]}:{basic[1]}".encode()).decode()
         headers["Authorization"] = f"Basic {pair}"
-    return transport.send("POST", path, headers, urlencode(fields).encode())
+    return transport.send(HttpRequest("POST", path, headers, urlencode(fields).encode()))
 
 
 def bearer(access_token: str) -> dict[str, str]:
