@@ -206,8 +206,6 @@ def run_reset_password(options: argparse.Namespace) -> None:
         on_data(settings, reset)
     except NotFound as error:
         raise Missing(str(error)) from None
-    except Conflict as error:
-        raise Misuse(str(error)) from None
     _log.warning("the password of %s was reset on this machine; its sessions have ended", email)
     write_now(
         "All sessions of the person have ended. The password is shown only once:\n\n"
@@ -231,10 +229,7 @@ def run_new_access_key(options: argparse.Namespace) -> None:
         record_on_host(tx, action, [account.id], crn, command, now)
         return account
 
-    try:
-        account = write_on_host(settings, add)
-    except Conflict as error:
-        raise Misuse(str(error)) from None
+    account = write_on_host(settings, add)
     what = "replaced the keys of" if replaces else "was added to"
     _log.warning(
         "the access key %s %s %s of %s on this machine",
@@ -268,10 +263,7 @@ def run_restore_admin(options: argparse.Namespace) -> None:
             record_on_host(tx, each.action, [account.id], each.resource, command, now)
         return changes
 
-    try:
-        changes = write_on_host(settings, restore)
-    except Conflict as error:
-        raise Misuse(str(error)) from None
+    changes = write_on_host(settings, restore)
     url = read_url(settings)
     next_step = (
         "Next, as the person:\n"
