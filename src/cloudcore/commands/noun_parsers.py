@@ -28,8 +28,7 @@ _Answer = dict[str, Any]
 _T = TypeVar("_T")
 
 
-def add_described(commands: Verbs, noun: Noun) -> Verbs:
-    """Add a noun with the commands of its description; return them, to add others."""
+def _add_noun(commands: Verbs, noun: Noun) -> Verbs:
     verbs = add_noun(commands, noun.noun, noun.words)
     one = one_of(noun)
     own = {each.verb for each in noun.acts}
@@ -58,12 +57,11 @@ def add_described(commands: Verbs, noun: Noun) -> Verbs:
         add_options(deletion, noun.delete.options)
         add_confirmation(deletion)
     for act in noun.acts:
-        add_act(verbs, noun, act)
+        _add_act(verbs, noun, act)
     return verbs
 
 
-def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
-    """Add a command of a noun."""
+def _add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
     parser = add_verb(verbs, act.verb, partial(_act, noun, act), act.words)
     if not act.path.startswith("/"):
         (_add_parents if act.is_of_all else _add_named)(parser, noun)
@@ -88,12 +86,6 @@ def _add_row_options(
         add_quiet(parser, f"{last}s" if last else "how others name each")
     if has_digests or any(map(shows_digests, cells_of(columns))):
         add_full_digests(parser)
-
-
-def add_command(commands: Verbs, act: Act) -> None:
-    """Add a command without a noun."""
-    nothing = Noun(noun="", words="", columns=())
-    add_act(commands, nothing, act._replace(is_of_all=True))
 
 
 def _list(noun: Noun, parsed: argparse.Namespace) -> None:
@@ -271,13 +263,12 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
             module.add_parsers(self)
             return
         for each in module.COMMANDS:
-            (self.add_described if isinstance(each, Noun) else self.add_command)(each)
+            if isinstance(each, Noun):
+                self.add_described(each)
+            else:
+                _add_act(self, Noun(noun="", words=""), each._replace(is_of_all=True))
 
     def add_described(self, noun: Noun) -> Verbs:
-        """Add a noun with its commands; return them, to add others."""
+        """Add a noun with the commands of its description; return them, to add others."""
         self.described.append(noun)
-        return add_described(self, noun)
-
-    def add_command(self, act: Act) -> None:
-        """Add a command without a noun."""
-        add_command(self, act)
+        return _add_noun(self, noun)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation
@@ -211,17 +211,12 @@ _GROUP: Final = (
 _GROUPS: Final = "group_assignments"
 
 
-class _Provider(NamedTuple):
-    id: str
-    crn: str
-
-
 def _assign_group(run: Invocation) -> None:
     role, provider = run.record["name"], _find_provider(run)
-    document = {"identity_provider": provider.id, "group": run.values["group"]}
+    document = {"identity_provider": provider["id"], "group": run.values["group"]}
     made = run.client.create(f"{run.path}/group-assignments", document)["group_assignment"]
     words = f"People of {made['group']} have the role {role} from their next sign-in on"
-    run.say(f"{words}{_admit(run, provider.crn)}", made)
+    run.say(f"{words}{_admit(run, provider['crn'])}", made)
 
 
 def _unassign_group(run: Invocation) -> None:
@@ -229,7 +224,7 @@ def _unassign_group(run: Invocation) -> None:
     rows = [row for row in run.client.rows(path, _GROUPS) if group in (row["group"], row["id"])]
     if "identity_provider" in run.values:
         provider = _find_provider(run)
-        rows = [row for row in rows if row["identity_provider"] == provider.id]
+        rows = [row for row in rows if row["identity_provider"] == provider["id"]]
     if not rows:
         raise Missing(
             f"the group {group!r} does not have this role; "
@@ -258,21 +253,20 @@ def _list_groups(run: Invocation) -> None:
     run.show_rows(rows, columns, "group")
 
 
-def _find_provider(run: Invocation) -> _Provider:
+def _find_provider(run: Invocation) -> Record:
     """Return the provider that the command line names, or the organization's only one.
 
     Raise `Missing` if there is none, `Misuse` if none is named, and there are several.
     """
     written: str | None = run.values.get("identity_provider")
     if written is not None and written.startswith("crn:"):
-        return _Provider(written.rpartition("/")[2], written)
+        return {"id": written.rpartition("/")[2], "crn": written}
     organization_id = _owner_of(run)
     if written is not None and (known := parse_uuid(written)) is not None:
-        return _Provider(known, f"crn:iam::{organization_id}:identity-provider/{known}")
+        return {"id": known, "crn": f"crn:iam::{organization_id}:identity-provider/{known}"}
     noun, client = _providers_of(organization_id), person(run)
     if written is not None:
-        found = run.find(noun, written, client)
-        return _Provider(found["id"], found["crn"])
+        return run.find(noun, written, client)
     rows = list(client.rows(noun.path, noun.many))
     if not rows:
         raise Missing(
@@ -281,7 +275,7 @@ def _find_provider(run: Invocation) -> _Provider:
     if len(rows) > 1:
         names = ", ".join(repr(row["name"]) for row in rows)
         raise Misuse(f"name one of the identity providers with --identity-provider: {names}")
-    return _Provider(rows[0]["id"], rows[0]["crn"])
+    return rows[0]
 
 
 def _providers_of(organization_id: str) -> Noun:
