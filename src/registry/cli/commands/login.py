@@ -106,7 +106,8 @@ def _with_role(
     if role is None:
         if credential.refresh_token is None or options.no_role:  # a program has its own rights
             return credential
-        found = choose_role(transport, source)
+        person = SignIn(transport, credentials_path(os.environ), in_role=False)
+        found = choose_role(ApiClient(transport, person))
         if found is None:
             return credential
         role, shown = found.crn, found.shown
