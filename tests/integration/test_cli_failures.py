@@ -26,7 +26,7 @@ from cloudcore.command_failures import (
     RequestRefused,
 )
 from registry.cli.client.api import ApiClient
-from registry.cli.client.transport import ConnectionLost, Transport, base_url
+from registry.cli.client.transport import ConnectionLost, HttpRequest, Transport, base_url
 from tests.certificates import self_signed
 from tests.integration.cli_world import Known
 
@@ -214,7 +214,7 @@ def test_another_protocol_is_told(greeting: bytes, scheme: str, words: str) -> N
         thread.start()
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(CommandFailure) as told:
-            Transport(url).send("GET", "/v1/x", {})
+            Transport(url).send(HttpRequest("GET", "/v1/x"))
         thread.join()
     assert str(told.value) == words.format(url=url)
 
@@ -223,7 +223,7 @@ def test_a_refused_connection_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(CommandFailure) as told:
-        Transport(url).send("GET", "/v1/x", {})
+        Transport(url).send(HttpRequest("GET", "/v1/x"))
     assert str(told.value) == (
         f"cannot reach {url}: Connection refused; check the URL, or try again later"
     )
@@ -240,11 +240,11 @@ def test_an_untrusted_certificate_is_told_and_can_be_trusted(
     with serving(server):
         url = server.url.replace("http:", "https:")
         with pytest.raises(CommandFailure) as told:
-            Transport(url).send("GET", "/v1/x", {})
+            Transport(url).send(HttpRequest("GET", "/v1/x"))
         assert str(told.value).startswith(f"the certificate of {url} is not trusted: self-signed")
         assert str(told.value).endswith("; name the file of its authority in SSL_CERT_FILE")
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert Transport(url).send("GET", "/v1/x", {}) == {}
+        assert Transport(url).send(HttpRequest("GET", "/v1/x")) == {}
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_what_is_not_answered_in_time_may_have_been_done(method: str, advice: st
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never reads
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(CommandFailure) as told:
-            Transport(url, timeout_seconds=0.05).send(method, "/v1/x", {})
+            Transport(url, timeout_seconds=0.05).send(HttpRequest(method, "/v1/x"))
     assert str(told.value) == f"no answer of {url} in time; {advice}"
 
 

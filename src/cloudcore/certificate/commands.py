@@ -39,31 +39,22 @@ def _show_challenges(run: Invocation) -> bool:
     return not faults
 
 
-def _show_root(run: Invocation) -> bool:
+def _show_root(run: Invocation) -> None:
     """Show the root of the install's own authority in PEM, as a file for clients has it."""
     with TemporaryFile() as file:
         run.client.receive_file(_ROOT, file)
         file.seek(0)
         text = file.read().decode("ascii")
-    if run.is_for_program:
-        run.show({"root_pem": text})
-    else:
-        for line in text.splitlines():
-            run.say(line)
-    return True
+    run.say_lines(text.splitlines(), {"root_pem": text})
 
 
-def _export_private_key(run: Invocation) -> bool:
+def _export_private_key(run: Invocation) -> None:
     """Write a copy of the private key to a new file of mode 0600, or to the standard output."""
     name = run.values["file"]
     if name == _STANDARD:
         exported = run.client.create(f"{run.path}/export-private-key")
-        if run.is_for_program:
-            run.show(exported)
-        else:
-            for line in exported["private_key_pem"].splitlines():
-                run.say(line)
-        return True
+        run.say_lines(exported["private_key_pem"].splitlines(), exported)
+        return
     # The file first: the key is given once, so it must not fail afterwards.
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -77,14 +68,11 @@ def _export_private_key(run: Invocation) -> bool:
                 Path(name).unlink()
             raise
     run.say(f"Wrote the private key to {name}; the platform does not give it again")
-    return True
 
 
-def _settings(run: Invocation) -> bool:
-    """Show the account's settings of certificates, or change them."""
+def _settings(run: Invocation) -> None:
     method = "PATCH" if run.values else "GET"
     run.show(run.client.call(method, _SETTINGS, run.values or None)["certificate_settings"])
-    return True
 
 
 CERTIFICATE: Final = Noun(

@@ -32,7 +32,6 @@ class ApiCalls(Protocol):
     @property
     def account_id(self) -> str | None:
         """Return the id of the account that commands act in; None for a person without a role."""
-        ...
 
     def call(
         self,
@@ -42,7 +41,6 @@ class ApiCalls(Protocol):
         query: Query | None = None,
     ) -> dict[str, Any]:
         """Send `document` as JSON; return the answer."""
-        ...
 
     def create(
         self,
@@ -51,15 +49,12 @@ class ApiCalls(Protocol):
         query: Query | None = None,
     ) -> dict[str, Any]:
         """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
-        ...
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> dict[str, Any]:
         """PUT the `size` bytes of a file, which can be read again; return the answer."""
-        ...
 
     def receive_file(self, path: str, file: BinaryIO) -> int:
         """Write the bytes of the answer at `path` to a file; return how many."""
-        ...
 
     def rows(
         self,
@@ -68,7 +63,6 @@ class ApiCalls(Protocol):
         query: Query | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Yield the rows of all pages of a list."""
-        ...
 
 
 class SignedIn(Protocol):
@@ -77,38 +71,30 @@ class SignedIn(Protocol):
     @property
     def url(self) -> str:
         """Return the server's base URL."""
-        ...
 
     @property
     def is_program(self) -> bool:
         """Return True if a service account signed in."""
-        ...
 
     @property
     def role(self) -> str | None:
         """Return the role in which the person acts, as written at the sign-in."""
-        ...
 
     def client(self, *, in_role: bool) -> ApiCalls:
         """Return a client that acts in the role, or as the person or program that signed in."""
-        ...
 
     def claims(self) -> TokenClaims:
         """Return the claims of the token by which commands act."""
-        ...
 
     def assume(self, role: str | None) -> None:
         """Let commands act in a role from now on, or as the person."""
-        ...
 
 
 class Product(NamedTuple):
     """What commands use of the product; it is the default ``product`` of the options."""
 
-    client: Callable[[argparse.Namespace], ApiCalls]
-    """Returns the client of the server that the options or the sign-in name."""
     sign_in: Callable[[argparse.Namespace], SignedIn]
-    """Returns the sign-in to it."""
+    """Returns the sign-in to the server that the options name, or the only one."""
     send_public: Callable[[argparse.Namespace, str, str, object], dict[str, Any]]
     """Sends a request, with a method, a path and a document, that needs no sign-in."""
     crn_of: Callable[[ApiCalls, str], str]

@@ -12,20 +12,21 @@ from urllib.parse import quote
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.commands.client import ApiCalls, Product, SignedIn
-from cloudcore.commands.nouns import Caller, Columns, Naming, Noun, Option, Record, Secret
+from cloudcore.commands.nouns import Caller, Cell, Columns, Naming, Noun, Option, Record, Secret
 from cloudcore.commands.options import ASKED, values_of
 from cloudcore.commands.prompts import confirm, read_new_password, read_secret
 from cloudcore.commands.records import (
     TABLE,
-    digests_shown,
-    echo,
+    cells_of,
     field_of,
     formatted,
     printable,
-    show_rows,
-    show_secret,
+    shows_digests,
     text_of,
+    value_of,
+    with_short_digests,
     write_record,
+    write_records,
 )
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import Crn, parse_uuid, with_article
@@ -71,7 +72,7 @@ class Invocation:
         """Return the client."""
         if self._caller is not None:
             return self._caller(self)
-        return self._product.client(self._parsed)
+        return self.sign_in.client(in_role=True)
 
     @cached_property
     def path(self) -> str:
@@ -212,13 +213,37 @@ class Invocation:
 
     def say(self, text: str, record: Record | None = None) -> None:
         """Print a line for a person; for a program the record, if there is one."""
-        echo(text, self._parsed.output, record)
+        if not self.is_for_program:
+            sys.stdout.write(f"{printable(text)}\n")
+        elif record is not None:
+            self.show(record)
 
     def say_secret(
         self, text: str, record: Record, secret: Secret, document: Record | None = None
     ) -> None:
-        """Print a line and a new secret for a person; for a program the document, or the record."""
-        show_secret(self._parsed, text, record, secret.labels, document)
+        """Print a line and a new secret for a person; for a program the document, or the record.
+
+        With ``--quiet`` the standard output has the secret and nothing else, so that it can be
+        piped.
+        """
+        *_, field = secret.labels.values()
+        if self.is_for_program:
+            self.show(record if document is None else document)
+        elif self._parsed.quiet:
+            sys.stderr.write(f"{printable(text)}\n")
+            sys.stdout.write(f"{record[field]}\n")
+        else:
+            width = max(map(len, secret.labels))
+            lines = [f"  {label:<{width}}  {record[of]}" for label, of in secret.labels.items()]
+            self.say_lines((text, "", *lines, "", "Keep it now: it is shown this once."))
+
+    def say_lines(self, lines: Iterable[str], record: Record | None = None) -> None:
+        """Print lines for a person; for a program the record."""
+        if record is not None and self.is_for_program:
+            self.show(record)
+            return
+        for line in lines:
+            self.say(line)
 
     @property
     def form(self) -> str:
@@ -250,17 +275,33 @@ class Invocation:
         """Print a record."""
         write_record(record, self._parsed.output)
 
-    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
-        """Print rows as they come; with ``--quiet`` the `name` of each."""
+    def show_rows(
+        self,
+        rows: Iterable[Record],
+        columns: Columns,
+        name: Naming = "",
+        document: Record | None = None,
+    ) -> None:
+        """Print rows as they come; with ``--quiet`` the `name` of each.
 
-        def name_of(row: Record) -> str:
-            return name(self, row) if callable(name) else str(field_of(row, name))
+        For a program, print the `document` that they are of, if there is one.
+        """
+        if name and self._parsed.quiet:
+            names = (name(self, row) if callable(name) else field_of(row, name) for row in rows)
+            sys.stdout.writelines(f"{printable(str(each))}\n" for each in names)
+        elif document is not None and self.is_for_program:
+            self.show(document)
+        else:
+            write_records(rows, [*map(self._shortened, cells_of(columns))], self.form)
 
-        show_rows(self._parsed, rows, columns, name_of if name else None)
+    def _shortened(self, cell: Cell) -> Cell:
+        if not shows_digests(cell):
+            return cell
+        return cell._replace(shown=lambda row: self.shortened(text_of(value_of(cell, row))))
 
     def shortened(self, text: str) -> str:
         """Return a text with its digests cut, unless ``--full-digests`` is given."""
-        return digests_shown(self._parsed, text)
+        return text if getattr(self._parsed, "full_digests", False) else with_short_digests(text)
 
 
 class _Filling(Formatter):

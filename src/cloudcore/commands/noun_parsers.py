@@ -28,8 +28,7 @@ _Answer = dict[str, Any]
 _T = TypeVar("_T")
 
 
-def add_described(commands: Verbs, noun: Noun) -> Verbs:
-    """Add a noun with the commands of its description; return them, to add others."""
+def _add_noun(commands: Verbs, noun: Noun) -> Verbs:
     verbs = add_noun(commands, noun.noun, noun.words)
     one = one_of(noun)
     own = {each.verb for each in noun.acts}
@@ -58,12 +57,11 @@ def add_described(commands: Verbs, noun: Noun) -> Verbs:
         add_options(deletion, noun.delete.options)
         add_confirmation(deletion)
     for act in noun.acts:
-        add_act(verbs, noun, act)
+        _add_act(verbs, noun, act)
     return verbs
 
 
-def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
-    """Add a command of a noun."""
+def _add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
     parser = add_verb(verbs, act.verb, partial(_act, noun, act), act.words)
     if not act.path.startswith("/"):
         (_add_parents if act.is_of_all else _add_named)(parser, noun)
@@ -84,25 +82,19 @@ def _add_row_options(
 ) -> None:
     """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
     if name:
-        add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
+        last = "" if callable(name) else name.rpartition(".")[2].replace("_", " ")
+        add_quiet(parser, f"{last}s" if last else "how others name each")
     if has_digests or any(map(shows_digests, cells_of(columns))):
         add_full_digests(parser)
 
 
-def add_command(commands: Verbs, act: Act) -> None:
-    """Add a command without a noun."""
-    nothing = Noun(noun="", words="", columns=())
-    add_act(commands, nothing, act._replace(is_of_all=True))
-
-
-def _list(noun: Noun, parsed: argparse.Namespace) -> int:
+def _list(noun: Noun, parsed: argparse.Namespace) -> None:
     run = Invocation(noun, parsed, noun.filters, verb="list", is_of_all=True)
     rows = run.client.rows(run.path, noun.many, run.values)
     run.show_rows(rows, noun.columns, noun.quiet or noun.name)
-    return 0
 
 
-def _show(noun: Noun, parsed: argparse.Namespace) -> int:
+def _show(noun: Noun, parsed: argparse.Namespace) -> None:
     run = Invocation(noun, parsed, verb="show")
     # Also after a search for the name: a list may show less of each.
     path = run.path
@@ -111,10 +103,9 @@ def _show(noun: Noun, parsed: argparse.Namespace) -> int:
         run.show(record)
     else:
         noun.shown(run, record)
-    return 0
 
 
-def _create(noun: Noun, parsed: argparse.Namespace) -> int:
+def _create(noun: Noun, parsed: argparse.Namespace) -> None:
     options = noun.create or ()
     run = Invocation(noun, parsed, options, verb="create", is_of_all=True)
     path = run.path
@@ -126,10 +117,9 @@ def _create(noun: Noun, parsed: argparse.Namespace) -> int:
         run.say_secret(words, made, noun.secret)
     else:
         run.say(words, made)
-    return 0
 
 
-def _update(noun: Noun, parsed: argparse.Namespace) -> int:
+def _update(noun: Noun, parsed: argparse.Namespace) -> None:
     options = noun.update or ()
     if not any(is_given(parsed, each) for each in options if not each.is_query):
         *flags, last = flags_of(options)
@@ -140,13 +130,12 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
     changed = run.client.call("PATCH", path, document, query)[noun.one]
     if noun.is_single and not noun.updated:
         run.show(changed)
-        return 0
+        return
     words = noun.updated or f"Changed {{{noun.name}}}"
     run.say(_sentence_of(words, run, changed), changed)
-    return 0
 
 
-def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
+def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> None:
     run = Invocation(noun, parsed, deletion.options, verb="delete")
     record = _known(run) if noun.is_single else run.record
     confirm(parsed, _sentence_of(deletion.question, run, record))
@@ -154,7 +143,6 @@ def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
     gone = _with_advice(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
     left = gone.get(noun.one) if gone else None
     run.say(_sentence_of(deletion.said, run, left or record), left)
-    return 0
 
 
 def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
@@ -171,7 +159,7 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
 def _carry_out(act: Act, run: Invocation, parsed: argparse.Namespace) -> int:
     """Send the request of a command, or call its function; return the exit status."""
     if act.run is not None:
-        return 0 if act.run(run) else FAILED
+        return FAILED if act.run(run) is False else 0
     path = act.path if act.path.startswith("/") else "/".join(filter(None, (run.path, act.path)))
     if act.row_name:
         rows = run.client.rows(path, act.answer, run.values)
@@ -225,7 +213,6 @@ def _known(run: Invocation) -> dict[str, Any]:
 
 
 def _sentence_of(words: Sentence, run: Invocation, record: Record) -> str:
-    """Return a sentence about a record."""
     return words(run, record) if callable(words) else run.text(words, record)
 
 
@@ -262,10 +249,6 @@ def metavar_of(noun: Noun) -> str:
     return noun.metavar or noun.one.upper().replace("_", "-")
 
 
-def _last(field: str) -> str:
-    return field.rpartition(".")[2].replace("_", " ")
-
-
 class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time
     """The top-level commands."""
 
@@ -280,13 +263,12 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
             module.add_parsers(self)
             return
         for each in module.COMMANDS:
-            (self.add_described if isinstance(each, Noun) else self.add_command)(each)
+            if isinstance(each, Noun):
+                self.add_described(each)
+            else:
+                _add_act(self, Noun(noun="", words=""), each._replace(is_of_all=True))
 
     def add_described(self, noun: Noun) -> Verbs:
-        """Add a noun with its commands; return them, to add others."""
+        """Add a noun with the commands of its description; return them, to add others."""
         self.described.append(noun)
-        return add_described(self, noun)
-
-    def add_command(self, act: Act) -> None:
-        """Add a command without a noun."""
-        add_command(self, act)
+        return _add_noun(self, noun)

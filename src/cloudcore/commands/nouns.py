@@ -195,7 +195,7 @@ class Act(NamedTuple):
     """For a person, with fields in braces: of the answer or, if it was read, of the resource."""
     question: str = ""
     """Asked before, with fields of the resource in braces."""
-    run: Callable[[Invocation], bool] | None = None
+    run: Callable[[Invocation], bool | None] | None = None
     """Carries the command out instead; returns False if something was refused (exit status 1)."""
     asks: bool = False
     """`run` asks itself."""

@@ -132,8 +132,8 @@ class VersionOption(argparse.Action):
 
 
 Verbs: TypeAlias = "Commands[CommandParser]"
-Run: TypeAlias = Callable[[argparse.Namespace], int]
-"""Carries a command out; returns the exit status."""
+Run: TypeAlias = Callable[[argparse.Namespace], int | None]
+"""Carries a command out; returns the exit status, or None for 0."""
 
 
 def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:

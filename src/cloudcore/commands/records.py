@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -17,15 +17,13 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.commands.nouns import Cell, CellForm, Columns, Record
-from cloudcore.commands.table import Heading, write_table
+from cloudcore.commands.table import write_table
 
 TABLE: Final = "table"
 FORMS: Final = (TABLE, "json", "jsonl", "yaml")
 """The values of ``--output``."""
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
-_NUMBERS: Final = ("number", "size", "duration")
-_WHOLE: Final = ("whole", "digest")
 _ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
     "at": ("time", ""),
     "bytes": ("size", ""),
@@ -60,7 +58,8 @@ def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
     return value
 
 
-def _value_of(cell: Cell, record: Record) -> object:
+def value_of(cell: Cell, record: Record) -> object:
+    """Return the value of a row in a column, formatted."""
     value: Any = field_of(record, cell.field) if cell.shown is None else cell.shown(record)
     shape: Any = _TEXTS.get(cell.form)
     return value if shape is None or value is None else shape(value)
@@ -75,9 +74,8 @@ def write_records(
         out.writelines(_list_parts(records, form))
         return
     cells = cells_of(columns)
-    headings = [Heading(each.heading, each.form in _NUMBERS, each.form in _WHOLE) for each in cells]
-    rows = ([text_of(_brief(_value_of(each, record))) for each in cells] for record in records)
-    write_table(headings, rows, out)
+    rows = ([text_of(_brief(value_of(each, record))) for each in cells] for record in records)
+    write_table(cells, rows, out)
 
 
 def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
@@ -86,18 +84,9 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
     if form != TABLE:
         out.write(document_text(record, form))
         return
-    headings = (Heading("FIELD"), Heading("VALUE", is_whole=True))
+    cells = (Cell("FIELD"), Cell("VALUE", form="whole"))
     rows = [[printable(name), text_of(formatted(name, record[name]))] for name in record]
-    write_table(headings, rows, out)
-
-
-def echo(text: str, form: str, record: Record | None = None) -> None:
-    """Write the text for a person; for a program write the record, if there is one."""
-    if form != TABLE:
-        if record is not None:
-            write_record(record, form)
-        return
-    sys.stdout.write(f"{printable(text)}\n")
+    write_table(cells, rows, out)
 
 
 def write_now(text: str) -> None:
@@ -112,7 +101,7 @@ def document_text(value: object, form: str) -> str:
         return msgspec.yaml.encode(value).decode()
     if form == "jsonl":
         return f"{msgspec.json.encode(value).decode()}\n"
-    return f"{_indented(value)}\n"
+    return f"{indented(value)}\n"
 
 
 def _list_parts(records: Iterable[Record], form: str) -> Iterator[str]:
@@ -125,14 +114,15 @@ def _list_parts(records: Iterable[Record], form: str) -> Iterator[str]:
         if form == "yaml":
             yield document_text([record], form)
         else:
-            yield f"{'[' if count == 1 else ','}\n{_indented(record)}"
+            yield f"{'[' if count == 1 else ','}\n{indented(record)}"
     if not count:
         yield "[]\n"
     elif form == "json":
         yield "\n]\n"
 
 
-def _indented(value: object) -> str:
+def indented(value: object) -> str:
+    """Return a value as JSON, with an indent of two."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
@@ -229,35 +219,9 @@ def add_full_digests(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show_rows(
-    options: argparse.Namespace,
-    rows: Iterable[Record],
-    columns: Columns,
-    name_of: Callable[[Record], str] | None = None,
-) -> None:
-    """Print rows as they come; with ``--quiet`` a line with the name of each."""
-    if name_of is not None and options.quiet:
-        sys.stdout.writelines(f"{printable(name_of(row))}\n" for row in rows)
-        return
-    shown = [_shortened(options, each) for each in cells_of(columns)]
-    write_records(rows, shown, options.output)
-
-
-def digests_shown(options: argparse.Namespace, text: str) -> str:
-    """Return a text with its digests cut, unless ``--full-digests`` is given."""
-    return text if getattr(options, "full_digests", False) else _DIGEST.sub(_cut, text)
-
-
-def _cut(found: re.Match[str]) -> str:
-    """Return the first 12 digits of a digest, as docker does, without ``sha256:``."""
-    algorithm, digits = found.groups()
-    return digits if algorithm == "sha256" else f"{algorithm}:{digits}"
-
-
-def _shortened(options: argparse.Namespace, cell: Cell) -> Cell:
-    if not shows_digests(cell):
-        return cell
-    return cell._replace(shown=lambda row: digests_shown(options, text_of(_value_of(cell, row))))
+def with_short_digests(text: str) -> str:
+    """Return a text with its digests cut to 12 digits, as docker does, without ``sha256:``."""
+    return _DIGEST.sub(lambda found: f"{found[1]}:{found[2]}".removeprefix("sha256:"), text)
 
 
 def shows_digests(cell: Cell) -> bool:
@@ -279,29 +243,3 @@ def by_column(principal: str, source: str) -> Cell:
         return f"{name} ({crn})" if session == name else f"{name}, session {session} ({crn})"
 
     return Cell("BY", shown=shown)
-
-
-def show_secret(
-    options: argparse.Namespace,
-    words: str,
-    record: Record,
-    labels: Mapping[str, str],
-    document: Record | None = None,
-) -> None:
-    """Print a record with a new secret; its last label names the field of the secret.
-
-    As a table: the words, and a line for each label. With ``--quiet`` the standard output has the
-    secret and nothing else, so that it can be piped. In other forms: the document, or the record.
-    """
-    if options.output != TABLE:
-        write_record(record if document is None else document, options.output)
-        return
-    *_, secret = labels.values()
-    if options.quiet:
-        sys.stderr.write(f"{printable(words)}\n")
-        sys.stdout.write(f"{record[secret]}\n")
-        return
-    width = max(map(len, labels))
-    lines = [f"  {label:<{width}}  {printable(record[field])}" for label, field in labels.items()]
-    shown_once = "Keep it now: it is shown this once."
-    sys.stdout.writelines(f"{line}\n" for line in (printable(words), "", *lines, "", shown_once))

@@ -6,8 +6,12 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, TextIO
+from typing import Final, TextIO
 
+from cloudcore.commands.nouns import Cell
+
+_NUMBERS: Final = ("number", "size", "duration")
+_WHOLE: Final = ("whole", "digest")
 _GAP: Final = 2
 _BATCH: Final = 1000
 """Rows read before the first is written, to size the columns; later rows may widen these."""
@@ -17,41 +21,36 @@ _WHOLE_WORD: Final = 20
 Row = Sequence[str]
 
 
-class Heading(NamedTuple):
-    """The top of a column, and how the column is written."""
+def write_table(cells: Sequence[Cell], rows: Iterable[Row], out: TextIO) -> None:
+    """Write rows under the headings of `cells`; on a narrow terminal, fold them.
 
-    text: str
-    is_number: bool = False
-    is_whole: bool = False
-    """Never folded, so that it can be copied; the table may become wider than the terminal."""
-
-
-def write_table(headings: Sequence[Heading], rows: Iterable[Row], out: TextIO) -> None:
-    """Write rows under their headings; fold cells on a narrow terminal, unless one `is_whole`."""
-    if out.isatty() and not any(each.is_whole for each in headings):
+    A value that is whole, so that it can be copied, is never folded: then the table may become
+    wider than the terminal.
+    """
+    if out.isatty() and not any(each.form in _WHOLE for each in cells):
         rows = list(rows)
         width = shutil.get_terminal_size().columns
-        if _should_fold(headings, rows, width):
-            out.write(_folded(headings, rows, width, out))
+        if _should_fold(cells, rows, width):
+            out.write(_folded(cells, rows, width, out))
             return
     coming = iter(rows)
-    top = [each.text for each in headings]
+    top = [each.heading for each in cells]
     batch = list(islice(coming, _BATCH))
     widths = _widened([0] * len(top), [top, *batch])
     bold, plain = ("\x1b[1m", "\x1b[0m") if _is_styled(out) else ("", "")
-    out.write(f"{bold}{_line(headings, top, widths)}{plain}\n")
+    out.write(f"{bold}{_line(cells, top, widths)}{plain}\n")
     while batch:
-        out.writelines(f"{_line(headings, row, widths)}\n" for row in batch)
+        out.writelines(f"{_line(cells, row, widths)}\n" for row in batch)
         batch = list(islice(coming, _BATCH))
         widths = _widened(widths, batch)
 
 
-def _line(headings: Sequence[Heading], row: Row, widths: Sequence[int]) -> str:
-    cells = []
-    for heading, text, width in zip(headings, row, widths, strict=True):
+def _line(cells: Sequence[Cell], row: Row, widths: Sequence[int]) -> str:
+    padded = []
+    for cell, text, width in zip(cells, row, widths, strict=True):
         blanks = " " * (width - _length(text))
-        cells.append(blanks + text if heading.is_number else text + blanks)
-    return (" " * _GAP).join(cells).rstrip()
+        padded.append(blanks + text if cell.form in _NUMBERS else text + blanks)
+    return (" " * _GAP).join(padded).rstrip()
 
 
 def _widened(widths: Sequence[int], rows: Sequence[Row]) -> list[int]:
@@ -71,30 +70,30 @@ def _length(text: str) -> int:
     return cell_len(text)
 
 
-def _should_fold(headings: Sequence[Heading], rows: Sequence[Row], width: int) -> bool:
+def _should_fold(cells: Sequence[Cell], rows: Sequence[Row], width: int) -> bool:
     """Return True if a table is wider than the terminal, and readable when folded."""
-    everything = [[each.text for each in headings], *rows]
-    gaps = _GAP * (len(headings) - 1)
-    whole = sum(_widened([0] * len(headings), everything)) + gaps
+    everything = [[each.heading for each in cells], *rows]
+    gaps = _GAP * (len(cells) - 1)
+    whole = sum(_widened([0] * len(cells), everything)) + gaps
     words = (map(_length, " ".join(column).split()) for column in zip(*everything, strict=True))
     least = sum(min(max(lengths), _WHOLE_WORD) for lengths in words) + gaps
     return least <= width < whole
 
 
-def _folded(headings: Sequence[Heading], rows: Sequence[Row], width: int, out: TextIO) -> str:
+def _folded(cells: Sequence[Cell], rows: Sequence[Row], width: int, out: TextIO) -> str:
     from rich.console import Console  # noqa: PLC0415 - slow to load, and few tables need it
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     style = "bold" if _is_styled(out) else ""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=style)
-    for each in headings:
-        justify = "right" if each.is_number else "left"
+    for each in cells:
+        is_number = each.form in _NUMBERS
         table.add_column(
-            Text(each.text),
-            justify=justify,  # type: ignore[arg-type]
+            Text(each.heading),
+            justify="right" if is_number else "left",
             overflow="fold",
-            no_wrap=each.is_number,
+            no_wrap=is_number,
         )
     for row in rows:
         table.add_row(*map(Text, row))

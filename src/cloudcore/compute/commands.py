@@ -23,7 +23,7 @@ POOLS: Final = noun_of(
 )
 
 
-def _write_logs(run: Invocation) -> bool:
+def _write_logs(run: Invocation) -> None:
     """Write the output of an instance's program: bytes, or for a terminal printable text."""
     query = urlencode({"tail": run.values["tail"]}) if "tail" in run.values else ""
     with TemporaryFile() as file:
@@ -38,7 +38,6 @@ def _write_logs(run: Invocation) -> bool:
             while part := file.read(_CHUNK):
                 sys.stdout.buffer.write(part)
     sys.stdout.flush()
-    return True
 
 
 def _readable(character: str) -> str:

@@ -39,19 +39,16 @@ _RESTORING: Final = (
 _RESET: Final = "the owner's new password, which is shown this once; it works in some seconds"
 
 
-def _reset_password(run: Invocation) -> bool:
-    """Give the owner another password and show it."""
+def _reset_password(run: Invocation) -> None:
     answer = run.client.create(f"{run.path}/reset-password")
     run.say_secret(_RESET, answer, _PASSWORD)
-    return True
 
 
-def _change_credentials(run: Invocation) -> bool:
+def _change_credentials(run: Invocation) -> None:
     """Ask for a password, and let it be tried and stored with what else is given."""
     changed = {**run.values, "password": run.ask_secret("password")}
     answer = run.client.call("POST", f"{run.path}/change-credentials", changed)["cluster"]
     run.say(f"The server of {answer['name']} takes them; they are stored", answer)
-    return True
 
 
 def _psql(run: Invocation) -> bool:

@@ -67,7 +67,7 @@ def insert_or_change(table: sa.Table, names: Sequence[str], changed: Sequence[st
     )
 
 
-def insert_rows(table: Table, query: Select[Any]) -> Insert:
+def insert_rows(table: sa.Table, query: sa.Select[Any]) -> Insert:
     """Return the insertion of what a query finds, each column under its name or label."""
     return insert(table).from_select(query.selected_columns.keys(), query)
 

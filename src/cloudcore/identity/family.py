@@ -139,7 +139,6 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                     "accounts",
                     "service_accounts",
                     "organizations",
-                    "identity_providers",
                     "roles",
                     "policies",
                 )

@@ -36,30 +36,28 @@ _RULES: Final = (
 )
 
 
-def _show_routes(run: Invocation) -> bool:
+def _show_routes(run: Invocation) -> None:
     run.show_rows(run.record["routes"], _ROUTES)
-    return True
 
 
-def _add_route(run: Invocation) -> bool:
+def _add_route(run: Invocation) -> None:
     new = run.values
     others = [r for r in run.record["routes"] if r["destination"] != new["destination"]]
-    return _put(run, "routes", [*others, new], f"{{name}} sends {new['destination']} there")
+    _put(run, "routes", [*others, new], f"{{name}} sends {new['destination']} there")
 
 
-def _remove_route(run: Invocation) -> bool:
+def _remove_route(run: Invocation) -> None:
     gone = run.values["destination"]
     others = [each for each in run.record["routes"] if each["destination"] != gone]
-    return _put(run, "routes", others, f"{{name}} has no route to {gone}")
+    _put(run, "routes", others, f"{{name}} has no route to {gone}")
 
 
-def _show_rules(run: Invocation) -> bool:
+def _show_rules(run: Invocation) -> None:
     run.show_rows(run.record["rules"], _RULES)
-    return True
 
 
-def _allow(run: Invocation) -> bool:
-    return _put(run, "rules", [*run.record["rules"], run.values], "Added a rule to {name}")
+def _allow(run: Invocation) -> None:
+    _put(run, "rules", [*run.record["rules"], run.values], "Added a rule to {name}")
 
 
 def _revoke(run: Invocation) -> bool:
@@ -68,7 +66,8 @@ def _revoke(run: Invocation) -> bool:
         return False
     rules = [each for each in run.record["rules"] if not _is_meant(each, run.values)]
     gone = len(run.record["rules"]) - len(rules)
-    return _put(run, "rules", rules, f"Took {gone} of its rules from {{name}}")
+    _put(run, "rules", rules, f"Took {gone} of its rules from {{name}}")
+    return True
 
 
 def _is_meant(rule: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
@@ -79,10 +78,9 @@ def _is_meant(rule: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     )
 
 
-def _put(run: Invocation, field: str, values: Sequence[Any], said: str) -> bool:
+def _put(run: Invocation, field: str, values: Sequence[Any], said: str) -> None:
     (changed,) = run.client.call("PATCH", run.path, {field: values}).values()
     run.say(run.text(said, changed), changed)
-    return True
 
 
 _VPC: Final = Option("vpc", "VPC that gets the uplink: name, id or CRN", is_required=True)

@@ -22,14 +22,6 @@ _SENT: Final = ("id", "sent_at")
 _LEASE_IDS: Final = argument("lease_ids", "as 'lease' printed them", "texts", metavar="LEASE-ID")
 
 
-def _acknowledge(run: Invocation) -> bool:
-    return _for_each_lease(run, "acknowledge", "acknowledged", "Acknowledged")
-
-
-def _extend(run: Invocation) -> bool:
-    return _for_each_lease(run, "extend", "extended", "Extended")
-
-
 def _for_each_lease(run: Invocation, verb: str, field: str, word: str) -> bool:
     """Do something to leases; return False if one was refused."""
     answer = run.client.call("POST", f"{run.path}/messages/{verb}", run.values)
@@ -83,7 +75,7 @@ QUEUES: Final = noun_of(
             words="acknowledge leased messages, which deletes them",
             path="messages/acknowledge",
             options=(_LEASE_IDS,),
-            run=_acknowledge,
+            run=lambda run: _for_each_lease(run, "acknowledge", "acknowledged", "Acknowledged"),
         ),
         Act(
             verb="extend",
@@ -93,7 +85,7 @@ QUEUES: Final = noun_of(
                 _LEASE_IDS,
                 Option("lease_seconds", "seconds from now", "number", is_required=True),
             ),
-            run=_extend,
+            run=lambda run: _for_each_lease(run, "extend", "extended", "Extended"),
         ),
         Act(
             verb="purge",

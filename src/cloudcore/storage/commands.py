@@ -26,7 +26,7 @@ _FIELDS: Final = (
 )
 
 
-def _put(run: Invocation) -> bool:
+def _put(run: Invocation) -> None:
     """Send a file, or the standard input, as an object."""
     key, name = run.values["key"], run.values["file"]
     content_type = run.values.get("content_type") or guess_type(key)[0] or DEFAULT_CONTENT_TYPE
@@ -44,7 +44,6 @@ def _put(run: Invocation) -> bool:
                 answer = _send_copy(run, path, opened, content_type)
     made = answer["object"]
     run.say(f"Stored {made['key']}, {made['size']} bytes", made)
-    return True
 
 
 def _send_copy(run: Invocation, path: str, source: BinaryIO, content_type: str) -> dict[str, Any]:
@@ -54,13 +53,13 @@ def _send_copy(run: Invocation, path: str, source: BinaryIO, content_type: str) 
         return run.client.send_file(path, file, file.tell(), content_type)
 
 
-def _get(run: Invocation) -> bool:
+def _get(run: Invocation) -> None:
     """Write an object to a file, which appears when it is whole, or to the standard output."""
     key, name = run.values["key"], run.values["file"]
     path = _path_of(run, key)
     if name == _STANDARD:
         _receive_copy(run, path, sys.stdout.buffer)
-        return True
+        return
     target = Path(name)
     if not target.name or target.is_dir():
         raise InvalidInput(f"{name!r} is a folder; name a file in it")
@@ -70,7 +69,6 @@ def _get(run: Invocation) -> bool:
     else:
         size = _receive_file(run, path, target.resolve())
     run.say(f"Wrote {name}, {size} bytes")
-    return True
 
 
 def _receive_file(run: Invocation, path: str, target: Path) -> int:
@@ -105,11 +103,9 @@ def _remove(run: Invocation) -> bool:
     return run.for_each(run.values["keys"], remove)
 
 
-def _set_cors(run: Invocation) -> bool:
-    """Replace the CORS rules by those of a file."""
+def _set_cors(run: Invocation) -> None:
     rules = run.client.call("PUT", f"{run.path}/cors", run.values["rules"])
     run.say("Set the CORS rules", rules)
-    return True
 
 
 def _path_of(run: Invocation, key: str) -> str:

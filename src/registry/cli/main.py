@@ -22,7 +22,7 @@ from cloudcore.commands.parser import CommandParser, Group, VersionOption
 from cloudcore.db.refusals import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
-from registry.cli.client.api import StoredSignIn, open_client, send_public
+from registry.cli.client.api import StoredSignIn, send_public
 from registry.cli.client.references import find_repository_crn
 from registry.cli.commands.container_login import log_in
 from registry.composition.families import FAMILIES
@@ -44,7 +44,7 @@ examples:
 
 'entrepot COMMAND --help' tells more of each.
 """
-_PRODUCT: Final = Product(open_client, StoredSignIn, send_public, find_repository_crn, log_in)
+_PRODUCT: Final = Product(StoredSignIn, send_public, find_repository_crn, log_in)
 _INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Names and descriptions may have characters that this terminal's encoding lacks.
             sys.stdout.reconfigure(errors="backslashreplace")
-        status: int = options.run(options)
+        status: int = options.run(options) or 0
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()

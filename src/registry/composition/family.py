@@ -94,7 +94,6 @@ REGISTRY: Final[Family[RegistryStores]] = Family(
             "run a registry",
             (
                 "registry.cli.server.commands",
-                "registry.cli.server.data_commands",
                 "registry.cli.server.config",
             ),
         ),

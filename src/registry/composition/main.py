@@ -272,7 +272,8 @@ class Registry:
         resources.push_async_callback(ctx.fills.aclose)
         await enter(_ready_to_collect(ctx, stores.store))
         opening, self._planes = await self._make_planes(stores, resources)
-        self.kept = self._keep_answers(ctx)
+        most_bytes = self._settings.limits.kept_answers_bytes
+        self.kept = KeptAnswers(ctx.database, ctx.clock, most_bytes) if most_bytes else None
         opened = [(family.runtime, await opening.needs_of(family)) for family in families]
         for runtime, needs in opened:
             await runtime.begin(needs, resources)
@@ -317,10 +318,6 @@ class Registry:
     def count(self, key: str, amount: int) -> None:
         """Count an event (`registry.counters`)."""
         self.on_event(key, amount)
-
-    def _keep_answers(self, ctx: ServiceContext) -> KeptAnswers | None:
-        most_bytes = self._settings.limits.kept_answers_bytes
-        return KeptAnswers(ctx.database, ctx.clock, most_bytes) if most_bytes else None
 
     async def measure(self) -> Sequence[Gauge]:
         """Return the gauges of the registry; none before it has started."""

@@ -92,11 +92,8 @@ class ControlPlaneClient:
     async def post(
         self, path: str, body: object = None, *, once: str = "", **query: str | int | None
     ) -> Any:  # noqa: ANN401 - JSON
-        """Post a JSON body, or none; return the JSON of the answer.
-
-        The same again with the same `once`, the ``Idempotency-Key``, has the same answer.
-        """
-        return await self._change("POST", path, body, query, [(b"idempotency-key", once)])
+        """Post a JSON body, or none; return the JSON of the answer, as `change` does."""
+        return await self.change("POST", path, body, once=once, if_match="", **query)
 
     async def change(
         self,
@@ -104,27 +101,20 @@ class ControlPlaneClient:
         path: str,
         body: object = None,
         *,
+        once: str = "",
         if_match: str = "",
         **query: str | int | None,
     ) -> Any:  # noqa: ANN401 - JSON
         """Send a change, and return the JSON of its answer, or None if that is empty.
 
-        With `if_match`, only if the resource still has this entity tag.
+        The same again with the same `once`, the ``Idempotency-Key``, has the same answer. With
+        `if_match`, it is made only if the resource still has this entity tag.
         """
-        match = f'"{if_match}"' if if_match else ""
-        return await self._change(method, path, body, query, [(b"if-match", match)])
-
-    async def _change(
-        self,
-        method: str,
-        path: str,
-        body: object,
-        query: Mapping[str, str | int | None],
-        headers: Sequence[tuple[bytes, str]],
-    ) -> Any:  # noqa: ANN401 - JSON
         if self._forces_changes:
             query = {**query, "force": "true"}
         content = b"" if body is None else msgspec.json.encode(body)
+        match = f'"{if_match}"' if if_match else ""
+        headers = [(b"idempotency-key", once), (b"if-match", match)]
         answer = await self._send(method, path, query, content, b"application/json", headers)
         return msgspec.json.decode(answer) if answer else None
 

@@ -89,11 +89,15 @@ Show = Callable[[PageRequest, FormRefusal], Awaitable[PageResponse]]
 """Returns the page of a form, with a refusal about what was sent."""
 
 
-def beside_form(show: Show, document: str = "") -> Callable[[Handler], Handler]:
+def beside_form(
+    show: Show, document: str = "", names: Mapping[str, str] | None = None
+) -> Callable[[Handler], Handler]:
     """Return a decorator for handlers of forms: show refusals and wrong input by `show`.
 
     The page is the first argument of what it decorates. Errors that are not about the form are
     raised; see `refusal_of`. `document` is a field with JSON, of which a refusal names the line.
+    `names` are those of the form's fields, by the reason of the refusal, or by the last part of the
+    field's name on ``/v1``, which other fields have here too.
     """
 
     def decorate(handle: Handler) -> Handler:
@@ -104,19 +108,18 @@ def beside_form(show: Show, document: str = "") -> Callable[[Handler], Handler]:
             except WrongInput as wrong:
                 return await show(page, wrong.refusal)
             except Refused as error:
-                refusal, line = refusal_of(error), _line_of(error, page.form.get(document, ""))
-                text = f"Line {line}: {refusal.text}" if line else refusal.text
-                return await show(page, refusal._replace(text=text))
+                refusal, value = refusal_of(error), error.params.get("value")
+                written = page.form.get(document, "")
+                if isinstance(value, str) and (line := line_of(value, written)):
+                    refusal = refusal._replace(text=f"Line {line}: {refusal.text}")
+                if names is not None:
+                    last, reason = refusal.field.rpartition(".")[2], error.params.get("reason", "")
+                    refusal = refusal._replace(field=names.get(reason) or names.get(last, last))
+                return await show(page, refusal)
 
         return cast("Handler", answer)
 
     return decorate
-
-
-def _line_of(error: Refused, written: str) -> int:
-    """Return the number of the line of a document that has the refused value, or 0."""
-    value = error.params.get("value")
-    return line_of(value, written) if isinstance(value, str) else 0
 
 
 def line_of(value: str, written: str) -> int:
@@ -148,10 +151,12 @@ class FormPage(NamedTuple):
 
         return show
 
-    def form(self, below: str = "") -> Callable[[Handler], HTTPRouteHandler]:
+    def form(
+        self, below: str = "", names: Mapping[str, str] | None = None
+    ) -> Callable[[Handler], HTTPRouteHandler]:
         """Return a decorator for the handler of a form, which is sent to a path `below` the page.
 
         What is refused is shown as by `beside_form`.
         """
         route = post(f"{self.path}{below}", opt=self.opt)
-        return lambda handle: route(beside_form(self.show, self.document)(handle))
+        return lambda handle: route(beside_form(self.show, self.document, names)(handle))

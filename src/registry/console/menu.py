@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from cloudcore.family import Family
 from cloudcore.queue.queue import QUEUE
-from registry.console.nouns.inputs import Column
-from registry.console.nouns.noun_pages import CustomMethod, NounPages
+from registry.console.nouns.noun_pages import Column, CustomMethod, NounPages
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.pages.access.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.account.billing import INVOICE, PAYMENT_METHOD
@@ -20,8 +19,7 @@ from registry.console.pages.services.certificates import CERTIFICATE
 from registry.console.pages.services.clusters import CLUSTER
 from registry.console.pages.services.email import IDENTITY, MESSAGE, TEMPLATE
 from registry.console.pages.services.instance_pools import INSTANCE_POOL
-from registry.console.pages.services.load_balancers import LOAD_BALANCER
-from registry.console.pages.services.network import GATEWAY, GROUP, TABLE, VPC
+from registry.console.pages.services.network import GATEWAY, GROUP, LOAD_BALANCER, TABLE, VPC
 from registry.console.pages.services.topics import TOPIC
 
 _QUEUE: Final = noun_of(

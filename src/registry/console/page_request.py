@@ -244,8 +244,12 @@ class PageRequest:
         words = f"you may not do {action} here: no policy of your role allows it"
         return Refused(403, "ACCESS_DENIED", words, self.request_id)
 
-    def show(self, template: str, status: int = 200, **values: object) -> PageResponse:
-        """Return a page, with the notice of the change that led to it, if any."""
+    def show(self, template: str, status: int = 0, **values: object) -> PageResponse:
+        """Return a page, with the notice of the change that led to it, if any.
+
+        The status is that of the `refusal` among the values, if there is one, unless it is given.
+        """
+        status = status or getattr(values.get("refusal"), "status", 200)
         said = self._take_notice()
         if said is not None and said.undo_crn:
             self.want_rights_on(said.undo_crn)

@@ -9,17 +9,16 @@ from importlib.metadata import version
 from secrets import token_urlsafe
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
 
-from cloudcore.commands.records import size_text
+from cloudcore.commands.records import field_of, indented, size_text
 from registry.console.addresses import RepositoryPath, page_links, path_of_record
 from registry.console.assets import address_of
 from registry.console.form_refusals import NO_REFUSAL
-from registry.console.nouns.inputs import text_of
+from registry.console.nouns.noun_pages import text_of
 
 WIDTH: Final = 1000
 COLOURS: Final = 6
@@ -121,8 +120,8 @@ def template_engine() -> JinjaTemplateEngine:
         when=_when,
         until=_until,
         plural=_plural,
-        json=_as_json,
-        at_field=_at_field,
+        json=indented,
+        at_field=field_of,
     )
     environment.globals.update(
         asset=address_of,
@@ -204,13 +203,11 @@ def _until(context: Context, moment: str | None) -> Markup:
 
 @pass_context
 def _at(context: Context, repository: Mapping[str, Any]) -> RepositoryPath:
-    """Return the path of a repository."""
     acting = context["session"].acting
     return path_of_record(acting.account, repository)
 
 
 def _now(context: Context) -> datetime:
-    """Return the time of the page."""
     return _EPOCH + timedelta(microseconds=context["now"])
 
 
@@ -220,17 +217,5 @@ def _time(moment: str, words: str) -> Markup:
     return shape.format(moment, exact, words)
 
 
-def _at_field(record: Mapping[str, Any], field: str) -> Any:  # noqa: ANN401 - JSON
-    """Return a value of a record by a path such as ``depth.visible``; None if it is not there."""
-    found: Any = record
-    for name in field.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
-
-
 def _plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
-
-
-def _as_json(value: Any) -> str:  # noqa: ANN401 - JSON
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -90,7 +90,6 @@ class Once(Protocol):
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]], /
     ) -> bytes | None:
         """Return the outcome of `action`, or None if another worker does not finish it in time."""
-        ...
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):

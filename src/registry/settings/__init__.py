@@ -1,7 +1,7 @@
 """The settings of a server: plain values, read and checked once, before anything is made.
 
-`fields` are the settings and their defaults, `addresses` the hosts and URLs that follow from them,
-`settings` the checks and all else that follows. Groups of settings have modules of their own.
+`fields` are the settings and their defaults, `settings` the checks, and the values, hosts and URLs
+that follow from them. Groups of settings have modules of their own.
 `texts` parses single values; `reading` takes the values from the environment and a file.
 ``catalog.json`` has the default regions and prices.
 

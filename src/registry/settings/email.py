@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from cloudcore.outbound.destinations import Allowed
 from registry.settings.certificates import parse_address
-from registry.settings.texts import HOST, SettingsError, allowed_destinations
+from registry.settings.texts import HOST, SettingsError, allowed_destinations, listed
 
 EmailSending = Literal["off", "direct", "smarthost"]
 
@@ -65,9 +65,8 @@ class EmailSettings:
     @property
     def dedicated_ips(self) -> Sequence[str]:
         """Return the addresses that accounts may get for themselves, each once."""
-        texts = (each.strip() for each in self.email_dedicated_ips.split(","))
         try:
-            found = [ip_address(each) for each in texts if each]
+            found = [ip_address(each) for each in listed(self.email_dedicated_ips)]
         except ValueError as error:
             raise SettingsError(f"email_dedicated_ips lists addresses: {error}") from None
         for each in found:
@@ -77,9 +76,6 @@ class EmailSettings:
 
     def problem(self, smtp_url: str) -> str:
         """Return the first problem, with the setting before it, or an empty string."""
-        if self.email_sending not in get_args(EmailSending):
-            words = ", ".join(get_args(EmailSending))
-            return f"email_sending is one of {words}, not {self.email_sending!r}"
         if self.email_sending == "smarthost" and not smtp_url:
             return "email_sending smarthost needs smtp_url, the mail server"
         if self.email_host_name and HOST.fullmatch(self.email_host_name) is None:

@@ -66,7 +66,7 @@ class SettingFields:
     """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted: of the one
     that TLS ends at. Without it, all clients of the proxy count as one address, and can block each
     other's sign-in."""
-    tls: Literal["", "own"] = ""
+    tls: Literal["own", ""] = ""
     """``own``: without files, serve TLS with a certificate of the install's own authority."""
     tls_certificate: str = ""
     """File of the certificate that is served, and behind it those of its issuers; empty: plain

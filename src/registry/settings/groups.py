@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin, get_type_hints
 
 from cloudcore.clock import MICROSECONDS
 from registry.settings.texts import SettingsError
@@ -37,6 +37,34 @@ _RANGES: Final = {
 }
 
 
+class Microseconds:
+    """A setting of seconds in microseconds."""
+
+    def __init__(self, seconds: str) -> None:
+        self._seconds = seconds
+
+    def __get__(self, settings: object, _owner: type) -> int:
+        """Return the microseconds of these settings."""
+        return int(getattr(settings, self._seconds)) * MICROSECONDS
+
+
+def check_values(settings: DataclassInstance) -> None:
+    """Raise SettingsError for a number out of its range, or a word that is none of a setting's."""
+    kinds = get_type_hints(type(settings))
+    for item in fields(settings):
+        value, name = getattr(settings, item.name), item.name
+        if get_origin(kinds[name]) is Literal:
+            words = [each or "empty" for each in get_args(kinds[name])]
+            if value not in get_args(kinds[name]):
+                few = "{} or {}".format(*words) if len(words) == 2 else f"one of {', '.join(words)}"
+                raise SettingsError(f"{name} is {few}, not {value!r}")
+        elif isinstance(value, int):
+            longest = _MOST_SECONDS if name.endswith("_seconds") else 2**53
+            least, most = _RANGES.get(name, (0, longest))
+            if not least <= value <= most:
+                raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of requests, uploads and touches. Sizes in bytes, times in seconds."""
@@ -64,15 +92,8 @@ class Limits:
     """Time after SIGTERM in which the server takes requests and says that it is not ready, before
     it drains."""
 
-    @property
-    def upload_idle(self) -> int:
-        """Return the idle time of an upload session in microseconds."""
-        return self.upload_idle_seconds * MICROSECONDS
-
-    @property
-    def touch_after(self) -> int:
-        """Return the age of a link's last use from which a HEAD refreshes it, in microseconds."""
-        return self.touch_after_seconds * MICROSECONDS
+    upload_idle = Microseconds("upload_idle_seconds")
+    touch_after = Microseconds("touch_after_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +113,10 @@ class Delays:
     gc_orphan_seconds: int = 7 * 24 * 3600
     """Time after which stored files without a row are deleted."""
 
-    @property
-    def grace(self) -> int:
-        """Return `gc_grace_seconds` in microseconds."""
-        return self.gc_grace_seconds * MICROSECONDS
-
-    @property
-    def condemned(self) -> int:
-        """Return `gc_condemned_seconds` in microseconds."""
-        return self.gc_condemned_seconds * MICROSECONDS
-
-    @property
-    def orphan(self) -> int:
-        """Return `gc_orphan_seconds` in microseconds."""
-        return self.gc_orphan_seconds * MICROSECONDS
-
-    @property
-    def quarantine(self) -> int:
-        """Return `gc_quarantine_seconds` in microseconds."""
-        return self.gc_quarantine_seconds * MICROSECONDS
+    grace = Microseconds("gc_grace_seconds")
+    condemned = Microseconds("gc_condemned_seconds")
+    orphan = Microseconds("gc_orphan_seconds")
+    quarantine = Microseconds("gc_quarantine_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +128,7 @@ class Scrubbing:
     scrub_rate_bytes: int = 32 * 1024**2
     """Bytes that it may read per second; 0 turns it off."""
 
-    @property
-    def every(self) -> int:
-        """Return `scrub_every_seconds` in microseconds."""
-        return self.scrub_every_seconds * MICROSECONDS
+    every = Microseconds("scrub_every_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +137,6 @@ class PlainSealing:
 
     seal_rate_bytes: int = 32 * 1024**2
     """Bytes per second that the run which seals plain blobs may read; 0 turns it off."""
-
-
-def check_numbers(settings: DataclassInstance) -> None:
-    """Raise SettingsError for a number that is out of its range."""
-    for item in fields(settings):
-        value, name = getattr(settings, item.name), item.name
-        if not isinstance(value, int):
-            continue
-        least, most = _RANGES.get(name, (0, _MOST_SECONDS if name.endswith("_seconds") else 2**53))
-        if not least <= value <= most:
-            raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +153,6 @@ class BillingSettings:
     @property
     def problem(self) -> str:
         """Return the first problem, with the setting before it, or an empty string."""
-        if self.payment_processor not in ("embedded", "stripe"):
-            return f"payment_processor is embedded or stripe, not {self.payment_processor!r}"
         if self.payment_processor == "stripe" and not self.stripe_key_file:
             return "payment_processor stripe needs stripe_key_file, the file of its secret key"
         return ""

@@ -69,9 +69,6 @@ class StoreSettings:
         for name in ("store_s3_endpoint", "store_s3_public_endpoint"):
             if (url := getattr(self, name)) and not _is_url(url):  # which may have a password
                 return f"{name} is no URL such as https://s3.example.com"
-        for name in ("store_s3_path_style", "store_s3_redirects"):
-            if (given := getattr(self, name)) not in ("on", "off"):
-                return f"{name} is on or off, not {given!r}"
         if not _ENCRYPTION.fullmatch(self.store_s3_encryption):
             return (
                 "store_s3_encryption is AES256, aws:kms or aws:kms:KEY, not"

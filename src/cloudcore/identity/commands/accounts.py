@@ -15,7 +15,7 @@ from cloudcore.identity.commands.options import (
 )
 
 
-def _create(run: Invocation) -> bool:
+def _create(run: Invocation) -> None:
     """Create an account, of the personal organization if the person has no other."""
     document = {"handle": run.values["handle"]}
     if not run.sign_in.is_program:
@@ -31,7 +31,6 @@ def _create(run: Invocation) -> bool:
     role = f"crn:iam::{made['id']}:role/admin"
     words = f"Created {made['handle']} ({made['id']}); 'entrepot roles assume {role}' acts in it"
     run.say(words, made)
-    return True
 
 
 ACCOUNTS: Final = Noun(

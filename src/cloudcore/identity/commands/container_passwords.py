@@ -15,7 +15,7 @@ _PASSWORD: Final = Secret(
 )
 
 
-def _create(run: Invocation) -> bool:
+def _create(run: Invocation) -> None:
     """Make a password, and log a client in by it or show it once."""
     document: dict[str, Any] = {"name": run.values["name"], "role": _role(run)}
     if "duration_seconds" in run.values:
@@ -25,10 +25,9 @@ def _create(run: Invocation) -> bool:
     words = run.text(acts, made)
     if "client" not in run.values:
         run.say_secret(words, made, _PASSWORD)
-        return True
+        return
     run.log_in(run.values["client"], made["username"], made["password"], made["host"])
     run.say(words, {each: made[each] for each in made if each != "password"})
-    return True
 
 
 def _role(run: Invocation) -> str:
@@ -49,13 +48,12 @@ def _role(run: Invocation) -> str:
     raise Misuse(f"name one of your roles with --role: {names}")
 
 
-def _delete(run: Invocation) -> bool:
+def _delete(run: Invocation) -> None:
     """Delete passwords, none of them if one is not found."""
     found = [run.find(CONTAINER_PASSWORDS, each) for each in run.values["names"]]
     for each in found:
         run.client.call("DELETE", f"{run.path}/{each['id']}")
         run.say(f"Deleted {each['name']}")
-    return True
 
 
 CONTAINER_PASSWORDS: Final = Noun(

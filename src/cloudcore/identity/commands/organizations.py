@@ -1,4 +1,4 @@
-"""``entrepot users``, ``organizations``, ``members`` and ``invitations``."""
+"""``entrepot users``, ``organizations``, ``members``, ``invitations``, ``identity-providers``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from cloudcore.command_failures import CommandFailure
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, Secret, argument
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Secret, argument
 from cloudcore.identity.commands.options import (
     ORGANIZATIONS_PATH,
     find_organization,
@@ -19,33 +19,25 @@ from cloudcore.identity.commands.options import (
 MEMBER_ROLES: Final = ("member", "owner", "billing")
 
 
-def _find(run: Invocation, written: str) -> Record:
-    return find_organization(run.client, run.sign_in, written)
-
-
-def _accept(run: Invocation) -> bool:
-    """Join an organization by the code of an invitation."""
+def _accept(run: Invocation) -> None:
     path = f"{ORGANIZATIONS_PATH}/{quote(run.values['id'], safe='')}/accept"
     joined = run.client.create(path, {"code": run.ask_secret("code")})["organization"]
     run.say(f"You are {joined['role']} in {joined['name']} now", joined)
-    return True
 
 
-def _leave(run: Invocation) -> bool:
-    """Leave an organization."""
+def _leave(run: Invocation) -> None:
     name = run.record["name"]
     myself = run.client.call("GET", "/v1/users/me")["user"]["id"]
     run.confirm(f"Leave {name}, and lose your roles in its accounts?")
     run.client.call("DELETE", f"{run.path}/members/{myself}")
     run.say(f"You are no longer in {name}")
-    return True
 
 
 ORGANIZATIONS: Final = Noun(
     noun="organizations",
     words="organizations that you belong to",
     known_by="an organization of yours, by name or id (the only one, or your account's)",
-    find=_find,
+    find=lambda run, written: find_organization(run.client, run.sign_in, written),
     caller=person,
     columns=(
         "name",
@@ -135,8 +127,7 @@ _ONE_TIME: Final = Secret(
 )
 
 
-def _reset_password(run: Invocation) -> bool:
-    """Give a person a new password for one sign-in."""
+def _reset_password(run: Invocation) -> None:
     user = run.record
     if user["id"] == run.client.call("GET", _ME)["user"]["id"]:
         raise CommandFailure(
@@ -146,11 +137,9 @@ def _reset_password(run: Invocation) -> bool:
     changed = run.client.create(f"{run.path}/reset-password")["user"]
     words = f"Reset the password of {changed['email']}; all their sessions are over"
     run.say_secret(words, changed, _ONE_TIME)
-    return True
 
 
-def _change_password(run: Invocation) -> bool:
-    """Change the caller's own password."""
+def _change_password(run: Invocation) -> None:
     email = run.client.call("GET", _ME)["user"]["email"]
     passwords = {
         "current_password": run.ask_secret("current password"),
@@ -158,7 +147,6 @@ def _change_password(run: Invocation) -> bool:
     }
     run.client.call("PUT", f"{_ME}/password", passwords)
     run.say(f"Changed the password of {email}; your other sessions are over")
-    return True
 
 
 USERS: Final = Noun(
@@ -216,4 +204,79 @@ USERS: Final = Noun(
     ),
 )
 
-COMMANDS: Final = (USERS, ORGANIZATIONS, MEMBERS, INVITATIONS)
+
+_PROVIDER_FIELDS: Final = (
+    Option(
+        "scopes",
+        "what is asked for besides openid (email, profile)",
+        "texts",
+        "scope",
+        metavar="SCOPE",
+    ),
+    Option(
+        "email_domains",
+        "whose addresses the provider is the authority of, such as example.com",
+        "texts",
+        "email-domain",
+        metavar="DOMAIN",
+    ),
+    Option(
+        "email_verified_claim",
+        "which claim says that the address was verified (email_verified)",
+        metavar="CLAIM",
+    ),
+    Option(
+        "session_hours",
+        "after how many hours people sign in anew, with their groups of then (168)",
+        "number",
+    ),
+    Option(
+        "creates_people",
+        "create persons of these domains at their first sign-in; off unless it is turned on",
+        "boolean",
+    ),
+)
+_TYPED: Final = "it is typed without an echo, or read from the standard input"
+
+IDENTITY_PROVIDERS: Final = Noun(
+    noun="identity-providers",
+    words="where people of an organization sign in (OpenID Connect)",
+    parent=ORGANIZATIONS,
+    is_below_option=True,
+    is_of_account=False,
+    caller=person,
+    columns=(
+        *("name", "status", "issuer"),
+        Cell("E-MAIL DOMAINS", "email_domains"),
+        *("creates_people", "created_at", "id"),
+    ),
+    create=(
+        argument("name", "what the sign-in page calls it"),
+        Option(
+            "issuer",
+            "where the provider's .well-known/openid-configuration is",
+            metavar="URL",
+            is_required=True,
+        ),
+        Option("client_id", "of the client registered there", metavar="ID", is_required=True),
+        Option("client_secret", f"the client has none; else {_TYPED}", "asked"),
+        Option("groups_claim", "which claim lists a person's groups (groups)", metavar="CLAIM"),
+        *_PROVIDER_FIELDS,
+    ),
+    created="Created {name}; register this redirect URI there: {redirect_uri}",
+    update=(
+        Option("name", "the new one", metavar="NAME"),
+        Option("client_secret", f"ask for another secret of the client: {_TYPED}", "secret"),
+        Option("client_secret", "the client has no secret any more", "null", "no-client-secret"),
+        *_PROVIDER_FIELDS,
+        Option("status", "inactive: nobody signs in with it", choices=("active", "inactive")),
+    ),
+    updated="Changed {name}; it is {status}",
+    delete=Deletion(
+        words="delete an identity provider; its people stay",
+        question="Delete {name}, and take the roles that its groups have from its people?",
+        said="Deleted {name}; its people stay, without the roles that its groups gave them",
+    ),
+)
+
+COMMANDS: Final = (USERS, ORGANIZATIONS, MEMBERS, INVITATIONS, IDENTITY_PROVIDERS)

@@ -45,10 +45,7 @@ def _simulate(run: Invocation) -> bool:
         if error.status != HTTPStatus.BAD_REQUEST:
             raise
         raise Misuse(str(error)) from None  # a typing error must not look like a refusal
-    if run.is_for_program:
-        run.show(answer)
-    else:
-        run.show_rows(answer["results"], _COLUMNS)
+    run.show_rows(answer["results"], _COLUMNS, document=answer)
     return all(each["decision"] == "allowed" for each in answer["results"])
 
 
@@ -120,8 +117,7 @@ def _show(run: Invocation, policy: Record) -> None:
     run.show_rows(policy["document"]["statements"], _STATEMENTS)
 
 
-def _create(run: Invocation) -> bool:
-    """Create a policy of a document, or of a template."""
+def _create(run: Invocation) -> None:
     values, grants = run.values, grants_of(run.values)
     fields: dict[str, Any] = {
         name: values[name] for name in ("name", "description", "document") if name in values
@@ -131,7 +127,6 @@ def _create(run: Invocation) -> bool:
     made = run.client.create(run.path, fields)["policy"]
     advice = f"'entrepot policies attach {made['name']}' gives it to a service account or role"
     run.say(f"Created the policy {made['name']}; {advice}", made)
-    return True
 
 
 _WORDS: Final = "by name, id or CRN"
@@ -147,19 +142,16 @@ def _target(row: Record) -> Record:
     return target
 
 
-def _attach(run: Invocation) -> bool:
-    """Give a service account or role a policy."""
+def _attach(run: Invocation) -> None:
     policy, query = run.record["name"], {"force": run.values.get("force")}
     document = {
         name: run.values[name] for name in ("role", "service_account") if name in run.values
     }
     made = run.client.create(f"{run.path}/attachments", document, query)["attachment"]
     run.say(f"{_target(made)['name']} has the policy {policy}", made)
-    return True
 
 
-def _detach(run: Invocation) -> bool:
-    """Take a policy from a service account or role."""
+def _detach(run: Invocation) -> None:
     from cloudcore.identity.commands.roles import ROLES  # noqa: PLC0415 - which imports policies
     from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS  # noqa: PLC0415
 
@@ -173,50 +165,43 @@ def _detach(run: Invocation) -> bool:
             query = {"force": run.values.get("force")}
             run.client.call("DELETE", f"{path}/{row['id']}", query=query)
             run.say(f"{target['name']} has the policy {name} no more")
-            return True
+            return
     raise Missing(
         f"{target['name']} does not have this policy; "
         f"'entrepot policies attachments {run.written}' shows what has it"
     )
 
 
-def _list(run: Invocation) -> bool:
-    """List the service accounts and roles of a policy."""
+def _list(run: Invocation) -> None:
     columns = (
         Cell("ATTACHED TO", shown=lambda row: _target(row)["name"]),
         Cell("KIND", shown=lambda row: "role" if row["role"] else "service account"),
         Cell("SINCE", "created_at", "time"),
     )
     run.show_rows(run.client.rows(f"{run.path}/attachments", "attachments"), columns)
-    return True
 
 
-def _templates(run: Invocation) -> bool:
+def _templates(run: Invocation) -> None:
     """List the ready-made policies, or show the statements of one."""
     query = {"names": run.values.get("names")}
     rows = run.client.call("GET", "/v1/policy-templates", query=query)["policy_templates"]
     wanted = run.values.get("template")
     if wanted is None:
         run.show_rows(rows, ("name", "summary"))
-        return True
+        return
     for row in rows:
-        if row["name"] == wanted and run.is_for_program:
-            run.show(row)
-            return True
         if row["name"] == wanted:
-            run.show_rows(row["document"]["statements"], _STATEMENTS[:-1])
-            return True
+            run.show_rows(row["document"]["statements"], _STATEMENTS[:-1], document=row)
+            return
     names = ", ".join(row["name"] for row in rows)
     raise Missing(f"there is no template {wanted!r}; there are {names}")
 
 
-def _actions(run: Invocation) -> bool:
-    """List the actions that policies can name."""
+def _actions(run: Invocation) -> None:
     prefix = run.values.get("prefix", "")
     rows = run.client.call("GET", "/v1/actions")["actions"]
     columns = (Cell("ACTION", "name", "whole"), "summary", Cell("RESOURCE", "resource", "whole"))
     run.show_rows([row for row in rows if row["name"].startswith(prefix)], columns, "name")
-    return True
 
 
 _FILE: Final = argument(

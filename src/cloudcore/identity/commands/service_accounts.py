@@ -17,8 +17,7 @@ KEY: Final = Secret(
 )
 
 
-def _create(run: Invocation) -> bool:
-    """Create a service account, with its rights and its key."""
+def _create(run: Invocation) -> None:
     values, grants = run.values, grants_of(run.values)
     document: dict[str, Any] = {"name": values["name"], "grants": [e._asdict() for e in grants]}
     if "description" in values:
@@ -33,13 +32,12 @@ def _create(run: Invocation) -> bool:
         login = f"'entrepot login {run.sign_in.url} --access-key-id {key['access_key_id']}'"
         words = f"Created {name}, {rights}; it signs in by {login}, which reads the secret"
         run.say_secret(words, key, KEY, answer)
-        return True
+        return
     advice = f"'entrepot access-keys create {name}' gives it a key"
     if not grants:
         attach = f"'entrepot policies attach POLICY --service-account {name}'"
         advice = f"{attach} gives it rights, {advice}"
     run.say(f"Created {name}, {rights}: {advice}", answer)
-    return True
 
 
 SERVICE_ACCOUNTS: Final = Noun(
@@ -100,8 +98,7 @@ def _updated(run: Invocation, key: Record) -> str:
     return run.text(f"{words}, until {{expires_at}}" if key["expires_at"] else words, key)
 
 
-def _rotate(run: Invocation) -> bool:
-    """Create a key, and let the one that it replaces expire."""
+def _rotate(run: Invocation) -> None:
     old = _old(run)
     name, values = old["access_key_id"], run.values
     fields = {each: values[each] for each in values if each in ("description", "expires_at")}
@@ -116,7 +113,6 @@ def _rotate(run: Invocation) -> bool:
             old = run.client.call("PATCH", f"{run.path}/{old['id']}", changes)["access_key"]
         rest = run.text("{access_key_id} works until {expires_at}", old)
     run.say_secret(f"Created a key of {made['service_account']['name']}; {rest}", made, KEY)
-    return True
 
 
 def _old(run: Invocation) -> Record:

@@ -41,7 +41,7 @@ class Identity(msgspec.Struct):
     """True if the command gets a new token by itself; else a new sign-in is needed."""
 
 
-def _show(run: Invocation) -> bool:
+def _show(run: Invocation) -> None:
     stored = run.sign_in
     # The first request renews the tokens, or fails if the sign-in has ended.
     handle = _handle_that_is_visible(run)
@@ -65,7 +65,6 @@ def _show(run: Invocation) -> bool:
         is_renewed=not stored.is_program,
     )
     run.show(msgspec.to_builtins(identity))
-    return True
 
 
 def _handle_that_is_visible(run: Invocation) -> str | None:

@@ -1,7 +1,7 @@
 """Call a registry: the sign-in, tokens, and requests to ``/v1``.
 
 `api` is the signed-in client, `transport` sends a request. A token comes from the credentials file
-(`credentials`, `sign_in`), from an access key in the environment, or from a person in a browser
+or an access key in the environment (`credentials`, `sign_in`), or from a person in a browser
 (`person_sign_in`, `loopback_redirect`). `container_passwords` are for container clients.
 `references` are names as people write them, and their paths on ``/v1``.
 """

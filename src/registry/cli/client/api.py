@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from shutil import copyfileobj
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, BinaryIO, Final, Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
@@ -18,16 +18,23 @@ from cloudcore.command_failures import NotSignedIn, RequestRefused
 from cloudcore.commands.client import TokenClaims
 from cloudcore.commands.invocation import Invocation
 from registry.cli.client.credentials import Credential, changing, credentials_path, load
-from registry.cli.client.environment_key import KeyTokens, find_key
 from registry.cli.client.sign_in import (
+    KeyTokens,
     SignIn,
     assume_role,
     bearer,
     choose_registry,
     claims_of,
+    find_key,
     transport_to,
 )
-from registry.cli.client.transport import PULL, ConnectionLost, Transport, base_url
+from registry.cli.client.transport import (
+    PULL,
+    ConnectionLost,
+    HttpRequest,
+    Transport,
+    base_url,
+)
 
 PAGE_ROWS: Final = 200
 """The largest page that ``/v1`` returns."""
@@ -38,16 +45,7 @@ Record = dict[str, Any]
 Query = Mapping[str, str | int | bool | None]
 
 
-_Send = Callable[[str, str, Mapping[str, str], bytes | None], T]
-
-
-class _ApiRequest(NamedTuple):
-    """A request without its token."""
-
-    method: str
-    target: str
-    headers: dict[str, str]
-    body: bytes | None
+_Send = Callable[[HttpRequest], T]
 
 
 class ApiTokens(Protocol):
@@ -98,39 +96,33 @@ class ApiClient:
         self, method: str, path: str, document: object = None, query: Query | None = None
     ) -> Record:
         """Send `document` as JSON, and `query` without its Nones; return the answer."""
-        request = _request(method, path, document, query)
-        return self._signed(self._transport.send, request)
+        return self._signed(self._transport.send, _request(method, path, document, query))
 
     def put_if(self, condition: Mapping[str, str], path: str, document: object) -> Record:
         """Send a PUT with conditional headers, such as ``If-Match``; return the answer."""
         request = _request("PUT", path, document, None)
-        return self._signed(
-            self._transport.send, request._replace(headers={**condition, **request.headers})
-        )
+        headers = {**condition, **request.headers}
+        return self._signed(self._transport.send, request._replace(headers=headers))
 
     def create(self, path: str, document: object = None, query: Query | None = None) -> Record:
         """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
         request = _request("POST", path, document, query)
-        return self._signed(
-            self._transport.send,
-            request._replace(headers={"Idempotency-Key": str(uuid4()), **request.headers}),
-        )
+        headers = {"Idempotency-Key": str(uuid4()), **request.headers}
+        return self._signed(self._transport.send, request._replace(headers=headers))
 
     def fetch(self, path: str) -> bytes:
         """Return the bytes of the answer at `path`."""
-        return self._signed(self._transport.fetch, _request("GET", path, None, None))
+        return self._signed(self._transport.fetch, HttpRequest("GET", path))
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> Record:
         """PUT the `size` bytes of a file, which can be read again; return the answer."""
         headers = {"Content-Type": content_type, "Content-Length": str(size)}
 
-        def send(
-            method: str, target: str, headers: Mapping[str, str], _body: bytes | None
-        ) -> Record:
+        def send(request: HttpRequest) -> Record:
             file.seek(0)
-            return self._transport.send(method, target, headers, file)
+            return self._transport.send(request)
 
-        return self._signed(send, _ApiRequest("PUT", path, headers, None))
+        return self._signed(send, HttpRequest("PUT", path, headers, file))
 
     def receive_file(self, path: str, file: BinaryIO) -> int:
         """Write the bytes of the answer at `path` to a file; return how many.
@@ -138,20 +130,16 @@ class ApiClient:
         If the answer breaks off, it is asked for again from the beginning, into the same file.
         """
 
-        def receive(
-            method: str, target: str, headers: Mapping[str, str], body: bytes | None
-        ) -> int:
-            def copy(response: http.client.HTTPResponse) -> int:
-                file.seek(0)
-                file.truncate()
-                copyfileobj(response, file, _COPIED_BYTES)
-                return file.tell()
+        def copy(response: http.client.HTTPResponse) -> int:
+            file.seek(0)
+            file.truncate()
+            copyfileobj(response, file, _COPIED_BYTES)
+            return file.tell()
 
-            return self._transport.read(method, target, {**headers, "Accept": "*/*"}, body, copy)
+        wanted = HttpRequest("GET", path, {"Accept": "*/*"})
+        return self._signed(lambda request: self._transport.read(request, copy), wanted)
 
-        return self._signed(receive, _request("GET", path, None, None))
-
-    def _signed(self, send: _Send[T], request: _ApiRequest) -> T:
+    def _signed(self, send: _Send[T], request: HttpRequest) -> T:
         """Send a request with a token; on 401, once more with a renewed one."""
         token = self._tokens.token()
         try:
@@ -164,15 +152,15 @@ class ApiClient:
         # A 401 has no effect, so the same request may be sent again.
         return self._sent(send, request, self._tokens.renewed_token(token))
 
-    def _sent(self, send: _Send[T], request: _ApiRequest, token: str) -> T:
+    def _sent(self, send: _Send[T], request: HttpRequest, token: str) -> T:
         """Send a request; if its answer was lost and repeating it is safe, send it once more."""
-        headers = request.headers | bearer(token)
+        signed = request._replace(headers={**request.headers, **bearer(token)})
         try:
-            return send(request.method, request.target, headers, request.body)
+            return send(signed)
         except ConnectionLost:
             if not _is_repeatable(request):
                 raise
-        return send(request.method, request.target, headers, request.body)
+        return send(signed)
 
     def rows(self, path: str, field: str, query: Query | None = None) -> Iterator[Record]:
         """Yield the rows of all pages of a list, from `field` of each answer."""
@@ -192,15 +180,6 @@ class ApiClient:
                 return
 
 
-def open_client(options: argparse.Namespace) -> ApiClient:
-    """Return a client of the registry that ``--registry``, the environment or the sign-in names."""
-    environ = os.environ
-    given: str | None = options.registry
-    if given is None and (key := find_key(environ)) is not None:
-        return client_for(key.url, environ)
-    return client_for(choose_registry(given, environ, credentials_path(environ)), environ)
-
-
 def client_of(run: Invocation) -> ApiClient:
     """Return the client by which a command runs."""
     assert isinstance(run.client, ApiClient)
@@ -216,8 +195,9 @@ def send_public(
     request = _request(method, path, document, None)
     if method == "GET":
         with suppress(NotSignedIn):
-            request.headers.update(bearer(SignIn(transport, stored).token()))
-    return transport.send(method, request.target, request.headers, request.body)
+            token = SignIn(transport, stored).token()
+            request = request._replace(headers={**request.headers, **bearer(token)})
+    return transport.send(request)
 
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
@@ -229,7 +209,7 @@ def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
     return ApiClient(transport, SignIn(transport, credentials_path(environ)))
 
 
-def _is_repeatable(request: _ApiRequest) -> bool:
+def _is_repeatable(request: HttpRequest) -> bool:
     """Return True if a request may be sent again after it may have taken effect.
 
     A conditional PUT may not: after it took effect its condition no longer holds, so the second
@@ -240,10 +220,10 @@ def _is_repeatable(request: _ApiRequest) -> bool:
     return request.method == "GET" or "Idempotency-Key" in request.headers
 
 
-def _request(method: str, path: str, document: object, query: Query | None) -> _ApiRequest:
+def _request(method: str, path: str, document: object, query: Query | None) -> HttpRequest:
     body = None if document is None else msgspec.json.encode(document)
     headers = {} if body is None else {"Content-Type": "application/json"}
-    return _ApiRequest(method, path + _query_string(query or {}), headers, body)
+    return HttpRequest(method, path + _query_string(query or {}), headers, body)
 
 
 def _query_string(query: Query) -> str:

@@ -19,7 +19,7 @@ import msgspec
 from cloudcore.command_failures import CommandFailure
 from registry.cli.client.api import ApiClient, client_for
 from registry.cli.client.credentials import changing_file, credentials_path, load, load_file
-from registry.cli.client.environment_key import find_key
+from registry.cli.client.sign_in import find_key
 
 PATH: Final = "/v1/authorization-token"
 _FILE: Final = "container-passwords.json"
@@ -59,9 +59,11 @@ def new_password(client: ApiClient) -> ContainerPassword:
     """Make a password; raise `CommandFailure` if the registry refuses, or cannot be reached."""
     now = time.time()
     answer: Mapping[str, Any] = client.call("POST", PATH)
-    seconds = _seconds(answer["expires_at"]) - _seconds(answer["issued_at"])
+    ends_at, issued_at = (
+        datetime.fromisoformat(answer[each]).timestamp() for each in ("expires_at", "issued_at")
+    )
     return ContainerPassword(
-        answer["username"], answer["password"], answer["registry"], now, now + seconds
+        answer["username"], answer["password"], answer["registry"], now, now + ends_at - issued_at
     )
 
 
@@ -168,7 +170,3 @@ def _load(environ: Mapping[str, str]) -> dict[str, ContainerPassword]:
 
 def _path(environ: Mapping[str, str]) -> Path:
     return credentials_path(environ).with_name(_FILE)
-
-
-def _seconds(moment: str) -> float:
-    return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()

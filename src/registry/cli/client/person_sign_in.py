@@ -11,7 +11,7 @@ import secrets
 import select
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 from urllib.parse import urlencode
@@ -20,9 +20,10 @@ from cloudcore.base64url import code_challenge
 from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.commands.prompts import checked_secret, prompting, read_secret
 from cloudcore.commands.records import printable, write_now
+from registry.cli.client.api import ApiClient
 from registry.cli.client.credentials import Credential
-from registry.cli.client.sign_in import CLIENT, bearer, post_form, token_of
-from registry.cli.client.transport import Transport
+from registry.cli.client.sign_in import CLIENT, post_form, token_of
+from registry.cli.client.transport import HttpRequest, Transport
 
 if TYPE_CHECKING:
     from registry.cli.client.loopback_redirect import LoopbackRedirect
@@ -55,7 +56,8 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
     """
     verifier = secrets.token_urlsafe(48)
     pasting = _page(verifier, OUT_OF_BAND)
-    transport.fetch("GET", pasting, {"Accept": "text/html"})  # fails here if there is no such page
+    wanted = HttpRequest("GET", pasting, {"Accept": "text/html"})
+    transport.fetch(wanted)  # fails here if there is no such page
     open_page = _browser() if with_browser else None
     if open_page is None:
         received = _by_pasting(f"{transport.url_for(_PATH)}{pasting}")
@@ -175,7 +177,7 @@ class AssignedRole(NamedTuple):
         return f"{printable(self.name)} of {printable(self.account)}"
 
 
-def choose_role(transport: Transport, access_token: str) -> AssignedRole | None:
+def choose_role(client: ApiClient) -> AssignedRole | None:
     """Return the person's only role, or the one picked at the terminal.
 
     Print what there is to choose from, and return None, if there is no role, or several and
@@ -183,7 +185,10 @@ def choose_role(transport: Transport, access_token: str) -> AssignedRole | None:
 
     Raise `Misuse` if something else was picked.
     """
-    roles = list(_assigned(transport, access_token))
+    roles = [
+        AssignedRole(each["name"], each["account"]["name"], each["crn"])
+        for each in client.rows("/v1/users/me/roles", "roles")
+    ]
     if len(roles) == 1:
         return roles[0]
     if not roles:
@@ -196,7 +201,7 @@ def choose_role(transport: Transport, access_token: str) -> AssignedRole | None:
         return pick(roles)
     write_now("You can act in several roles. Choose one:\n")
     for role in roles:
-        write_now(f"  entrepot login {transport.url} --role {_option(role, roles)}\n")
+        write_now(f"  entrepot login {client.url} --role {_option(role, roles)}\n")
     return None
 
 
@@ -216,16 +221,3 @@ def _option(role: AssignedRole, roles: Sequence[AssignedRole]) -> str:
     """Return what ``--role`` takes for a role: its name, or its CRN if others have the name."""
     names = Counter(each.name for each in roles)
     return printable(role.name if names[role.name] == 1 else role.crn)
-
-
-def _assigned(transport: Transport, access_token: str) -> Iterator[AssignedRole]:
-    query = {"limit": "200"}
-    while True:
-        path = f"/v1/users/me/roles?{urlencode(query)}"
-        page = transport.send("GET", path, bearer(access_token))
-        for role in page["roles"]:
-            yield AssignedRole(role["name"], role["account"]["name"], role["crn"])
-        marker = page["meta"].get("marker")
-        if marker is None:
-            return
-        query["marker"] = marker

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,6 +28,16 @@ TIMEOUT_SECONDS: Final = 30
 
 class ConnectionLost(CommandFailure):
     """The connection broke after the request was sent; it may or may not have taken effect."""
+
+
+class HttpRequest(NamedTuple):
+    """A request to the registry."""
+
+    method: str
+    target: str
+    """Path and query."""
+    headers: Mapping[str, str] = {}
+    body: bytes | BinaryIO | None = None
 
 
 class _Answer(dict[str, Any]):
@@ -74,20 +84,15 @@ class Transport:
             return
         self._has_asked = True
         with suppress(RequestRefused):
-            self.own_urls = parse_own_urls(self.send("GET", REGIONS_PATH, {}), self.url)
+            found = self.send(HttpRequest("GET", REGIONS_PATH))
+            self.own_urls = parse_own_urls(found, self.url)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | BinaryIO | None = None,
-    ) -> dict[str, Any]:
+    def send(self, request: HttpRequest) -> dict[str, Any]:
         """Send a request; return the JSON object of the answer, or ``{}`` for an empty body.
 
         Raise what `read` raises, and `CommandFailure` if the answer is no JSON object.
         """
-        text = self.fetch(method, path, headers, body)
+        text = self.fetch(request)
         try:
             document = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -96,24 +101,11 @@ class Transport:
             ) from None
         return _Answer(self.url, document)
 
-    def fetch(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | BinaryIO | None = None,
-    ) -> bytes:
+    def fetch(self, request: HttpRequest) -> bytes:
         """Send a request; return the bytes of the answer. Raise what `read` raises."""
-        return self.read(method, path, headers, body, _content)
+        return self.read(request, http.client.HTTPResponse.read)
 
-    def read(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | BinaryIO | None,
-        reading: Callable[[http.client.HTTPResponse], T],
-    ) -> T:
+    def read(self, request: HttpRequest, reading: Callable[[http.client.HTTPResponse], T]) -> T:
         """Send a request; return the result of `reading` the answer.
 
         After a 404 it is sent again if the registry serves the path at another URL.
@@ -125,37 +117,28 @@ class Transport:
                 request may have taken effect too.
 
         """
-        base = self.url_for(path)
+        base = self.url_for(request.target)
         try:
-            return self._read(base, method, path, headers, body, reading)
+            return self._read(base, request, reading)
         except RequestRefused as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
             self.find_own_urls()
-            if self.url_for(path) == base:
+            if self.url_for(request.target) == base:
                 raise
-        if body is not None and not isinstance(body, bytes):
-            body.seek(0)
-        return self._read(self.url_for(path), method, path, headers, body, reading)
+        if request.body is not None and not isinstance(request.body, bytes):
+            request.body.seek(0)
+        return self._read(self.url_for(request.target), request, reading)
 
     def _read(
-        self,
-        base: str,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | BinaryIO | None,
-        reading: Callable[[http.client.HTTPResponse], T],
+        self, base: str, request: HttpRequest, reading: Callable[[http.client.HTTPResponse], T]
     ) -> T:
+        method, target, headers, body = request
         advice = "try again later" if method == "GET" else "check whether it was done nevertheless"
-        request = urllib.request.Request(  # noqa: S310 - `base_url` has checked the scheme
-            base + path,
-            data=body,
-            headers={"Accept": "application/json", **headers},
-            method=method,
-        )
+        headers = {"Accept": "application/json", **headers}
+        made = urllib.request.Request(base + target, body, headers, method=method)  # noqa: S310 - `base_url` has checked the scheme
         try:
-            with self._opener.open(request, timeout=self._timeout) as response:
+            with self._opener.open(made, timeout=self._timeout) as response:
                 return reading(response)
         except urllib.error.HTTPError as error:
             with error:
@@ -193,10 +176,6 @@ def base_url(url: str) -> str:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_args: object, **_kwargs: object) -> None:
         return None
-
-
-def _content(response: http.client.HTTPResponse) -> bytes:
-    return response.read()
 
 
 def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:

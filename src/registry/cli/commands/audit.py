@@ -60,19 +60,18 @@ _FILTER: Final = (
 )
 
 
-def _list(run: Invocation) -> bool:
+def _list(run: Invocation) -> None:
     limit = run.values.get("limit", _DEFAULT_LIMIT)
     run.show_rows(islice(_events(run), limit or None), _COLUMNS)
-    return True
 
 
-def _export(run: Invocation) -> bool:
+def _export(run: Invocation) -> None:
     if run.form not in ("table", "jsonl"):
         raise Misuse("events are exported as JSON lines, --output jsonl")
     lines = (document_text(event, "jsonl") for event in _events(run))
     if "to" not in run.values:
         sys.stdout.writelines(lines)
-        return True
+        return
     name = run.values["to"]
     first = list(islice(lines, 1))  # before the file, so that a refusal leaves none
     try:
@@ -81,7 +80,6 @@ def _export(run: Invocation) -> bool:
     except OSError as error:
         raise CommandFailure(f"cannot write {name}: {error.strerror}") from None
     sys.stdout.write(f"Wrote {printable(name)}\n")
-    return True
 
 
 def _events(run: Invocation) -> Iterator[Record]:

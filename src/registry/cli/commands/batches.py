@@ -44,10 +44,7 @@ def write_outcome(run: Invocation, document: Record, lines: Sequence[Line]) -> b
 
     Their number goes to the standard error: a table of many items may have scrolled away.
     """
-    if run.is_for_program:
-        run.show(document)
-    else:
-        run.show_rows(lines, _COLUMNS)
+    run.show_rows(lines, _COLUMNS, document=document)
     refused = len(document["failures"])
     if refused:
         run.warn(f"{refused} of {len(lines)} items were refused")

@@ -21,8 +21,8 @@ from cloudcore.commands.noun_parsers import CommandTable, metavar_of
 from cloudcore.commands.nouns import Noun
 from cloudcore.commands.parser import Verbs
 from cloudcore.errors import PlatformError
-from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import ORGANIZATIONS_PATH
+from cloudcore.identity.commands.organizations import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from registry.cli.client.api import ApiClient, Query
@@ -81,7 +81,7 @@ def add_parsers(commands: Verbs) -> None:
     add_complete(commands)
 
 
-def _print(options: argparse.Namespace) -> int:
+def _print(options: argparse.Namespace) -> None:
     import shtab  # noqa: PLC0415 - no other command needs it
 
     from registry.cli.main import make_parser  # noqa: PLC0415 - which adds this module
@@ -104,7 +104,6 @@ def _print(options: argparse.Namespace) -> int:
         lines = (f'_entrepot_{kind}() {{ _entrepot_names {kind} "$1"; }}\n' for kind in names)
         sys.stdout.write(_BASH.replace("COMMAND", COMMAND))
         sys.stdout.writelines(lines)
-    return 0
 
 
 def _asking(kind: str) -> dict[str, str]:
@@ -176,7 +175,7 @@ def kind_of(noun: Noun) -> str:
     return words_of(noun).replace(" ", "-")
 
 
-def _print_names(described: Mapping[str, Noun], options: argparse.Namespace) -> int:
+def _print_names(described: Mapping[str, Noun], options: argparse.Namespace) -> None:
     try:
         path = credentials_path(os.environ)
         url = choose_registry(None, os.environ, path)
@@ -189,9 +188,8 @@ def _print_names(described: Mapping[str, Noun], options: argparse.Namespace) -> 
         else:
             found = candidates(client, options.kind, options.word, options.line)
     except (CommandFailure, PlatformError, OSError):
-        return 0
+        return
     sys.stdout.writelines(f"{each}\n" for each in found if _PLAIN.fullmatch(each))
-    return 0
 
 
 def candidates(client: ApiClient, kind: str, word: str, line: str = "") -> Sequence[str]:

@@ -21,7 +21,7 @@ import msgspec
 from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.commands.parser import Verbs, add_output, add_registry
 from cloudcore.commands.records import printable, write_now, write_record
-from registry.cli.client.api import ApiClient, open_client
+from registry.cli.client.api import ApiClient, StoredSignIn
 from registry.cli.client.container_passwords import (
     ContainerPassword,
     current_password,
@@ -188,12 +188,13 @@ def add_client(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> None:
     if options.namespace is not None and options.kubernetes_secret is None:
         raise Misuse("--namespace is for --kubernetes-secret NAME")
-    client = open_client(options)
+    client = StoredSignIn(options).client(in_role=True)
     if options.credential_helper:
-        return _name_helper(client)
+        _name_helper(client)
+        return
     made = new_password(client)
     if options.print:
         write_record(_record(made), options.output)
@@ -203,7 +204,6 @@ def _run(options: argparse.Namespace) -> int:
         _print_secret(options, made)
     else:
         log_in(client.url, options.client, made.username, made.password, made.registry)
-    return 0
 
 
 def _record(made: ContainerPassword) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _expiry(made: ContainerPassword) -> str:
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _name_helper(client: ApiClient) -> int:
+def _name_helper(client: ApiClient) -> None:
     """Try the sign-in, and name the helper for the registry's host."""
     source = find_source(client.url, os.environ)
     if source is None:
@@ -244,7 +244,6 @@ def _name_helper(client: ApiClient) -> int:
             "entrepot: warning: clients look for docker-credential-entrepot in PATH, where it is "
             f"not; put it there, such as by: sudo ln -s {program} /usr/local/bin/\n"
         )
-    return 0
 
 
 class _LoginCommand(NamedTuple):

@@ -56,62 +56,58 @@ def _path(run: Invocation) -> str:
     return f"{repository_path(client_of(run), repository)}/encryption-binding"
 
 
-def _show(run: Invocation) -> bool:
-    return _print_binding(run, run.client.call("GET", _path(run))["encryption_binding"])
+def _show(run: Invocation) -> None:
+    _print_binding(run, run.client.call("GET", _path(run))["encryption_binding"])
 
 
-def _set(run: Invocation) -> bool:
+def _set(run: Invocation) -> None:
     body = {"kms_key": run.values["kms_key"]}
-    return _print_binding(run, run.client.call("PUT", _path(run), body)["encryption_binding"])
+    _print_binding(run, run.client.call("PUT", _path(run), body)["encryption_binding"])
 
 
-def _reset(run: Invocation) -> bool:
+def _reset(run: Invocation) -> None:
     path = _path(run)
     run.client.call("DELETE", path)
-    return _print_binding(run, run.client.call("GET", path)["encryption_binding"])
+    _print_binding(run, run.client.call("GET", path)["encryption_binding"])
 
 
-def _list_history(run: Invocation) -> bool:
+def _list_history(run: Invocation) -> None:
     run.show_rows(run.client.rows(f"{_path(run)}s", "encryption_bindings"), _BINDINGS)
-    return True
 
 
-def _print_binding(run: Invocation, binding: Record) -> bool:
+def _print_binding(run: Invocation, binding: Record) -> None:
     """Print a line about the key; for a program the record."""
     whose = run.values.get("repository") or "Repositories without a key of their own"
     if "kms_key" not in binding:
         run.say(f"{whose}: not encrypted; this registry has no keys", binding)
-        return True
+        return
     words = f"{whose}: {_name_of(binding['kms_key'])} ({_REASONS[binding['source']]})"
     if binding["status"] != "active":
         state = binding["status"].removeprefix("key_")
         words += f"; the key is {state}, so nothing can be pushed"
     run.say(words, binding)
-    return True
 
 
-def _rewrap(run: Invocation) -> bool:
+def _rewrap(run: Invocation) -> None:
     path, repository = f"{_path(run)}/rewrap", run.values["repository"]
     said = (
         f"Started run {{id}}; 'entrepot encryption rewraps {repository}' shows how far it has come"
     )
     ended = start_run(run, path, said, _progress, f"{path}/runs")
     if ended is None:
-        return True
+        return
     report_end(run, ended, f"{ended['moved']} of {ended['done']} blobs have the new key")
     for name, words in _STAYED.items():
         if ended[name]:
             run.say(f"{ended[name]} blobs {words}")
-    return True
 
 
 def _progress(run: Record) -> str:
     return f"{run['done']} of {run['total'] or '?'} blobs"
 
 
-def _list_runs(run: Invocation) -> bool:
+def _list_runs(run: Invocation) -> None:
     run.show_rows(run.client.rows(f"{_path(run)}/rewrap/runs", "runs"), _RUNS, "id")
-    return True
 
 
 ENCRYPTION: Final = Noun(

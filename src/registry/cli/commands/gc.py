@@ -33,14 +33,11 @@ _STAGE_COLUMNS: Final = (
 )
 
 
-def _show_status(run: Invocation) -> bool:
+def _show_status(run: Invocation) -> None:
     status = run.client.call("GET", run.path)["garbage_collection"]
-    if run.is_for_program:
-        run.show(status)
-    else:
-        run.show_rows([_stage(status, *names) for names in _STAGES], _STAGE_COLUMNS)
-        run.say(_last_run(status["last_run"]))
-    return True
+    stages = [_stage(status, *names) for names in _STAGES]
+    run.show_rows(stages, _STAGE_COLUMNS, document=status)
+    run.say(_last_run(status["last_run"]))
 
 
 def _stage(status: Record, stage: str, field: str, delay: str, wait_for: str) -> Record:
@@ -69,12 +66,11 @@ def _done(run: Mapping[str, Any]) -> str:
     )
 
 
-def _run(run: Invocation) -> bool:
+def _run(run: Invocation) -> None:
     said = "Run {id} is under way; 'entrepot gc status' shows how far it has come"
     ended = start_run(run, f"{run.path}/runs", said, _done)
     if ended is not None:
         report_end(run, ended, _done(ended))
-    return True
 
 
 COLLECTION: Final = Noun(
@@ -121,7 +117,7 @@ def add_parsers(commands: CommandTable) -> None:
     recover = add_local(
         verbs,
         "recover",
-        lazy_command("orphans", "run_recovery"),
+        lazy_command("fsck", "run_recovery"),
         "bring a blob back from the quarantine",
         "Bring a blob back from the quarantine.",
     )
@@ -130,7 +126,7 @@ def add_parsers(commands: CommandTable) -> None:
     orphans = add_local(
         verbs,
         "orphans",
-        lazy_command("orphans", "run_listing"),
+        lazy_command("fsck", "run_listing"),
         "list stored files that were set aside because they belong to no row",
         "List the stored files that were set aside because they belong to no row of the database,"
         " and until when they are kept.",
@@ -139,7 +135,7 @@ def add_parsers(commands: CommandTable) -> None:
     restore = add_local(
         verbs,
         "restore-orphans",
-        lazy_command("orphans", "run_restoration"),
+        lazy_command("fsck", "run_restoration"),
         "put back files that were set aside",
         "Put files that were set aside back where they were. Those that have a row in the database"
         " come back without this command.",
@@ -149,7 +145,7 @@ def add_parsers(commands: CommandTable) -> None:
     add_local(
         verbs,
         "accept-database",
-        lazy_command("orphans", "run_acceptance"),
+        lazy_command("fsck", "run_acceptance"),
         "accept a database that is older than its blobs",
         "Accept the database after it went back in time, as after restoring a backup: collection"
         " and the scan for orphans go on with it. Blobs that it does not know are set aside, and"

@@ -31,15 +31,13 @@ _DEEPEST: Final = 16
 """The most levels shown; each image of the tree costs a request."""
 
 
-def _show_tree(run: Invocation) -> bool:
+def _show_tree(run: Invocation) -> None:
     images, _, reference = run.path.rpartition("/")
     found = _referrers(run.client, images, reference, run.values.get("artifact_type"))
     if run.is_for_program:
         run.show_rows(found, ())
     else:
-        for line in (run.written, *_lines(found)):
-            run.say(run.shortened(line))
-    return True
+        run.say_lines(map(run.shortened, (run.written, *_lines(found))))
 
 
 def _referrers(
@@ -93,7 +91,7 @@ def _reference(run: Invocation, image: Record) -> str:
     return f"{run.above.written}@{image['digest']}"
 
 
-def _list(run: Invocation) -> bool:
+def _list(run: Invocation) -> None:
     values = run.values
     limit = values.get("limit")
     query = {"limit": min(limit or PAGE_ROWS, PAGE_ROWS)}
@@ -108,21 +106,16 @@ def _list(run: Invocation) -> bool:
         run.warn("no image has a tag; --all lists those without")
     shown = islice(chain([] if first is None else [first], rows), limit)
     run.show_rows(shown, _COLUMNS, _reference)
-    return True
 
 
-def _show_manifest(run: Invocation) -> bool:
+def _show_manifest(run: Invocation) -> None:
     text = client_of(run).fetch(f"{run.path}/manifest")
     if run.form == "json":
         # The exact bytes: they hash to the image's digest.
         sys.stdout.buffer.write(text)
-        return True
+        return
     document = msgspec.json.decode(text, type=dict[str, Any])
-    if run.is_for_program:
-        run.show(document)
-    else:
-        run.show_rows(_descriptors(document), _PART_COLUMNS)
-    return True
+    run.show_rows(_descriptors(document), _PART_COLUMNS, document=document)
 
 
 def _descriptors(document: dict[str, Any]) -> Iterator[Record]:
@@ -136,18 +129,16 @@ def _descriptors(document: dict[str, Any]) -> Iterator[Record]:
             yield {**each, "part": part, "platform": "/".join(map(str, filter(None, shown)))}
 
 
-def _pin(run: Invocation) -> bool:
+def _pin(run: Invocation) -> None:
     document = {"expires_at": run.values.get("expires_at")}
     pin = run.client.call("PUT", _pin_path(run), document)["pin"]
     until = run.text("{expires_at}", pin) if pin["expires_at"] else "it is unpinned"
     run.say(f"Pinned {run.written} as {pin['name']} until {until}", pin)
-    return True
 
 
-def _unpin(run: Invocation) -> bool:
+def _unpin(run: Invocation) -> None:
     run.client.call("DELETE", _pin_path(run))
     run.say(f"Unpinned {run.written}: {run.values['name']}")
-    return True
 
 
 def _pin_path(run: Invocation) -> str:

@@ -18,14 +18,9 @@ _DEFAULT_DAYS: Final = 30
 _MOST_NAMED: Final = 10
 
 
-def _show_usage(run: Invocation) -> bool:
+def _show_usage(run: Invocation) -> None:
     usage = _usage(run)
-    if run.is_for_program:
-        run.show(usage)
-    else:
-        for line in _usage_lines(run, usage):
-            run.say(line)
-    return True
+    run.say_lines(_usage_lines(run, usage), usage)
 
 
 def _question(run: Invocation, key: Record) -> str:
@@ -46,13 +41,11 @@ def _question(run: Invocation, key: Record) -> str:
 
 
 def _usage(run: Invocation) -> Record:
-    """Return what a key protects."""
     usage: Record = run.client.call("GET", f"/v1/key-usage/{run.record['id']}")["key_usage"]
     return usage
 
 
 def _usage_lines(run: Invocation, usage: Record) -> list[str]:
-    """Return sentences about what a key protects."""
 
     def sentence(words: str) -> str:
         return run.text(words.replace("~", "at least " if usage["is_partial"] else ""), usage)

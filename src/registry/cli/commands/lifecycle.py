@@ -68,25 +68,20 @@ def _rules(run: Invocation) -> dict[str, Any] | None:
     return {"rules": document["rules"]} if document and is_shown else document
 
 
-def _set(run: Invocation) -> bool:
+def _set(run: Invocation) -> None:
     policy = run.client.call("PUT", run.path, _rules(run))["lifecycle_policy"]
     advice = f"'entrepot lifecycle preview {run.above.written}' shows what would expire"
     run.say(run.text("Set; it runs at {next_run_at}: ", policy) + advice, policy)
-    return True
 
 
-def _preview(run: Invocation) -> bool:
+def _preview(run: Invocation) -> None:
     """Show what a run by a given policy, or the repository's own, would delete."""
     pages = client_of(run).pages("POST", f"{run.path}/preview", _rules(run))
     first = next(pages)
     images = [*first["images"], *(image for page in pages for image in page["images"])]
-    if run.is_for_program:
-        run.show({"images": images, "summary": first["summary"]})
-    else:
-        run.show_rows(images, _PREVIEWED)
-        run.say(_summary(first["summary"]))
-        run.say(_HELD)
-    return True
+    document = {"images": images, "summary": first["summary"]}
+    run.show_rows(images, _PREVIEWED, document=document)
+    run.say_lines((_summary(first["summary"]), _HELD))
 
 
 def _summary(summary: Record) -> str:
@@ -109,20 +104,20 @@ def _freed(size: int) -> str:
     return f"which frees {size_text(size)} once they can no longer be restored"
 
 
-def _run(run: Invocation) -> bool:
+def _run(run: Invocation) -> None:
     if "dry_run" in run.values:
-        return _preview(run)
+        _preview(run)
+        return
     repository = run.above.written
     run.confirm(f"Delete what expires in {repository}?")
     said = f"Started run {{id}}; 'entrepot lifecycle runs {repository}' shows how far it has come"
     ended = start_run(run, f"{run.path}/runs", said, _progress)
     if ended is None:
-        return True
+        return
     words = f"expired {ended['expired']} of {ended['evaluated']} images"
     report_end(run, ended, f"{words}, {_freed(ended['freed_bytes'])}")
     if not ended["expired"]:
         run.say(_HELD)
-    return True
 
 
 def _progress(run: Record) -> str:

@@ -64,7 +64,7 @@ def add_parsers(commands: Verbs) -> None:
     container_login.add_parsers(commands)
 
 
-def sign_in(options: argparse.Namespace) -> int:
+def sign_in(options: argparse.Namespace) -> None:
     """Sign in, store the credential, and with ``--docker`` log a container client in."""
     transport = Transport(options.url)
     if options.docker and options.no_role:
@@ -96,7 +96,6 @@ def sign_in(options: argparse.Namespace) -> int:
     sys.stdout.flush()
     if options.docker:
         _sign_client_in(options, transport, credential)
-    return 0
 
 
 def _with_role(
@@ -107,7 +106,8 @@ def _with_role(
     if role is None:
         if credential.refresh_token is None or options.no_role:  # a program has its own rights
             return credential
-        found = choose_role(transport, source)
+        person = SignIn(transport, credentials_path(os.environ), in_role=False)
+        found = choose_role(ApiClient(transport, person))
         if found is None:
             return credential
         role, shown = found.crn, found.shown

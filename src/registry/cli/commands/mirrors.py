@@ -20,7 +20,7 @@ from cloudcore.commands.records import printable, size_text
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.container_passwords import ContainerPassword, new_password
 from registry.cli.client.references import parse_typed_reference
-from registry.cli.client.transport import Transport
+from registry.cli.client.transport import HttpRequest, Transport
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 
 _UPSTREAM: Final = Option("upstream_url", "such as https://quay.io", name="upstream", metavar="URL")
@@ -86,10 +86,7 @@ def _warm(run: Invocation) -> bool:
     images = [(text, mirrored_image(rules, text)) for text in run.values["images"]]
     password = new_password(client)
     rows = [_pull(client, password, text, image, wanted) for text, image in images]
-    if run.is_for_program:
-        run.show({"images": rows})
-    else:
-        run.show_rows(rows, _COLUMNS)
+    run.show_rows(rows, _COLUMNS, document={"images": rows})
     return not any(row["failure"] for row in rows)
 
 
@@ -278,7 +275,7 @@ class _Puller:
         for bearer in (self._bearer or self._token(), None):
             headers = {"Authorization": f"Bearer {bearer or self._token()}", "Accept": _ACCEPT}
             try:
-                return self._transport.read("GET", target, headers, None, read)
+                return self._transport.read(HttpRequest("GET", target, headers), read)
             except RequestRefused as error:
                 if error.status != 401 or bearer is None:
                     raise
@@ -289,7 +286,8 @@ class _Puller:
         pair = f"{self._password.username}:{self._password.password}".encode()
         scope = urlencode({"scope": f"repository:{self._image.name}:pull"})
         headers = {"Authorization": f"Basic {b64encode(pair).decode()}"}
-        self._bearer = str(self._transport.send("GET", f"/v2/token?{scope}", headers)["token"])
+        answer = self._transport.send(HttpRequest("GET", f"/v2/token?{scope}", headers))
+        self._bearer = str(answer["token"])
         return self._bearer
 
 

@@ -40,12 +40,10 @@ def _question(run: Invocation, found: Record) -> str:
     return run.text("Delete the repository {name} and the images it holds ({image_count})?", found)
 
 
-def _restore(run: Invocation) -> bool:
-    """Restore the deleted repository of a name or id."""
+def _restore(run: Invocation) -> None:
     found = _find_deleted(run, run.values["repository"])
     restored = run.client.create(f"{run.path}/{found['id']}/restore")["repository"]
     run.say(run.text("Restored {name}; images in it: {image_count}", restored), restored)
-    return True
 
 
 def _find_deleted(run: Invocation, written: str) -> Record:

@@ -15,11 +15,10 @@ def _show(run: Invocation, policy: Record) -> None:
     run.show_rows(policy["document"]["statements"], _STATEMENTS)
 
 
-def _set(run: Invocation) -> bool:
+def _set(run: Invocation) -> None:
     query = {"force": run.values.get("force")}
     policy = run.client.call("PUT", run.path, run.values["document"], query)["policy"]
     run.say(f"{run.above.written} has revision {policy['revision']} of its policy", policy)
-    return True
 
 
 REPOSITORY_POLICIES: Final = Noun(

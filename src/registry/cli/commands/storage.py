@@ -17,15 +17,14 @@ _COLUMNS: Final = (
 )
 
 
-def _show_usage(run: Invocation) -> bool:
+def _show_usage(run: Invocation) -> None:
     is_split = "by_repository" in run.values
     query = {"group_by": "repository" if is_split else None}
     usage = run.client.call("GET", run.path, query=query)["storage_usage"]
-    if is_split and not run.is_for_program:
-        run.show_rows(usage["repositories"], _COLUMNS)
+    if is_split:
+        run.show_rows(usage["repositories"], _COLUMNS, document=usage)
     else:
         run.show(usage)
-    return True
 
 
 STORAGE: Final = Noun(

@@ -51,11 +51,7 @@ def _locate(run: Invocation, written: str) -> str:
     return tag_path(repository_path(client_of(run), reference.repository), reference.tag)
 
 
-def _no_tag(run: Invocation, _names: Record) -> str:
-    return missing_tag_text(_named(run.written))
-
-
-def _set(run: Invocation) -> bool:
+def _set(run: Invocation) -> None:
     client, reference = client_of(run), _named(run.written)
     path = run.path.rpartition("/tags/")[0]
     try:
@@ -66,7 +62,6 @@ def _set(run: Invocation) -> bool:
             raise
         raise _missing_image(reference, run.values["image"]) from None
     run.say(f"{run.written} points to {pointed['digest']}", pointed)
-    return True
 
 
 def _condition(run: Invocation, path: str) -> dict[str, str]:
@@ -118,10 +113,9 @@ def _deleted_name(run: Invocation, row: Record) -> str:
     return f"{run.above.written}:{row['tag']}"
 
 
-def _list_deleted(run: Invocation) -> bool:
+def _list_deleted(run: Invocation) -> None:
     rows = run.client.rows(f"{run.above.path}/deleted-tags", "tags")
     run.show_rows(rows, _DELETED, _deleted_name)
-    return True
 
 
 TAGS: Final = Noun(
@@ -134,7 +128,9 @@ TAGS: Final = Noun(
     columns=(Cell("TAG", "name"), "digest", "mutable", "created_at", "updated_at"),
     quiet=lambda run, row: f"{run.above.written}:{row['name']}",
     filters=(Option("prefix", "only tags that begin with TEXT"),),
-    missing=dict.fromkeys(("show", "history"), _no_tag),
+    missing=dict.fromkeys(
+        ("show", "history"), lambda run, _: missing_tag_text(_named(run.written))
+    ),
     acts=(
         Act(
             verb="set",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Option, Record
+from cloudcore.commands.nouns import Act, Cell, Option
 from cloudcore.identity.commands.options import find_organization, person
 from registry.cli.client.api import PAGE_ROWS
 from registry.cli.commands.audit import parse_moment
@@ -14,20 +14,16 @@ from registry.cli.commands.audit import parse_moment
 _PATH: Final = "/v1/usage"
 
 
-def _quantity(usage: Record) -> str:
-    return f"{usage['quantity']} {usage['unit']}"
-
-
 _COLUMNS: Final = (
     Cell("FROM", "from", "time"),
     Cell("TO", "to", "time"),
     "sku",
-    Cell("QUANTITY", shown=_quantity),
+    Cell("QUANTITY", shown=lambda usage: f"{usage['quantity']} {usage['unit']}"),
 )
 _ACCOUNT: Final = Cell("ACCOUNT", "account.name")
 
 
-def _show(run: Invocation) -> bool:
+def _show(run: Invocation) -> None:
     now, given, client = datetime.now(UTC), run.values, run.client
     query = {
         "from": parse_moment(given.get("from"), now),
@@ -42,7 +38,6 @@ def _show(run: Invocation) -> bool:
         found = find_organization(client, run.sign_in, given["organization"])
         query["organization_id"] = found["id"]
     run.show_rows(client.rows(_PATH, "usage", query), columns)
-    return True
 
 
 COMMANDS: Final = (

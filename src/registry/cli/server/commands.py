@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from cloudcore.commands.parser import Verbs
+from cloudcore.commands.parser import CommandParser, Run, Verbs, add_output
 from registry.cli.server.loading import import_server_module, lazy_command
 from registry.cli.server.options import (
     add_acme,
@@ -27,7 +27,7 @@ _DEV_DATA: Final = Path("entrepot-dev-data")
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``dev``, ``init``, ``serve``, ``ready``, ``fsck``, and commands for lost credentials."""
+    """Add the commands that run a registry, and those on its data."""
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
@@ -44,7 +44,7 @@ def add_parsers(commands: Verbs) -> None:
     reset = add_local(
         commands,
         "reset-password",
-        lazy_command("lost_credentials", "run_reset_password"),
+        lazy_command("host_changes", "run_reset_password"),
         "give a person a new one-time password",
         "Give a person a new one-time password, and end the person's sessions.",
     )
@@ -58,7 +58,7 @@ def add_parsers(commands: Verbs) -> None:
     key = add_local(
         commands,
         "new-access-key",
-        lazy_command("lost_credentials", "run_new_access_key"),
+        lazy_command("host_changes", "run_new_access_key"),
         "add an access key to a service account",
         "Add an access key to a service account, sealed with the root key of the install.",
     )
@@ -78,7 +78,7 @@ def add_parsers(commands: Verbs) -> None:
     admin = add_local(
         commands,
         "restore-admin",
-        lazy_command("lost_credentials", "run_restore_admin"),
+        lazy_command("host_changes", "run_restore_admin"),
         "give a person all rights in an account",
         "Give a person all rights in an account whose administrators have lost theirs: create or"
         " repair its role 'admin', with the policy 'admin' alone, which allows everything.",
@@ -113,6 +113,9 @@ def add_parsers(commands: Verbs) -> None:
     )
     add_data(fsck)
     fsck.set_defaults(run=lazy_command("fsck", "run_fsck"))
+    _add_scrub(commands)
+    _add_seal(commands)
+    _add_backup(commands)
 
 
 def _dev(options: argparse.Namespace) -> int:
@@ -125,3 +128,141 @@ def _serve(options: argparse.Namespace) -> int:
     settings = settings_of(options)
     status: int = import_server_module("serve").run_serve(settings)
     return status
+
+
+def _add_scrub(commands: Verbs) -> None:
+    scrub = commands.add_parser(
+        "scrub",
+        help="read all stored bytes, and tell which are damaged (on the registry's machine)",
+        description="Read the stored bytes of all blobs, manifests and objects of buckets, and"
+        " compare them with their checksums; no key is needed. Damaged blobs are marked, so that"
+        " the next push of the same bytes heals them; a damaged object must be stored again. Exit 1"
+        " if anything is damaged. For operators of the registry: it needs the data and the settings"
+        " of 'serve', and may run beside it.",
+    )
+    scrub.add_argument(
+        "--repository",
+        action="append",
+        default=[],
+        dest="repositories",
+        metavar="ACCOUNT/NAME",
+        help="read only the images of this repository; repeatable",
+    )
+    scrub.add_argument(
+        "--older-than",
+        type=_whole_number,
+        default=0,
+        metavar="DAYS",
+        help="skip blobs that were verified in these days; so an interrupted scrub goes on",
+    )
+    _add_limit_rate(scrub)
+    add_data(scrub)
+    _add_status(
+        scrub, "how far the scrub in the background has come", lazy_command("scrub", "run_status")
+    )
+    scrub.set_defaults(run=lazy_command("scrub", "run_scrub"))
+
+
+def _add_seal(commands: Verbs) -> None:
+    seal = commands.add_parser(
+        "seal",
+        help="encrypt the blobs that are stored plain (on the registry's machine)",
+        description="Encrypt all blobs that are stored plain, each under the key of every"
+        " repository that has it. Pushes and pulls go on, and an interrupted run continues where it"
+        " stopped. Damaged blobs are marked, so that the next push of the same bytes heals them."
+        " Exit 1 if any is damaged, or must stay plain since a key that it needs is disabled or"
+        " deleted. For operators of the registry: it needs the data, the settings and the root key"
+        " of 'serve', and may run beside it. The plain files are deleted by the garbage collector.",
+    )
+    _add_limit_rate(seal)
+    add_data(seal)
+    _add_status(
+        seal,
+        "how much is stored plain, and how the last turn in the background ended",
+        lazy_command("seal", "run_status"),
+    )
+    seal.set_defaults(run=lazy_command("seal", "run_seal"))
+
+
+def _add_backup(commands: Verbs) -> None:
+    backup = add_local(
+        commands,
+        "backup",
+        lazy_command("backup", "run_backup"),
+        "copy database and blobs to a folder",
+        "Copy the database, then the blobs that it names, to a folder, from the disk or a bucket of"
+        " S3; pushes and pulls go on. A later backup to the same folder copies only what is new.",
+    )
+    backup.add_argument("target", type=_folder, metavar="TARGET", help="folder of the backup")
+    backup.add_argument(
+        "--link",
+        action="store_true",
+        help="give each blob a second name instead of a copy, on the same file system; protects"
+        " against deletions, not against a damaged disk",
+    )
+    backup.add_argument(
+        "--verify",
+        action="store_true",
+        help="read and hash every blob in the backup (else sizes are compared)",
+    )
+    backup.add_argument(
+        "--include-root-key",
+        action="store_true",
+        help="copy the root key too: whoever has the backup can then read its secrets",
+    )
+    restore = commands.add_parser(
+        "restore",
+        help="restore a backup into an empty folder (on the registry's machine)",
+        description="Restore a backup into an empty data folder, and its blobs into the bucket of"
+        " S3 if the settings name one, whatever they came from; then check it as 'fsck' does.",
+    )
+    restore.add_argument("source", type=_folder, metavar="SOURCE", help="folder of the backup")
+    restore.add_argument(
+        "--root-key", type=Path, metavar="FILE", help="the root key, if the backup has none"
+    )
+    restore.add_argument(
+        "--quick", action="store_true", help="do not read and hash every restored blob"
+    )
+    add_data(restore)
+    restore.set_defaults(run=lazy_command("backup", "run_restore"))
+
+
+def _folder(text: str) -> Path:
+    """Return the folder that an argument names; refuse a URL, which would become a folder too."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is a URL, and a backup is a folder: back up to a folder of this machine, and"
+            " copy that to a bucket with a program such as rclone (docs/how-to/backup.md); restore"
+            " from a folder that was copied back"
+        )
+    return Path(text)
+
+
+def _whole_number(text: str) -> int:
+    """Parse a whole number; raise `argparse.ArgumentTypeError` for another text."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _add_limit_rate(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--limit-rate",
+        type=_whole_number,
+        default=0,
+        metavar="BYTES",
+        help="read at most so many bytes per second (as many as the disk gives)",
+    )
+
+
+def _add_status(command: CommandParser, words: str, show: Run) -> None:
+    """Add ``status``, which shows what `words` say."""
+    verbs = command.add_commands()
+    verbs.metavar = "[COMMAND]"
+    status = verbs.add_parser("status", help=words, description=f"Show {words}.")
+    add_data(status)
+    add_output(status)
+    for action in status._actions:  # else these defaults hide what was given before the command
+        if action.dest in ("config", "data"):
+            action.default = argparse.SUPPRESS
+    status.set_defaults(run=show)

@@ -46,7 +46,7 @@ def add_parsers(commands: Verbs) -> None:
     show.set_defaults(run=_show)
 
 
-def _show(options: argparse.Namespace) -> int:
+def _show(options: argparse.Namespace) -> None:
     from registry.cli.server.setting_checks import refusals  # noqa: PLC0415 - this command's alone
 
     settings = settings_of(options)
@@ -59,7 +59,6 @@ def _show(options: argparse.Namespace) -> int:
     problems = list(refusals(settings))
     if problems:
         raise SettingsError("serve would refuse these settings: " + "; ".join(problems))
-    return 0
 
 
 def _origins(

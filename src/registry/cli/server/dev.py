@@ -53,7 +53,6 @@ def _require_loopback(host: str) -> None:
 
 
 def _greet(settings: Settings, url: str) -> None:
-    """Print the URL, and commands to try."""
     registry = url.partition("://")[2]
     write_now(
         f"Entrepot is ready on {url} (data in {settings.data}, stop with Ctrl+C). Try:\n"

@@ -17,8 +17,8 @@ def lazy_command(module: str, function: str) -> Run:
     Commands on the registry's machine import the whole registry, which no other command needs.
     """
 
-    def run(options: argparse.Namespace) -> int:
-        status: int = getattr(import_server_module(module), function)(options)
+    def run(options: argparse.Namespace) -> int | None:
+        status: int | None = getattr(import_server_module(module), function)(options)
         return status
 
     return run

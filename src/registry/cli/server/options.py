@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.commands.parser import Verbs
+from cloudcore.commands.parser import Run, Verbs
 from registry.settings.reading import NAMES, from_environment, read_config, with_values
 from registry.settings.settings import Settings
 
@@ -21,7 +20,7 @@ _OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY"
 def add_local(
     commands: Verbs,
     name: str,
-    run: Callable[[argparse.Namespace], int],
+    run: Run,
     summary: str,
     description: str,
 ) -> argparse.ArgumentParser:

@@ -17,8 +17,8 @@ _SECONDS: Final = 4
 _MOST_BYTES: Final = 4096
 
 
-def run_ready(options: argparse.Namespace) -> int:
-    """Print what ``/readyz`` of the local server says, and return 0.
+def run_ready(options: argparse.Namespace) -> None:
+    """Print what ``/readyz`` of the local server says.
 
     Raise `CommandFailure` if the server does not answer, or is not ready.
     """
@@ -38,7 +38,6 @@ def run_ready(options: argparse.Namespace) -> int:
     if answer.status != http.client.OK:
         raise CommandFailure(f"the server is not ready ({answer.status}): {said}")
     write_now(f"{said}\n")
-    return 0
 
 
 def _connection(settings: Settings, host: str) -> http.client.HTTPConnection:

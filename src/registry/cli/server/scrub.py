@@ -74,17 +74,14 @@ def run_scrub(options: argparse.Namespace) -> int:
             f" {len(images)} images need them: a push of the same image heals them\n"
         )
     rate = size_text(int(report.read_bytes / max(seconds, 0.001)))
+    pieces = f", {report.piece_count} pieces of buckets" if report.piece_count else ""
     write_now(
-        f"{report.object_count} blobs{_and_pieces(report)} and {report.manifest_count} manifests"
+        f"{report.object_count} blobs{pieces} and {report.manifest_count} manifests"
         f" read, {size_text(report.read_bytes)}, {rate}/s: {damaged + len(report.pieces)} damaged\n"
     )
     if warning:
         write_now(f"Warning: {warning}\n")
     return 1 if damaged or report.pieces or warning else 0
-
-
-def _and_pieces(report: ScrubReport) -> str:
-    return f", {report.piece_count} pieces of buckets" if report.piece_count else ""
 
 
 async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[ScrubReport, str]:
@@ -113,7 +110,7 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
             return report, warning
 
 
-def run_status(options: argparse.Namespace) -> int:
+def run_status(options: argparse.Namespace) -> None:
     """Print how far the scrub in the background has come."""
     settings = settings_of(options)
     status = on_data(
@@ -123,7 +120,6 @@ def run_status(options: argparse.Namespace) -> int:
         ),
     )
     write_status(options.output, _lines(settings, status), _record(settings, status))
-    return 0
 
 
 def _lines(settings: Settings, status: ScrubStatus) -> list[str]:

@@ -100,12 +100,11 @@ async def _open(settings: Settings) -> AsyncIterator[tuple[RegistryStores, DataK
         yield RegistryStores(settings=settings, ctx=with_keys, store=stores.store), data_keys
 
 
-def run_status(options: argparse.Namespace) -> int:
+def run_status(options: argparse.Namespace) -> None:
     """Print how much is stored plain, and how the last turn in the background ended."""
     settings = settings_of(options)
     status = on_data(settings, lambda stores: seal_status(stores.ctx.database))
     write_status(options.output, _lines(settings, status), _record(settings, status))
-    return 0
 
 
 def _lines(settings: Settings, status: SealStatus) -> list[str]:

@@ -158,7 +158,7 @@ def _s3_url(settings: Settings, url: str) -> str:
     return f"{scheme}://{host}:{settings.s3_port}"
 
 
-def run_init(options: argparse.Namespace) -> int:
+def run_init(options: argparse.Namespace) -> None:
     """Create the root key and the first account, and print its credentials.
 
     Raise `Conflict` if there is an account already, `SettingsError` if the handle or address is
@@ -182,7 +182,6 @@ def run_init(options: argparse.Namespace) -> int:
         f"  entrepot login {settings.url} --docker --access-key-id {first.access_key_id}\n"
         f"or, as the person, in a browser: {settings.url_of(CONSOLE)}/console\n{other}"
     )
-    return 0
 
 
 def _check_names(handle: str, email: str) -> None:

@@ -17,8 +17,7 @@ from registry.console.form_refusals import (
     WrongInput,
     refusal_of,
 )
-from registry.console.nouns.inputs import RecordJson, read_inputs
-from registry.console.nouns.noun_pages import CustomMethod, NounPages
+from registry.console.nouns.noun_pages import CustomMethod, NounPages, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PAGE: Final = 50
@@ -120,7 +119,6 @@ async def show_one(
     headers = more.pop("headers", {})
     shown = page.show(
         "noun.html",
-        refusal.status,
         noun=noun,
         record=record,
         crn=crn,
@@ -141,7 +139,6 @@ async def _ask(
     more = await noun.more(page, record) if method.inputs else {}
     return page.show(
         "noun_question.html",
-        refusal.status,
         noun=noun,
         method=method,
         record=record,

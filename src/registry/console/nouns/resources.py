@@ -8,8 +8,16 @@ from typing import Any, Final, get_args, get_origin
 from msgspec import NODEFAULT, Meta
 
 from cloudcore.resources.resource import Described, Filter, Resource
-from registry.console.nouns.inputs import CREATED, TAGS, Column, Form, Input, InputKind
-from registry.console.nouns.noun_pages import CustomMethod, NounPages
+from registry.console.nouns.noun_pages import (
+    CREATED,
+    TAGS,
+    Column,
+    CustomMethod,
+    Form,
+    Input,
+    InputKind,
+    NounPages,
+)
 
 _ENDS: Final = ("_seconds", "_at")
 """Ends of names that say the unit, which is shown with the value."""

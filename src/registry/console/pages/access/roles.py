@@ -7,18 +7,19 @@ from typing import Any, Final, NamedTuple
 
 from litestar import post
 
+from cloudcore.commands.records import indented
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
 from registry.console.control_plane import unless_refused
 from registry.console.form_refusals import NO_REFUSAL, OUTDATED, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.access.attached_policies import (
+from registry.console.pages.access.policies import (
     attachment_handlers,
     create_with_rights,
+    parse_document,
     read_policies,
     read_templates,
 )
-from registry.console.pages.access.policies import parse_document, written_document
 
 
 async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
@@ -126,11 +127,10 @@ async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     example = {"version": "1", "statements": [statement]}
     return page.show(
         "account_roles.html",
-        refusal.status,
         roles=found["roles"],
         meta=found["meta"],
         templates=await read_templates(page),
-        written=page.form.get("trust_policy", written_document(example)),
+        written=page.form.get("trust_policy", indented(example)),
         refusal=refusal,
     )
 
@@ -145,14 +145,13 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     form = page.form
     return page.show(
         "account_role.html",
-        refusal.status,
         role=role,
         base=page.fill(_ONE),
         assigned=assigned,
         groups=await read_groups(page, role["id"]),
         policies=await read_policies(page, role["id"]),
-        written=form.get("trust_policy", written_document(role["trust_policy"])),
-        saved=written_document(role["trust_policy"]) if refusal.is_outdated else "",
+        written=form.get("trust_policy", indented(role["trust_policy"])),
+        saved=indented(role["trust_policy"]) if refusal.is_outdated else "",
         drawn=role["updated_at"] if refusal.is_outdated else form.get("drawn", role["updated_at"]),
         refusal=refusal,
     )

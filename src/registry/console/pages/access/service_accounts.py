@@ -10,11 +10,17 @@ from litestar import get, post
 from registry.console.addresses import SERVICE_ACCOUNTS
 from registry.console.control_plane import unless_refused
 from registry.console.nouns.handlers import list_page, one_page
-from registry.console.nouns.inputs import CREATED, DESCRIPTION, Column, Input, RecordJson
-from registry.console.nouns.noun_pages import NounPages
+from registry.console.nouns.noun_pages import (
+    CREATED,
+    DESCRIPTION,
+    Column,
+    Input,
+    NounPages,
+    RecordJson,
+)
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.access.attached_policies import (
+from registry.console.pages.access.policies import (
     attachment_handlers,
     read_policies,
     read_templates,

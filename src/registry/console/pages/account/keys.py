@@ -10,16 +10,16 @@ from cloudcore.kms import key
 from registry.console.addresses import KEYS
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import NO_REFUSAL, FormRefusal
-from registry.console.nouns.inputs import (
+from registry.console.nouns.noun_pages import (
     CREATED,
     DESCRIPTION,
     TAGS,
     Column,
+    CustomMethod,
     Input,
     RecordJson,
     name_of,
 )
-from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import noun_of
 from registry.console.page_request import PageRequest
 

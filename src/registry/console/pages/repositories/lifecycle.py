@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from litestar import get, post
 
+from cloudcore.commands.records import indented
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
@@ -22,7 +23,6 @@ from registry.console.form_refusals import (
     is_outdated,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.access.policies import written_document
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 
 CONDITIONS: Final[Mapping[str, str]] = {
@@ -181,12 +181,11 @@ async def _page(
     if draft is None or (not draft.rows and draft.refusal):
         rules = saved or [dict(rule) for rule in SUGGESTED]
         rows = [row_of(rule) for rule in rules]
-        written = draft.written if draft else written_document(rules)
+        written = draft.written if draft else indented(rules)
     else:
         rules, rows, written = draft.rules, draft.rows, draft.written
     return page.show(
         "lifecycle.html",
-        refusal.status,
         repository=repository,
         policy=policy,
         is_hidden=is_hidden,
@@ -194,8 +193,8 @@ async def _page(
         rows=rows + [RuleRow()] * spare,
         conditions=CONDITIONS,
         written=written,
-        saved=(written_document(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
-        revision=revision if refusal.is_outdated else _sent_revision(page) or revision,
+        saved=(indented(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
+        revision=revision if refusal.is_outdated else page.form.get("revision") or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
         by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},
@@ -230,7 +229,9 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         return await _page(page, FormRefusal(400, draft.refusal), draft=draft)
     path = f"{api_path(page)}/lifecycle-policy"
     try:
-        await page.api.change("PUT", path, {"rules": draft.rules}, revision=_sent_revision(page))
+        await page.api.change(
+            "PUT", path, {"rules": draft.rules}, revision=page.form.get("revision")
+        )
     except Refused as error:
         if is_outdated(error):
             return await _page(page, FormRefusal(409, OUTDATED), draft=draft)
@@ -314,7 +315,7 @@ async def _deleted_by(
         if read == _MOST_READ:
             return found, False
         read += 1
-        if _ends(each["deleted_by"], principal):
+        if (each["deleted_by"] or "").endswith(principal):
             found.append(each)
     return found, True
 
@@ -324,19 +325,10 @@ def _is_back(failure: dict[str, Any]) -> bool:
     return str(failure["message"]).endswith(" is not deleted")
 
 
-def _ends(deleted_by: str | None, principal: str) -> bool:
-    return deleted_by is not None and deleted_by.endswith(principal)
-
-
 @get(f"{_PATH}/preview")
 async def leave_preview(page: InjectedPage) -> PageResponse:
     """Redirect a GET of the preview's address to the form."""
     return page.go(path_of(page).tab("lifecycle"))
-
-
-def _sent_revision(page: PageRequest) -> str:
-    """Return the revision of the policy from which the form began; empty if it was not known."""
-    return page.form.get("revision", "")
 
 
 async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
@@ -356,7 +348,7 @@ def _draft(page: PageRequest) -> Draft:
         except InvalidInput as error:
             return Draft([], rows, "", error.message)
         missing = "" if rules else "Write a rule, or delete the policy."
-        return Draft(rules, rows, written_document(rules), missing)
+        return Draft(rules, rows, indented(rules), missing)
     written = form["rules"]
     try:
         rules = msgspec.json.decode(written, type=list[dict[str, Any]])

@@ -26,7 +26,7 @@ _DIGITS: Final = 19
 async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     found = await page.api.get(_API, limit=_MOST)
     rules = found["pull_through_cache_rules"]
-    return page.show("mirrors.html", refusal.status, rules=rules, base=_PATH, refusal=refusal)
+    return page.show("mirrors.html", rules=rules, base=_PATH, refusal=refusal)
 
 
 async def _show(
@@ -37,7 +37,6 @@ async def _show(
     page.want_rights_on(rule["crn"])
     return page.show(
         "mirror.html",
-        refusal.status,
         rule=rule,
         base=page.fill(_ONE),
         back=_PATH,

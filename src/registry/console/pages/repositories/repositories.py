@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from litestar import get, post
@@ -26,11 +25,6 @@ def path_of(page: PageRequest) -> RepositoryPath:
     if page.address is None:
         return path_of_id(page.parameters["repository"])
     return path_of_name(*page.address.name)
-
-
-def path_in(page: PageRequest, repository: Mapping[str, Any]) -> RepositoryPath:
-    """Return the address of a repository's first page; `repository` is a record or a reference."""
-    return path_of_record(page.acting.account, repository)
 
 
 def api_path(page: PageRequest) -> str:
@@ -85,7 +79,7 @@ async def create_repository(page: InjectedPage) -> PageResponse:
         field = "description" if refusal.field == "description" else "name"
         return await _page(page, refusal._replace(field=field))
     return page.go(
-        path_in(page, made["repository"]).base,
+        path_of_record(page.acting.account, made["repository"]).base,
         "The repository is there. Push to it with the lines below.",
     )
 
@@ -121,7 +115,6 @@ async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
         is_partial, prefixes = False, []
     return page.show(
         "repositories.html",
-        refusal.status,
         repositories=found["repositories"],
         meta=found["meta"],
         prefix=prefix,

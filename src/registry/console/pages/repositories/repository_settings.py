@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from litestar import post
 
+from cloudcore.commands.records import indented
 from cloudcore.errors import Conflict
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
@@ -21,7 +22,6 @@ from registry.console.form_refusals import (
     is_outdated,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.access.policies import written_document
 from registry.console.pages.account.keys import FIELD, read_encryption_card, save_encryption_card
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 
@@ -114,8 +114,8 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
             "repository_visibility.html",
             repository=repository,
             is_public=is_public,
-            before=written_document(document) if document else "",
-            after=written_document(changed) if changed else "",
+            before=indented(document) if document else "",
+            after=indented(changed) if changed else "",
             revision=revision,
         )
     if page.form.get("revision", "") != revision:
@@ -188,10 +188,9 @@ async def _policy_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> 
     repository = await read_repository(page)
     policy = await _read_policy(page)
     revision = policy["revision"] if policy else 0
-    shown = written_document(policy["document"] if policy else EXAMPLE)
+    shown = indented(policy["document"] if policy else EXAMPLE)
     return page.show(
         "policy.html",
-        refusal.status,
         repository=repository,
         policy=policy,
         written=page.form.get("document") or shown,

@@ -60,7 +60,6 @@ async def _list_page(
         own, meta = _page_of(own, query.get("from", ""))
     return page.show(
         "tags.html",
-        refusal.status,
         repository=repository,
         tags=own,
         folded=folded,
@@ -100,7 +99,6 @@ async def _tag_page(
     found = await unless_refused(page.api.get(path))
     return page.show(
         "tag.html",
-        refusal.status,
         repository=repository,
         name=page.parameters["tag"],
         tag=found and found["tag"],

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from cloudcore.storage import bucket
 from registry.console.assets import UPLOADING
 from registry.console.nouns.handlers import api_of, path_of, read_one
-from registry.console.nouns.inputs import CREATED, TAGS, Column, RecordJson, name_of
+from registry.console.nouns.noun_pages import CREATED, TAGS, Column, RecordJson, name_of
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 

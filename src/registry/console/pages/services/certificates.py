@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from cloudcore.certificate import certificate
 from registry.console.nouns.handlers import list_page, send_new
-from registry.console.nouns.inputs import (
+from registry.console.nouns.noun_pages import (
     CREATED,
     TAGS,
     Column,
+    CustomMethod,
     Input,
     RecordJson,
     name_of,
     read_inputs,
 )
-from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import deletion, noun_of
-from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.page_request import InjectedPage, PageResponse
 
 _STATES: Final = {
     "pending_validation": "Waits for DNS",
@@ -67,10 +67,6 @@ def _may_be_exported(certificate: RecordJson) -> bool:
     return certificate["status"] in _DONE and is_here and not was_given
 
 
-def _show_exported_key(page: PageRequest, exported: Any, back: str) -> PageResponse:  # noqa: ANN401
-    return page.show("exported_key.html", exported=exported, back=back)
-
-
 CERTIFICATE: Final = replace(
     noun_of(
         certificate.CERTIFICATE, "A certificate of TLS is issued and renewed here, or uploaded."
@@ -100,7 +96,9 @@ CERTIFICATE: Final = replace(
             label="Export its private key",
             done="Show the private key",
             can=_may_be_exported,
-            answered=_show_exported_key,
+            answered=lambda page, exported, back: page.show(
+                "exported_key.html", exported=exported, back=back
+            ),
         ),
         CustomMethod(
             "revoke",

@@ -15,8 +15,7 @@ from registry.console.assets import SHOWING_MAIL
 from registry.console.control_plane import Refused
 from registry.console.form_refusals import NO_REFUSAL, FormRefusal, refusal_of
 from registry.console.nouns.handlers import api_of, show_one
-from registry.console.nouns.inputs import Column, RecordJson
-from registry.console.nouns.noun_pages import CustomMethod
+from registry.console.nouns.noun_pages import Column, CustomMethod, RecordJson
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 

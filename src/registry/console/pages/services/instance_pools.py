@@ -9,7 +9,7 @@ from typing import Any, Final
 from cloudcore.compute import instance_pool
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.nouns.handlers import api_of
-from registry.console.nouns.inputs import CREATED, Column, RecordJson
+from registry.console.nouns.noun_pages import CREATED, Column, RecordJson
 from registry.console.nouns.resources import noun_of, slow_deletion
 from registry.console.page_request import PageRequest
 

@@ -1,4 +1,4 @@
-"""Networks: VPCs, internet gateways, route tables and security groups, with their changes."""
+"""VPCs, gateways, route tables and security groups, with their changes; load balancers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 import msgspec
-from litestar import post
 
+from cloudcore.loadbalancer import load_balancer
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
 from cloudcore.network.resources import VPC as OF_VPC
-from registry.console.control_plane import Refused, unless_refused
-from registry.console.form_refusals import refusal_of
-from registry.console.nouns.handlers import api_of, one_page, path_of, read_one, show_one
-from registry.console.nouns.inputs import Input, RecordJson, read_inputs
-from registry.console.nouns.noun_pages import CustomMethod, NounPages
-from registry.console.nouns.resources import deletion, noun_of
+from registry.console.control_plane import unless_refused
+from registry.console.nouns.handlers import api_of, one_page, path_of, read_one
+from registry.console.nouns.noun_pages import (
+    CREATED,
+    DESCRIPTION,
+    TAGS,
+    Column,
+    CustomMethod,
+    Input,
+    NounPages,
+    RecordJson,
+    read_inputs,
+)
+from registry.console.nouns.resources import deletion, noun_of, slow_deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services import vpc_map
 
@@ -102,6 +110,10 @@ GROUP: Final = replace(
 )
 
 
+_TABLE: Final = one_page(TABLE)
+_GROUP: Final = one_page(GROUP)
+
+
 @one_page(GATEWAY).form("/attach")
 async def attach_gateway(page: InjectedPage) -> PageResponse:
     """Attach an internet gateway to a VPC."""
@@ -110,7 +122,7 @@ async def attach_gateway(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page, GATEWAY), "It is attached.")
 
 
-@post(f"{TABLE.path_of_one}/routes")
+@_TABLE.form("/routes", {})
 async def add_route(page: InjectedPage) -> PageResponse:
     """Add a route, in place of one with its destination."""
     new = read_inputs(_ROUTING, page.form)
@@ -119,7 +131,7 @@ async def add_route(page: InjectedPage) -> PageResponse:
     return await _put(page, TABLE, "routes", [*others, new], "The route was added.")
 
 
-@post(f"{TABLE.path_of_one}/routes/remove")
+@_TABLE.form("/routes/remove", {})
 async def remove_route(page: InjectedPage) -> PageResponse:
     """Take a route away."""
     gone = page.form.get("destination")
@@ -128,7 +140,7 @@ async def remove_route(page: InjectedPage) -> PageResponse:
     return await _put(page, TABLE, "routes", others, "The route was taken away.")
 
 
-@one_page(GROUP).form("/rules")
+@_GROUP.form("/rules", {"source": "peer", "destination": "peer"})
 async def add_rule(page: InjectedPage) -> PageResponse:
     """Add a rule."""
     new = read_inputs(_ALLOWING, page.form)
@@ -137,7 +149,7 @@ async def add_rule(page: InjectedPage) -> PageResponse:
     return await _put(page, GROUP, "rules", [*rules, new], "The rule was added.")
 
 
-@post(f"{GROUP.path_of_one}/rules/remove")
+@_GROUP.form("/rules/remove", {})
 async def remove_rule(page: InjectedPage) -> PageResponse:
     """Take a rule away, which the form has as JSON."""
     gone = page.form.get("rule")
@@ -149,11 +161,52 @@ async def remove_rule(page: InjectedPage) -> PageResponse:
 async def _put(
     page: PageRequest, noun: NounPages, field: str, values: Sequence[Any], said: str
 ) -> PageResponse:
-    try:
-        await page.api.change("PATCH", api_of(page, noun), {field: values})
-    except Refused as error:
-        refusal = refusal_of(error)
-        last = refusal.field.rpartition(".")[2]
-        last = "peer" if last in ("source", "destination") and noun is GROUP else last
-        return await show_one(page, noun, refusal._replace(field=last))
+    await page.api.change("PATCH", api_of(page, noun), {field: values})
     return page.go(path_of(page, noun), said)
+
+
+_BALANCER_STATES: Final = {
+    "provisioning": "Is being made",
+    "active": "Serves",
+    "updating": "Is being changed",
+    "degraded": "Serves, but something is gone",
+    "failed": "Does not serve",
+    "deleting": "Is being torn down",
+}
+_BALANCER_STATE: Final = Column("State", "status", "mark", _BALANCER_STATES, usual="active")
+_SUBNET: Final = Column("Subnet", "subnet", "reference")
+
+
+LOAD_BALANCER: Final = replace(
+    noun_of(
+        load_balancer.LOAD_BALANCER,
+        "A load balancer leads connections to the instances of a VPC that are well.",
+    ),
+    columns=(_BALANCER_STATE, Column("Address", "vip"), _SUBNET, CREATED),
+    details=(CREATED,),
+    updates=(
+        DESCRIPTION,
+        Input(
+            "replica_count",
+            "Proxies",
+            "number",
+            "So many share the address.",
+            least=1,
+            most=load_balancer.MOST_REPLICAS,
+        ),
+        TAGS,
+    ),
+    methods=(
+        slow_deletion(
+            load_balancer.LOAD_BALANCER.action("delete"),
+            "The load balancer is being torn down.",
+            "Nothing is reached at its address then.",
+        ),
+    ),
+    commands=(
+        ("How its targets are", "entrepot load-balancers targets NAME"),
+        ("What it served", "entrepot load-balancers metrics NAME"),
+    ),
+    parts="noun_load_balancer.html",
+    shows={"states": _BALANCER_STATES},
+)

@@ -12,7 +12,7 @@ from cloudcore.notifications import topic
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import NO_REFUSAL, refusal_of
 from registry.console.nouns.handlers import api_of, one_page, path_of, show_list
-from registry.console.nouns.inputs import Input, RecordJson, read_inputs
+from registry.console.nouns.noun_pages import Input, RecordJson, read_inputs
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
