@@ -16,7 +16,7 @@ B = TypeVar("B", bound=ResponseBody)
 
 
 class Answers(RecordAnswers[B]):
-    """Answers with records that an owner has."""
+    """Answers with one record, or a page of the records, of an account, organization or person."""
 
     async def page(
         self,
