@@ -36,9 +36,9 @@ ROOMS: Final = {
     "iam": Room(
         "src/cloudcore/iam",
         (
-            "unit/test_conditions.py",
             "unit/test_identity_passwords.py",
             "unit/test_policy.py",
+            "unit/test_policy_work.py",
             "property/test_policies.py",
             "integration/test_kernel_guard.py",
             "integration/test_platform_roles.py",
@@ -55,6 +55,7 @@ ROOMS: Final = {
     "gc": Room(
         "src/registry/gc",
         (
+            "unit/test_manifest_check.py",
             "unit/test_orphan_scan.py",
             "integration/test_collector.py",
             "integration/test_damaged_blobs.py",

@@ -97,6 +97,18 @@ def test_a_caller_that_could_do_nothing_is_never_allowed() -> None:
     assert refused > CASES // 100
 
 
+def test_a_caller_to_whom_everything_is_denied_could_do_nothing() -> None:
+    """So it is refused before a lookup, and does not learn which ids exist."""
+    random = Random("all denied")
+    deny = {"effect": "deny", "actions": ["*"], "resources": ["*"]}
+    for _ in range(100):
+        identity = [make.document(random) for _ in range(random.choice((0, 1, 2)))]
+        identity.insert(random.randint(0, len(identity)), {"version": "1", "statements": [deny]})
+        assert not could_allow(
+            own_policies(identity), make.question(random).action, None, make.NOON
+        )
+
+
 def test_patterns_match_as_their_definition_says() -> None:
     random = Random("patterns")
     for _ in range(10_000):

@@ -55,7 +55,7 @@ _CHILD: Final = (sys.executable, "-m", "cloudcore.acme.session")
 
 
 class Directory(NamedTuple):
-    """An authority, as configured by the operator."""
+    """The directory of an ACME authority (RFC 8555, 7.1.1), as configured by the operator."""
 
     url: str
     setting: str

@@ -56,7 +56,7 @@ class RevokedCertificate(NamedTuple):
 
 
 def new_root(install: str, now: int) -> Signer:
-    """Make a root; `install` is a word for this install, `now` in microseconds."""
+    """Make a self-signed root named after `install`, valid from `now` (µs since the epoch)."""
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name(f"Entrepot root of {install}")
     builder = _authority(name, name, key.public_key(), now, ROOT_LIFE, path_length=1)

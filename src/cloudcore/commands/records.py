@@ -96,7 +96,7 @@ def write_now(text: str) -> None:
 
 
 def document_text(value: object, form: str) -> str:
-    """Return a value as a document in a form other than ``table``, with a newline at its end."""
+    """Return a value as YAML, as a line of JSON (``jsonl``), or else as indented JSON."""
     if form == "yaml":
         return msgspec.yaml.encode(value).decode()
     if form == "jsonl":

@@ -319,10 +319,10 @@ def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> N
 
 
 def root_folder(*used: Path) -> str:
-    """Return a folder, outside `used`, over which a shim mounts an instance's root.
+    """Return a folder over which a shim mounts an instance's root: `/mnt`, `/media` or `/srv`.
 
-    All users may enter the folders above it, as the first user of an instance is not a user of this
-    machine.
+    It holds neither the paths `used` nor Python. Its parents are open to all users, as the user
+    that starts an instance is none of this machine's.
 
     Raise `SandboxFailed` if there is none.
     """

@@ -327,7 +327,7 @@ def counting(tree: nodes.Template) -> nodes.Template:
 
 
 def counter_variables() -> dict[str, Any]:
-    """Return the variables that a rendering needs besides the user's: a new counter of its work."""
+    """Return the variable, beside those of the mail, by which a rendering counts its own work."""
     return {_WORK: RenderingWork()}
 
 

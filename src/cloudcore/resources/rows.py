@@ -270,7 +270,7 @@ class Rows(Generic[R]):
         return changed
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
-        """Delete one; a kind that keeps its deleted ones sets ``deleted_at`` instead."""
+        """Delete the record; only set its ``deleted_at`` if the kind keeps deleted records."""
         when = {"now": now} if self.of.keeps_deleted else {}
         remove = self.statements["remove"]
         tx.execute(remove, of_id=found.id, account_id=found.account_id, **when)

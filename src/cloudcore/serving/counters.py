@@ -167,7 +167,7 @@ class Counters:
 
     @property
     def kept_bytes(self) -> int:
-        """Return the memory of all kept answers."""
+        """Return the bytes of memory that all kept answers take."""
         return self._sum(_AT_KEPT_BYTES)
 
     def counted(self, key: str) -> int:

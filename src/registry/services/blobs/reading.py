@@ -113,8 +113,8 @@ def look_at_blobs(
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
     """Return until when (µs since the epoch) an answer for a blob may be kept; None for no end.
 
-    It may be kept only while `look_at_blob` returns the same. With `keep`, it also ends when the
-    link is due to be touched.
+    Before that, it stays valid as long as `look_at_blob` returns the same. With `keep`, it ends at
+    the latest when the link's last use must be recorded again.
     """
     ends = [] if found.opened_until is None else [found.opened_until]
     if keep and not found.link.manifest_refs:

@@ -94,7 +94,7 @@ async def new_seal(
 ) -> Seal | None:
     """Return a new data key, wrapped under the KMS key; None if the bytes are stored plain.
 
-    Raise `Unavailable` if the provider of the KMS key's material is not there.
+    Raise `Unavailable` if the provider of the KMS key's material does not answer.
     """
     if writing is None:
         return None
@@ -107,10 +107,10 @@ async def new_seal(
 
 
 async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None) -> Seal | None:
-    """Return the data key of the received bytes of an upload session; None if they are plain.
+    """Unwrap the data key under which an upload's bytes are sealed; return None if they are plain.
 
-    Raise `ObjectUnknown` if it does not open, so the received bytes are lost; `Unavailable` if the
-    provider of the KMS key's material is not there.
+    Raise `ObjectUnknown` if it cannot be unwrapped, so that the bytes are lost; `Unavailable` if
+    the provider of the KMS key's material does not answer.
     """
     if upload.kms_key_id is None:
         return None

@@ -78,9 +78,9 @@ def refuse_push(tx: Connection, repository: Repository) -> None:
 
 
 def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
-    """Return a repository as one that is pushed to (`is_cached` is False).
+    """Return the repository with `is_cached` False, as a push makes it an ordinary one.
 
-    No pull-through rule takes its name before the transaction ends.
+    Until the transaction ends, no pull-through rule can be created over its name.
 
     Raise `RepositoryMirrored` if the pull-through cache fills it.
     """
@@ -92,9 +92,10 @@ def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
 
 
 def as_restored_in(tx: Connection, repository: Repository) -> Repository:
-    """Return a repository to restore tags in; no rule gets its name before the transaction ends.
+    """Return the repository with `is_cached` True only if a pull-through rule is over its name.
 
-    Where no rule has the name, a restored tag is like a pushed one.
+    Without a rule, a restored tag is like a pushed one. Until the transaction ends, no rule can be
+    created over the name.
     """
     if not repository.is_cached:
         return repository
