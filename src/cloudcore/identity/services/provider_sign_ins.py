@@ -78,34 +78,23 @@ def sign_in(
     provider = rows.find_provider(tx, provider_id)  # as it is under the lock
     if provider is None or provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
-    user, is_created, is_linked = _person(tx, keyring, provider, profile, new_id, now)
-    if user.status != "active":
-        raise AccessDenied("this person is suspended; ask an owner of the organization")
-    given = _give_roles(tx, provider, user.id, profile, now)
-    issued_tokens.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
-    return SignedInPerson(user, provider, is_created, is_linked, given)
-
-
-def _person(
-    tx: Connection,
-    keyring: Keyring,
-    provider: IdentityProvider,
-    profile: Profile,
-    new_id: Callable[[], str],
-    now: int,
-) -> tuple[User, bool, bool]:
-    """Return the person of a profile, with two flags: created now, linked now."""
-    user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
-    if user_id is not None:
-        return _linked(tx, provider, user_id), False, False
-    known = _known_by_email(tx, provider, profile)
+    subject = provider.id, profile.subject
+    linked_id = rows.find_person_of_subject(tx, *subject)
+    if linked_id is not None:
+        known: User | None = _linked(tx, provider, linked_id)
+    else:
+        known = _known_by_email(tx, provider, profile)
     user = known or _create(tx, keyring, provider, profile, new_id, now)
-    if not rows.link_subject(tx, provider.id, profile.subject, user.id, now):
+    if linked_id is None and not rows.link_subject(tx, *subject, user.id, now):
         raise AccessDenied(
             "the person of this e-mail address signs in as another user of the provider; an owner "
             "of the organization can delete the person"
         )
-    return user, known is None, True
+    if user.status != "active":
+        raise AccessDenied("this person is suspended; ask an owner of the organization")
+    given = _give_roles(tx, provider, user.id, profile, now)
+    issued_tokens.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
+    return SignedInPerson(user, provider, known is None, linked_id is None, given)
 
 
 def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
