@@ -63,13 +63,9 @@ class World:
         """Let it be this time."""
         self.served.clock.now = moment(year, month, day, hour)
 
-    async def use(
-        self, account_id: str, sku: Sku, quantity: int, at: int, key: str | None = None
-    ) -> None:
+    async def use(self, account_id: str, sku: Sku, quantity: int, at: int) -> None:
         """Report a use of the smallest unit at a moment."""
-        await self.served.database.write(
-            usage.report, account_id, REGION, sku.name, quantity, at, key
-        )
+        await self.served.database.write(usage.report, account_id, REGION, sku.name, quantity, at)
 
     async def close(self) -> None:
         """Close the months that have ended."""

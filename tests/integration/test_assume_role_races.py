@@ -23,7 +23,7 @@ class Between(PassingConnection):
     """A connection of a change; before one of its statements another change comes in."""
 
     def __init__(
-        self, tx: Connection, before: Statement, other: Callable[[Connection], None]
+        self, tx: Connection, before: Statement, other: Callable[[Connection], object]
     ) -> None:
         super().__init__(tx)
         self._before = before

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from email.message import EmailMessage
+from typing import cast
 
 import pytest
 
-from cloudcore.outbound.mail_transfer import PlatformMail
+from cloudcore.outbound.mail_transfer import MailSender, PlatformMail
 from tests.integration.notifications_world import World
 
 
@@ -16,7 +17,7 @@ class FaultyMail(PlatformMail):
     """Sends all mail but one, at which it fails in a way that nobody foresaw."""
 
     def __init__(self) -> None:
-        self.sender = "news@registry.test"
+        super().__init__(cast("MailSender", None), "news@registry.test")
         self.subjects: list[str] = []
 
     async def send(self, message: EmailMessage) -> None:

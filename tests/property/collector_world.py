@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
@@ -96,7 +96,7 @@ class Yard:
         self.rng.seed(seed)  # type: ignore[arg-type]
         self.database.begin()
         self.interleaving = self.database.interleave(self.rng)
-        self.store: Any = InterleavedStore(self.interleaving.step)
+        self.store = cast("Any", InterleavedStore(self.interleaving.step))
         self.clock = ManualClock()
         self.ledger = Ledger(lambda: self.interleaving.moment)
         self.ctx = ServiceContext(

@@ -1,18 +1,20 @@
-"""Reports of use, late, repeated and at once, sum to what an independent count says."""
+"""Reports of use, late and at once, sum to what an independent count says."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
 from collections import Counter
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.metering.usage import HOUR, HourOfUse, report, usage
+from cloudcore.metering.usage import HOUR, report
 from tests.databases import on_both_databases, with_database
+from tests.used_hours import HourOfUse, usage
 
 FIRST: Final = 400_000
 HOURS: Final = 3
@@ -21,14 +23,13 @@ SKUS: Final = ("queue.requests", "registry.storage")
 
 
 class Told(NamedTuple):
-    """One report; it may be told several times, by several clients, and not be committed."""
+    """One report, which may not be committed."""
 
     account: int
     region: str
     sku: str
     quantity: int
     at: int
-    key: str | None
     is_undone: bool
 
 
@@ -51,7 +52,6 @@ REPORTS: Final = st.builds(
             st.integers(0, 1),
         ),
     ),
-    key=st.one_of(st.none(), st.sampled_from("abc")),
     is_undone=st.booleans(),
 )
 
@@ -62,24 +62,16 @@ REPORTS: Final = st.builds(
 )
 @given(told=st.lists(REPORTS, max_size=24))
 def test_reports_sum_exactly(metadata_url: str, told: list[Told]) -> None:
-    """Of reports with one key, an account and a SKU, one counts, whichever comes first."""
     accounts = (str(uuid.uuid4()), str(uuid.uuid4()))
-    counted: list[Told] = []
 
-    def change(tx: Connection, each: Told) -> bool:
-        place = accounts[each.account], each.region, each.sku
-        if is_counted := report(tx, *place, each.quantity, each.at, each.key):
-            assert each.quantity >= 0
+    def change(tx: Connection, each: Told) -> None:
+        report(tx, accounts[each.account], each.region, each.sku, each.quantity, each.at)
         if each.is_undone:
             raise Undone
-        return is_counted
 
     async def tell(database: Database, each: Told) -> None:
-        try:
-            if await database.write(change, each):
-                counted.append(each)
-        except Undone:
-            pass
+        with suppress(Undone):
+            await database.write(change, each)
 
     async def play(database: Database) -> list[list[HourOfUse]]:
         await asyncio.gather(*(tell(database, each) for each in told))
@@ -91,16 +83,10 @@ def test_reports_sum_exactly(metadata_url: str, told: list[Told]) -> None:
         return found
 
     found = with_database(metadata_url, play)
-    done = [each for each in told if not each.is_undone]
-    keyed = Counter((each.account, each.sku, each.key) for each in counted if each.key)
-    assert set(keyed.values()) <= {1}
-    assert set(keyed) == {(each.account, each.sku, each.key) for each in done if each.key}
-    assert Counter(each for each in counted if not each.key) == Counter(
-        each for each in done if not each.key
-    )
     sums: Counter[tuple[int, str, str, int]] = Counter()
-    for each in counted:
-        sums[each.account, each.region, each.sku, each.at // 3_600_000_000] += each.quantity
+    for each in told:
+        if not each.is_undone:
+            sums[each.account, each.region, each.sku, each.at // 3_600_000_000] += each.quantity
     assert {
         (account, *row[:3]): row.quantity for account, rows in enumerate(found) for row in rows
     } == {place: total for place, total in sums.items() if total}

@@ -46,21 +46,21 @@ class OAuthClient(NamedTuple):
         return self.id in PUBLIC and self.secret is None
 
 
-def parse_form(content_types: Sequence[bytes], body: bytes) -> Form:
+def parse_form(
+    content_types: Sequence[bytes], body: bytes, max_fields: int = MAX_PARAMETERS
+) -> Form:
     """Parse the parameters of a form.
 
     Raise `InvalidInput` if it is not a form, not UTF-8, repeats a parameter, or has too many.
     """
     if len(content_types) != 1 or not _FORM.fullmatch(content_types[0]):
         raise errors.InvalidInput("send a form: Content-Type: application/x-www-form-urlencoded")
-    return parse_parameters(body)
+    return parse_parameters(body, max_fields)
 
 
-def parse_parameters(encoded: bytes) -> Form:
+def parse_parameters(encoded: bytes, max_fields: int = MAX_PARAMETERS) -> Form:
     """Parse the parameters of a form or query string; see `parse_form`."""
-    return dict(
-        parse_fields(encoded, max_fields=MAX_PARAMETERS, counts_empty=False, unambiguous=True)
-    )
+    return dict(parse_fields(encoded, max_fields=max_fields, counts_empty=False, unambiguous=True))
 
 
 def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
