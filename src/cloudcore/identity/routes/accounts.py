@@ -13,8 +13,7 @@ from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Handle, Status
+from cloudcore.identity.routes.common import Answers, Handle, Status
 from cloudcore.identity.routes.organizations import (
     home_of,
     membership_policy,

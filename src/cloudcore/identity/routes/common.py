@@ -1,4 +1,4 @@
-"""Common parts of identity's routes: types of fields, rows of the caller's account, records."""
+"""Common parts of identity's routes: types of fields, rows of the caller's account, answers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
-from cloudcore.identity.rows.owned import Owned, OwnedRows
+from cloudcore.identity.rows.owned import Listed, Owned, OwnedRows, Owner
 from cloudcore.resource_names import Crn, lower_ids
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageQuery, read_page
+from cloudcore.wire import ResponseBody
 
 Name = Annotated[
     str, Meta(min_length=1, max_length=63, extra_json_schema={"pattern": NAME_PATTERN})
@@ -43,6 +45,7 @@ class PeopleQuery(PageQuery):
 
 
 T = TypeVar("T", bound=Owned)
+B = TypeVar("B", bound=ResponseBody)
 
 
 async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
@@ -63,3 +66,34 @@ def parse_crn(text: str, field: str) -> Crn:
     except InvalidInput as error:
         words = f"{field}: {error.message}"
         raise InvalidInput(words, field=field, reason="malformed_crn") from None
+
+
+class Answers(RecordAnswers[B]):
+    """Answers with records that an owner has."""
+
+    async def page(
+        self,
+        ctx: RequestContext,
+        rows: Listed[Any],
+        owner: Owner,
+        *of: object,
+        query: type[PageQuery] = PageQuery,
+        **more: object,
+    ) -> ResponseBody:
+        """Return the page of an owner's rows that a request asks for.
+
+        `show` takes `of` and `more` too. The field of `query` called after the rows' label selects
+        the row that has it.
+        """
+        asked = ctx.query(query)
+        label: str = getattr(asked, rows.label, None) or ""
+        found, meta = await read_page(
+            ctx, asked, rows.list, rows.count, owner, label, key=rows.sort_key
+        )
+        return self.many([self.show(*of, each, **more) for each in found], meta)
+
+    async def page_of_account(self, ctx: RequestContext, rows: OwnedRows[Any]) -> ResponseBody:
+        """Return the page of the account's rows that a request asks for, if policies allow it."""
+        account_id = account_of(ctx)
+        ctx.authorize(rows.crn(account_id, "*"))
+        return await self.page(ctx, rows, account_id, query=NamedPageQuery)

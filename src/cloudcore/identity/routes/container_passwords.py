@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from cloudcore.db.base import Connection
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.routes.answers import Answers
+from cloudcore.identity.routes.common import Answers
 from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords
 from cloudcore.resource_names import Uuid

@@ -14,8 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth.pages import redirect_uri
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Title
+from cloudcore.identity.routes.common import Answers, Title
 from cloudcore.identity.routes.organizations import authorized, membership_policy
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,

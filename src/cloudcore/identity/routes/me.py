@@ -18,7 +18,7 @@ from cloudcore.iam.patterns import StepBudget
 from cloudcore.identity.names import missing
 from cloudcore.identity.oauth.attempts import attempt_of
 from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
-from cloudcore.identity.routes.answers import Answers
+from cloudcore.identity.routes.common import Answers
 from cloudcore.identity.routes.users import UserRecord
 from cloudcore.identity.rows.organizations import JOINED
 from cloudcore.identity.rows.roles import AssumableRole, list_assigned

@@ -15,8 +15,7 @@ from cloudcore.iam.principal import Principal
 from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import email_address
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Email, PeopleQuery, Title
+from cloudcore.identity.routes.common import Answers, Email, PeopleQuery, Title
 from cloudcore.identity.rows.organizations import INVITATIONS, JOINED, MEMBERS, Joined, Organization
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import organizations

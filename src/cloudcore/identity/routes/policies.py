@@ -16,8 +16,8 @@ from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.routes.actions import FilledTemplate, document_of
-from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import (
+    Answers,
     Description,
     Document,
     Name,

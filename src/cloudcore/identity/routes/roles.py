@@ -13,8 +13,8 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.oidc.id_tokens import MAX_GROUP_NAME
 from cloudcore.identity.rights.lock_out import CHECKED
-from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import (
+    Answers,
     Description,
     Document,
     Name,

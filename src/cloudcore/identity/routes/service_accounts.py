@@ -17,8 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import invalid_field
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.actions import ResourceNames, TemplateName, document_of
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Description, Name, Status, authorized
+from cloudcore.identity.routes.common import Answers, Description, Name, Status, authorized
 from cloudcore.identity.routes.policies import PolicyRecord, policy_record
 from cloudcore.identity.rows.policies import POLICIES, PolicyRow
 from cloudcore.identity.rows.service_accounts import (

@@ -18,8 +18,7 @@ from cloudcore.iam.passwords import PasswordClient, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Email, PeopleQuery, Status
+from cloudcore.identity.routes.common import Answers, Email, PeopleQuery, Status
 from cloudcore.identity.routes.organizations import home_of, membership_policy
 from cloudcore.identity.rows.organizations import Joined, find_shared_organization
 from cloudcore.identity.rows.users import PEOPLE, User
