@@ -396,7 +396,7 @@ SMARTHOST_SECONDS: Final = 30.0
 """For one message; waiting for its turn does not count."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class PlatformMail:
     """Sends the platform's own mail, each message to one recipient.
 
