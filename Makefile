@@ -76,14 +76,11 @@ format: $(DEVELOPMENT) ## Format the code and mend what ruff can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Thereafter `python -m tests.branch_coverage report .coverage src/cloudcore/iam` lists what is missing.
-coverage: export BRANCH_COVERAGE := $(CURDIR)/.coverage
-coverage: export PYTEST_PLUGINS := tests.branch_coverage
-coverage: $(DEVELOPMENT) ## Run every test as `make test`, and print the branches that they took, by room
-	rm -rf .coverage
-	$(BIN)/python -m tests.branch_coverage prepare .coverage
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
-	@$(BIN)/python -m tests.branch_coverage report .coverage
+coverage: $(DEVELOPMENT) ## Run tests, and print the share of lines and branches that ran, by room
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.covered_rooms
 
 # Not in the lock of development, as few need it. Two trees are compared by the same seed.
 mutants: $(DEVELOPMENT) ## Put small faults into iam, gc, blobs and signature; ARGS='iam --share 1'
@@ -136,7 +133,7 @@ lock: $(DEVELOPMENT) ## Write the lock files anew; ARGS=--upgrade moves to the n
 	$(LOCK_OF) --group pyproject.toml:mutants --constraint requirements-dev.txt --output-file requirements-mutants.txt $(ARGS)
 
 clean: ## Remove the environment and all caches; the registry's data stays
-	rm -rf $(VENV) dist .coverage .hypothesis .*_cache
+	rm -rf $(VENV) dist .coverage* .hypothesis .*_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -33,7 +33,6 @@ from runpy import run_module
 from typing import IO, Any, Final, NoReturn
 from unittest.mock import patch
 
-from tests.branch_coverage import note_branches
 from tests.loaded_client import NUMBER
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -408,6 +407,5 @@ if __name__ == "__main__":
         socket.socket(fileno=int(sys.argv[1])) as of_tests,
         socket.socket(fileno=int(sys.argv[2])) as of_scripts,
     ):
-        note_branches()
         _load()
         _fork_on_request(of_tests, of_scripts)
