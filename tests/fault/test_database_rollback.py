@@ -9,6 +9,7 @@ from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
+from registry.errors import StoreUnavailable
 from registry.gc.database_rollback import (
     DatabaseWentBack,
     Generations,
@@ -27,7 +28,9 @@ from tests.memory_store import MemoryStore
 FORGET = Statement(store_generations.delete().where(store_generations.c.id == bindparam("id")))
 
 
-async def test_a_lost_generation_is_noticed_until_it_is_accepted(database_url: str) -> None:
+async def test_a_lost_generation_is_noticed_until_it_is_accepted(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def forget(tx: Connection, generation: str | None) -> None:
         assert tx.execute(FORGET, id=generation) == 1
 
@@ -47,12 +50,32 @@ async def test_a_lost_generation_is_noticed_until_it_is_accepted(database_url: s
             await check_generation(ctx, store)
         with pytest.raises(DatabaseWentBack):
             await renew_generation(ctx, store)
-        for note in (history.begin, history.go_on, history.end):
-            await note()
-            assert await store.generation() == lost
+        for each in (history, Generations(ctx, store)):
+            caplog.clear()
+            for note in (each.begin, each.go_on, each.end):
+                await note()
+                assert await store.generation() == lost
+                told = caplog.text.count("the database is older than the blobs")
+                assert told == 1, "each process tells it once, at its start"
         await accept_database(ctx, store)
         await check_generation(ctx, store)
         await renew_generation(ctx, store)
+
+
+async def test_a_generation_ends_with_what_is_pushed_and_after_some_minutes(
+    sqlite_database: str,
+) -> None:
+    store = MemoryStore()
+    async with open_registry(sqlite_database, store) as registry:
+        history, seen = Generations(registry.ctx, store), set[str | None]()
+        await history.begin()
+        for push, seconds, is_new in ((True, 1, True), (False, 298, False), (False, 2, True)):
+            seen.add(await store.generation())
+            if push:
+                await push_blob(registry, b"newer than the generation")
+            registry.clock.advance(seconds)
+            await history.go_on()
+            assert (await store.generation() not in seen) is is_new
 
 
 async def test_a_store_that_was_never_used_is_told_once_at_the_start(
@@ -70,6 +93,19 @@ async def test_a_store_that_was_never_used_is_told_once_at_the_start(
         caplog.clear()
         await Generations(ctx, unmounted).begin()
         assert caplog.text == ""
+
+
+async def test_a_store_that_does_not_answer_at_the_start_is_told_and_waited_for(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Absent(MemoryStore):
+        async def generation(self) -> str | None:
+            raise StoreUnavailable("the blob store failed")
+
+    async with open_registry(sqlite_database, MemoryStore()) as registry:
+        await Generations(registry.ctx, Absent()).begin()
+    assert "whether the blobs are those of the database is not known" in caplog.text
+    assert "the state of the database could not be recorded" in caplog.text
 
 
 async def test_two_processes_that_start_for_the_first_time_tell_nothing(

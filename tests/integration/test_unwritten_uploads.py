@@ -231,6 +231,19 @@ async def test_of_two_at_once_one_is_told_to_come_again(
     await check_whole(registry, store, whole)
 
 
+async def test_expired_sessions_are_purged_however_many_they_are(
+    sqlite_database: str, store: MemoryStore
+) -> None:
+    """They are read a hundred at a time."""
+    limits = Limits(inline_max_bytes=LIMIT)
+    async with open_registry(sqlite_database, store, limits=limits) as registry:
+        for _ in range(101):
+            ask = registry.client.request
+            assert (await ask("PATCH", await post(registry), ONE[:1])).status == 202
+        registry.clock.advance(registry.ctx.limits.upload_idle_seconds)
+        assert await discard_expired_uploads(registry.ctx) == 101
+
+
 async def test_an_expired_session_is_purged_with_its_bytes(registry: Registry) -> None:
     location = await post(registry)
     registry.clock.advance(3600)
