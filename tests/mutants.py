@@ -81,7 +81,9 @@ ROOMS: Final = {
             "integration/test_sealed_blobs.py",
             "integration/test_unwritten_uploads.py",
             "integration/test_upload_leases.py",
+            "integration/test_upload_workers.py",
             "property/test_registry_model.py",
+            "property/test_upload_leases.py",
         ),
     ),
 }
