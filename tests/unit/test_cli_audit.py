@@ -6,6 +6,7 @@ import json
 from argparse import Namespace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,7 +45,8 @@ def test_another_text_is_no_time(text: str) -> None:
 def parsed(*words: str) -> Namespace:
     """Return the options of a command that needs no sign-in."""
     options = make_parser().parse_args(words)
-    options.product = options.product._replace(client=lambda _: object.__new__(ApiClient))
+    signed_in = SimpleNamespace(client=lambda *, in_role: object.__new__(ApiClient))
+    options.product = options.product._replace(sign_in=lambda _: signed_in)
     return options
 
 

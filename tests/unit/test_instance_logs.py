@@ -28,7 +28,7 @@ def write_logs() -> None:
     run: Any = SimpleNamespace(path="/v1/instances/i", values={"tail": 9}, client=Client())
     (logs,) = (each for each in INSTANCES.acts if each.verb == "logs")
     assert logs.run is not None
-    assert logs.run(run)
+    logs.run(run)
 
 
 def test_a_pipe_gets_the_bytes_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
