@@ -25,36 +25,37 @@ Ts = TypeVarTuple("Ts")
 
 
 class FairQueue(Generic[T]):
-    """A queue of waiting calls. Accounts take turns; within an account, the longest wait is first.
+    """A queue of waiting calls. Callers take turns; of each, the longest waiting call is first.
 
-    So an account waits for one call of each other account, however many those have. It has no lock.
+    A caller is an account or a person. So it waits for one call of each other caller, however many
+    those have. The queue has no lock.
     """
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, deque[T]] = OrderedDict()
-        """By account; the account whose turn is next comes first."""
+        """By caller; the one whose turn is next comes first."""
 
     def __len__(self) -> int:
-        """Return how many accounts wait."""
+        """Return how many callers wait."""
         return len(self._lines)
 
     def longest(self) -> deque[T]:
-        """Return the calls of an account that has most, the longest waiting first."""
+        """Return the calls of a caller that has most, the longest waiting first."""
         return max(self._lines.values(), key=len, default=deque[T]())
 
-    def put(self, account_id: str, waiting: T) -> None:
-        """Add something to an account's queue."""
-        self._lines.setdefault(account_id, deque()).append(waiting)
+    def put(self, caller_id: str, waiting: T) -> None:
+        """Add a call of a caller."""
+        self._lines.setdefault(caller_id, deque()).append(waiting)
 
     def take(self) -> T:
-        """Take the longest waiting of the account whose turn it is, which then becomes the last.
+        """Take the longest waiting call of whose turn it is, who then becomes the last.
 
         Raise `KeyError` if nothing waits.
         """
-        account_id, line = self._lines.popitem(last=False)
+        caller_id, line = self._lines.popitem(last=False)
         taken = line.popleft()
         if line:
-            self._lines[account_id] = line
+            self._lines[caller_id] = line
         return taken
 
 

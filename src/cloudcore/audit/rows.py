@@ -162,7 +162,7 @@ class AuditRow(NamedTuple):
 
 
 class AuditFilter(NamedTuple):
-    """The filter of a search for events; an empty sa.text matches any."""
+    """The filter of a search for events; an empty text matches any."""
 
     who: str = ""
     """CRN of the principal or of the source, or the source's name."""

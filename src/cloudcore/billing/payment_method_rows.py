@@ -74,11 +74,7 @@ _OWES: Final = Statement(
     )
 )
 _u = payment_customers.c
-_CUSTOMER: Final = Statement(
-    sa.select(_u.reference).where(
-        given(_u.organization_id, _u.processor),
-    )
-)
+_CUSTOMER: Final = Statement(sa.select(_u.reference).where(given(_u.organization_id, _u.processor)))
 _ADD_CUSTOMER: Final = Statement(
     insert_new(payment_customers, ("organization_id", "processor", "reference"))
 )

@@ -26,9 +26,8 @@ payment_methods = sa.Table(
     sa.Column("exp_year", sa.Integer),
     sa.Column("is_default", sa.Boolean, nullable=False),
     sa.Column("processor", sa.String(16), nullable=False),
-    sa.Column(
-        "reference", sa.Text, nullable=False
-    ),  # what the processor calls it; no number of a card
+    # what the processor calls it; no number of a card
+    sa.Column("reference", sa.Text, nullable=False),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("updated_at", Moment, nullable=False),
     sa.CheckConstraint("type IN ('card', 'sepa_debit')", name="type"),
@@ -111,17 +110,15 @@ invoice_charges = sa.Table(
     sa.Column("organization_id", Id, nullable=False),
     sa.Column("invoice_id", sa.ForeignKey("invoices.id", ondelete="CASCADE"), nullable=False),
     sa.Column("payment_method_id", Id, nullable=False),
-    sa.Column(
-        "method", sa.Text, nullable=False
-    ),  # its display name, which stays when it is deleted
+    # its display name, which stays when it is deleted
+    sa.Column("method", sa.Text, nullable=False),
     sa.Column("processor", sa.String(16), nullable=False),
     sa.Column("method_reference", sa.Text, nullable=False),
     sa.Column("amount", sa.Text, nullable=False),
     sa.Column("currency", sa.String(3), nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
-    sa.Column(
-        "reference", sa.Text
-    ),  # what the processor calls the charge, known before money moves
+    # what the processor calls the charge, known before money moves
+    sa.Column("reference", sa.Text),
     sa.Column("code", sa.Text),  # why it was declined
     sa.Column("message", sa.Text),
     sa.Column("request_key", sa.String(64)),  # SHA-256 of the Idempotency-Key that asked for it

@@ -142,9 +142,8 @@ certificate_users = sa.Table(
     "certificate_users",
     metadata,
     sa.Column("certificate_id", Id, sa.ForeignKey("certificates.id"), primary_key=True),
-    sa.Column(
-        "used_by", ByteOrdered, primary_key=True
-    ),  # a CRN, or a word for a part of the platform
+    # a CRN, or a word for a part of the platform
+    sa.Column("used_by", ByteOrdered, primary_key=True),
 )
 
 # The authority of the install: a root, and issuing ones below it.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.schema import SchemaItem
 
 from cloudcore.db.schema import Id, metadata
 
+_COLUMN: Final = re.compile(r"(\w+)( KEY)?( NULL)?(?: DEFAULT (\S+))?")
 RowNumber = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """Of a key: SQLite assigns numbers only to one of the exact type INTEGER."""
 
@@ -34,7 +36,7 @@ def table(
 def columns(kind: Any, listed: str) -> list[sa.Column[Any]]:  # noqa: ANN401 - a type or its class
     """Return columns of a type, listed as in SQL: ``a KEY, b, c NULL, d DEFAULT 0``.
 
-    Only those with the word NULL may be null.
+    Only those with the word NULL may be null. Raise `ValueError` for other words.
     """
     return [_column(each, kind) for each in listed.split(", ")]
 
@@ -45,10 +47,17 @@ def refers(column: str, to: str, ondelete: str | None = None) -> sa.Column[Any]:
 
 
 def _column(described: str, *of: Any) -> sa.Column[Any]:  # noqa: ANN401 - its type, a foreign key
-    name, *words = described.split()
-    default = sa.text(words[-1]) if "DEFAULT" in words else None
-    is_key, is_nullable = "KEY" in words, "NULL" in words
-    return sa.Column(name, *of, primary_key=is_key, nullable=is_nullable, server_default=default)
+    found = _COLUMN.fullmatch(described)
+    if found is None:
+        raise ValueError(f"{described!r} describes no column")
+    name, key, null, default = found.groups()
+    return sa.Column(
+        name,
+        *of,
+        primary_key=key is not None,
+        nullable=null is not None,
+        server_default=None if default is None else sa.text(default),
+    )
 
 
 def not_negative(listed: str) -> list[sa.CheckConstraint]:

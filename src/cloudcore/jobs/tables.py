@@ -74,9 +74,8 @@ runs = sa.Table(
     sa.Column("id", Id, primary_key=True),
     sa.Column("kind", ByteOrdered, nullable=False),
     sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column(
-        "scope_id", Id, nullable=False
-    ),  # id of the resource it runs over, such as an account
+    # id of the resource it runs over, such as an account
+    sa.Column("scope_id", Id, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("arguments", sa.Text, nullable=False),
     sa.Column("done", sa.BigInteger, nullable=False),

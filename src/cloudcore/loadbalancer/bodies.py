@@ -49,7 +49,7 @@ class GivenListener(RequestBody):
 
 
 class GivenHealthCheck(RequestBody):
-    """How targets are probed: a healthy one takes a connection, or answers with 2xx or 3xx."""
+    """How a target is found to be well: it takes a connection, or answers with 2xx or 3xx."""
 
     protocol: BackendProtocol = "tcp"
     path: Annotated[str, Meta(max_length=1024)] | None = None

@@ -56,9 +56,8 @@ deliveries = sa.Table(
     ),
     # null: a request to confirm the subscription
     sa.Column("publication_id", Id, sa.ForeignKey("publications.id", ondelete="CASCADE")),
-    sa.Column(
-        "size", sa.Integer, nullable=False, server_default=sa.text("0")
-    ),  # the message's bytes
+    # the message's bytes
+    sa.Column("size", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("due_at", Moment, nullable=False),
     sa.Column("created_at", Moment, nullable=False),

@@ -86,7 +86,8 @@ class Bodies(Generic[R]):
     @cached_property
     def answers(self) -> RecordAnswers[ResponseBody]:
         """Return the bodies of answers: a record under its name, and a page of them."""
-        return RecordAnswers(self.record, self.of.one, self.shown, noun=self.of.noun)
+        of = self.of
+        return RecordAnswers(self.record, of.one, self.shown, many=of.many, noun=of.noun)
 
     @cached_property
     def query(self) -> type[PageQuery]:

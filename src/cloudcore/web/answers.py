@@ -24,7 +24,7 @@ def answer_of(kind: Callable[..., B], row: object, **more: object) -> B:
     """Return an answer of this kind, with the fields in `more` and those that `row` has.
 
     Moments are written as RFC 3339. A stored `ActingSource` is decoded. None leaves out a field
-    that may be absent but not null.
+    that may be absent.
     """
     forms = _forms(kind)
     shared = (name for name in forms if name not in more and hasattr(row, name))
@@ -62,10 +62,13 @@ class RecordAnswers(Generic[B]):
         one: str,
         show: Callable[..., B] | None = None,
         *,
+        many: str = "",
         noun: str = "",
         named: str = "",
     ) -> None:
         """Make answers of a `record`, in the field `one`; `noun` is by default the same word.
+
+        Pages have their records in the field `many`, by default the plural of `one`.
 
         `show` returns the record for a row, which is its last argument; by default `answer_of`. In
         the OpenAPI document the answers' types are called One and Many with `named`; by default
@@ -73,6 +76,7 @@ class RecordAnswers(Generic[B]):
         """
         self._record: Final = record
         self._one: Final = one
+        self._many: Final = many or _plural(one)
         self._noun: Final = noun or one.replace("_", " ")
         self._named: Final = named or record.__name__.removesuffix("Record").removesuffix("Answer")
         self.show: Final[Callable[..., B]] = show or partial(answer_of, record)
@@ -88,7 +92,7 @@ class RecordAnswers(Generic[B]):
 
     def many(self, records: Sequence[B], meta: PageMeta) -> ResponseBody:
         """Return the answer with a page of records."""
-        made: ResponseBody = self.page_type(**{_plural(self._one): records, "meta": meta})
+        made: ResponseBody = self.page_type(**{self._many: records, "meta": meta})
         return made
 
     def creates(self, path: str, action: str, *, status: int = 201, **opt: object) -> Decorator:
@@ -134,7 +138,7 @@ class RecordAnswers(Generic[B]):
         records = Sequence[self._record]  # type: ignore[name-defined]
         words = f"A page of {_plural(self._noun)}."
         name = f"Many{_plural(self._named)}"
-        return _struct(name, _plural(self._one), records, words, meta=PageMeta)
+        return _struct(name, self._many, records, words, meta=PageMeta)
 
     @property
     def reply(self) -> Any:  # noqa: ANN401 - a type

@@ -137,7 +137,7 @@ def _updated(run: Invocation, role: Record) -> str:
     return f"Changed the role {role['name']}{ended}"
 
 
-_SESSION: Final = Cell("LONGEST _SESSION", "max_session_seconds", "duration")
+_SESSION: Final = Cell("LONGEST SESSION", "max_session_seconds", "duration")
 _KEEP_TRUST: Final = Option(
     "keep_trust",
     "leave the trust policy alone; by default it is made to admit who gets the role",

@@ -111,9 +111,9 @@ def _with_error_pages(answer: Callable[..., Awaitable[Answer]]) -> Callable[...,
     return answered
 
 
-def _public(*pages: int, **opt: object) -> dict[str, object]:
+def _public(*statuses_of_pages: int, **opt: object) -> dict[str, object]:
     """Return the ``opt`` of a route that answers with pages of these statuses."""
-    return {"action": None, "public": True, "pages": pages, **opt}
+    return {"action": None, "public": True, "pages": statuses_of_pages, **opt}
 
 
 @get(PATH, opt=_public(200, 303, 400, 503, query=AuthorizationQuery, statuses=(303,)))

@@ -75,7 +75,9 @@ def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, 
 
     Raise NotFound for an account of another organization, as for one that does not exist.
     """
-    account = OWN_ACCOUNT.get(tx, caller.account_id or account_id, account_id)
+    if caller.account_id not in (None, account_id):
+        raise missing("account")
+    account = OWN_ACCOUNT.get(tx, account_id, account_id)
     if caller.account_id is not None:
         return account, None
     joined = JOINED.find(tx, caller.id, account.organization_id or "")

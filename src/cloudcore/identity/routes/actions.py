@@ -202,7 +202,7 @@ def _question(
     kind = ctx.vocabulary.kind_of(crn, field)
     for action in asked.actions or ():
         ctx.vocabulary.check_action(action, f"questions[{at}].actions")
-    return RightsQuestion(crn, asked.actions or kind.actions, kind.own_policy)
+    return RightsQuestion(crn, asked.actions or sorted(kind.actions), kind.own_policy)
 
 
 TemplateName = Annotated[str, Meta(min_length=1, max_length=63)]
