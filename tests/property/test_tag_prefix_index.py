@@ -198,8 +198,7 @@ def test_what_is_kept_is_what_a_recount_finds(
 ) -> None:
     """With room for everything; few changes followed, and room for hardly anything."""
     monkeypatch.setattr(prefix_index, "MAX_IDS", ids)
-    for module in (prefix_index, prefix_index_rows):
-        monkeypatch.setattr(module, "MAX_CHANGES", changes)
+    monkeypatch.setattr(prefix_index_rows, "MAX_CHANGES", changes)
 
     @settings(
         max_examples=60 if database_url.startswith("sqlite") else 8,

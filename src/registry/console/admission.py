@@ -20,13 +20,18 @@ from registry.console.page_request import Moved, PageRequest, page_of
 from registry.console.sessions import ConsoleSession
 from registry.oci.reference import is_tag
 
+_DIGEST: Final = re.compile(r"[a-z0-9]{1,32}:[0-9a-f]{1,128}")
+_PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_BUCKET: Final = re.compile(r"[a-z0-9.-]{3,63}")
+_ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
+_WHEEL: Final = re.compile(r"[a-z0-9._+-]{1,100}[.]whl")
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
-    "bucket": re.compile(r"[a-z0-9.-]{3,63}").fullmatch,
-    "digest": re.compile(r"[a-z0-9]{1,32}:[0-9a-f]{1,128}").fullmatch,
+    "bucket": _BUCKET.fullmatch,
+    "digest": _DIGEST.fullmatch,
     "tag": is_tag,
-    "pin": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch,
-    "asset": re.compile(r"[a-z]+[.][a-z]+").fullmatch,
-    "wheel": re.compile(r"[a-z0-9._+-]{1,100}[.]whl").fullmatch,
+    "pin": _PIN.fullmatch,
+    "asset": _ASSET.fullmatch,
+    "wheel": _WHEEL.fullmatch,
 }
 """Functions that tell whether a path parameter is well-formed, by its name; others are UUIDs."""
 
