@@ -85,7 +85,7 @@ def _preview(preview: TreePreview) -> DeletionPreview:
     )
 
 
-_PREVIEW: Final = RecordAnswers(DeletionPreview, "deletion", _preview)
+_PREVIEW: Final = RecordAnswers(DeletionPreview, "deletion", _preview, noun="deletion preview")
 
 
 @delete(

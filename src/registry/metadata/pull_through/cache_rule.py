@@ -45,7 +45,6 @@ CACHE_RULE: Final = Resource(
     many="pull_through_cache_rules",
     words="pull-through cache rule",
     key="prefix",
-    check_key=lambda _: None,
     quota=50,
     # By hand: answers have the state of the upstream and the totals of what is cached.
     methods=(),
