@@ -29,6 +29,7 @@ _CACHE: Final = Statement(
         bindparam("name")
     )
 )
+_MOVE: Final = Statement(text("UPDATE pull_through_cache_rules SET region = 'mars'"))
 _LOOKED: Final = Statement(text("UPDATE tags SET fresh_until = 0"))
 
 
@@ -226,6 +227,18 @@ async def test_a_rule_too_many_is_refused(client: httpx.AsyncClient) -> None:
         "limit": CACHE_RULE.quota,
         "used": CACHE_RULE.quota,
     }
+
+
+async def test_no_rule_goes_on_unseen_once_the_region_is_renamed(
+    install: Install, client: httpx.AsyncClient
+) -> None:
+    rule = await make(client, "quay")
+    await install.database.write(lambda tx: tx.execute(_MOVE))
+    found = (await client.get(PATH)).json()
+    assert [each["id"] for each in found["pull_through_cache_rules"]] == [rule["id"]]
+    assert found["meta"]["total"] == 1
+    assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
+    assert await install.database.read(find_rule_for, "acme", "quay/app") is None
 
 
 async def test_a_policy_can_name_a_rule_by_its_prefix(install: Install) -> None:
