@@ -204,7 +204,6 @@ async def restore_images(
         repository,
         data.digests,
         change_of(ctx),
-        wrap=lambda outcome: outcome,
         told=_counts,
     )
 
