@@ -30,7 +30,7 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
         "deleted": "DeletedImageAnswer",
         "delete": "BatchDeletion",
         "restore": "RestoreOutcome",
-        "storage": "ImageStorage",
+        "storage": "ImageStorageAnswer",
         "pin, pins": "PinAnswer",
     },
     "tags": {
@@ -81,7 +81,7 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "settings": {"show, update": "SettingsAnswer"},
     "keys": {
         "list, show, create, update, enable, disable, rotate, delete, cancel-deletion": "KeyRecord",
-        "usage": "KeyUsage",
+        "usage": "KeyUsageAnswer",
     },
     "certificates": {
         "list, show, create, update, upload, recheck, revoke": "CertificateRecord",
@@ -117,7 +117,7 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "events": {"list, show, create": "EventRuleAnswer"},
     "mirrors": {
-        "list, show, create, update": "PullThroughCacheRuleRecord",
+        "list, show, create, update": "PullThroughCacheRuleAnswer",
         "test": "UpstreamTest",
     },
     "audit": {"list, export": "AuditEventAnswer"},

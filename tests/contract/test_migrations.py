@@ -28,7 +28,10 @@ CONSTRAINTS = text(
     " WHERE connamespace = 'public'::regnamespace AND conrelid <> 0"
 )
 INDEXES = text("SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'")
-OBJECTS = text("SELECT tbl_name, name, sql FROM sqlite_master WHERE name NOT GLOB 'search_*_*'")
+OBJECTS = text(
+    "SELECT tbl_name, name, sql FROM sqlite_master"
+    " WHERE type <> 'trigger' OR name NOT GLOB 'search_*'"
+)
 COLUMNS = text(
     "SELECT table_name, column_name, data_type, character_maximum_length, collation_name,"
     " is_nullable, column_default FROM information_schema.columns WHERE table_schema = 'public'"

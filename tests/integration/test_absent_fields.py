@@ -31,7 +31,7 @@ SHOWN: Final = {
     "RepositoryAnswer": frozenset({"uri", "size_bytes", "tag_mutability"}),
     "Encryption": frozenset({"kms_key"}),
     "EncryptionBinding": frozenset({"kms_key"}),
-    "KeyUsage": frozenset({"kms_key"}),
+    "KeyUsageAnswer": frozenset({"kms_key"}),
     "SuppressionRecord": frozenset(
         {
             *("id", "crn", "address", "reason", "description", "source_message", "created_at"),

@@ -7,7 +7,9 @@ from typing import Any, Final
 import httpx
 import pytest
 from msgspec import UNSET
+from sqlalchemy import text
 
+from cloudcore.db.statement import Statement
 from cloudcore.notifications.publishing import delete_topic
 from cloudcore.wire import rfc3339
 from registry.services.events import check_rule
@@ -20,6 +22,7 @@ from tests.topics import add_topics
 PATH: Final = "/v1/event-rules"
 TOPIC: Final = "crn:notifications:local:acme:topic/images"
 PUSHED: Final = "registry.image.pushed"
+_MOVE: Final = Statement(text("UPDATE event_rules SET region = 'mars'"))
 
 
 async def make(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -124,6 +127,19 @@ async def test_the_very_same_rule_is_refused(install: Install, client: httpx.Asy
     for types in ([PUSHED], [PUSHED, PUSHED]):
         answer = await client.post(PATH, json=body | {"event_types": types})
         refused(answer, 409, "CONFLICT")
+
+
+async def test_no_rule_goes_on_unseen_once_the_region_is_renamed(
+    install: Install, client: httpx.AsyncClient
+) -> None:
+    await add_topics(install.database, "acme", "images")
+    rule = await make(client)
+    await install.database.write(lambda tx: tx.execute(_MOVE))
+    found = (await client.get(PATH)).json()
+    assert [each["id"] for each in found["event_rules"]] == [rule["id"]]
+    assert found["meta"]["total"] == 1
+    assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
+    assert (await client.get(PATH)).json()["event_rules"] == []
 
 
 @on_both_databases

@@ -145,7 +145,7 @@ async def test_nothing_of_a_refused_manifest_is_kept_until_a_collection(database
 async def test_neither_a_large_manifest_nor_what_lies_behind_it_is_read_on_the_event_loop(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite walks through all of a row's annotations to the columns behind them."""
+    """An image may have thousands of tags, and a manifest megabytes: reading them takes long."""
     annotations = {"padding": "x" * 200_000}
     image = await world.push_image("a layer", "v1", annotations=annotations)
     index = await world.push_index([image | {"annotations": annotations}], "all")
@@ -180,5 +180,6 @@ async def test_neither_a_large_manifest_nor_what_lies_behind_it_is_read_on_the_e
         assert (await world.control.get(f"{world.images}/{path}")).status_code == 200
     await world.get(f"/images/{image['digest']}")
     await world.get(f"/images/{image['digest']}/referrers")
+    await world.get(f"/images/{index['digest']}/deletion-preview")
     await world.get("/images", include="platforms")
     assert read_here == []

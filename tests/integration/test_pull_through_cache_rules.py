@@ -6,15 +6,18 @@ import asyncio
 from typing import Any, Final
 
 import httpx
+import psycopg
 import pytest
 from sqlalchemy import bindparam, text
 
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import find_account
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.cache_rule import CACHE_RULE
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.pull_through.remote import credential_of
+from registry.services.pull_through.rules import update_rule
 from registry.services.pull_through.upstream_states import record_failure, record_success
 from registry.upstream.base import Credential, RateLimit, UpstreamLimited, UpstreamRefused
 from tests.databases import on_both_databases
@@ -28,6 +31,11 @@ _CACHE: Final = Statement(
     text("UPDATE repositories SET source = 'pull_through_cache' WHERE name = :name").bindparams(
         bindparam("name")
     )
+)
+_MOVE: Final = Statement(text("UPDATE pull_through_cache_rules SET region = 'mars'"))
+_NOTE: Final = (
+    "INSERT INTO upstream_lookups (rule_id, repository, reference, absent_until, ends_at)"
+    " VALUES (%(rule_id)s, 'app', '1', %(until)s, %(until)s)"
 )
 _LOOKED: Final = Statement(text("UPDATE tags SET fresh_until = 0"))
 
@@ -226,6 +234,35 @@ async def test_a_rule_too_many_is_refused(client: httpx.AsyncClient) -> None:
         "limit": CACHE_RULE.quota,
         "used": CACHE_RULE.quota,
     }
+
+
+async def test_no_rule_goes_on_unseen_once_the_region_is_renamed(
+    install: Install, client: httpx.AsyncClient
+) -> None:
+    rule = await make(client, "quay")
+    await install.database.write(lambda tx: tx.execute(_MOVE))
+    found = (await client.get(PATH)).json()
+    assert [each["id"] for each in found["pull_through_cache_rules"]] == [rule["id"]]
+    assert found["meta"]["total"] == 1
+    assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
+    assert await install.database.read(find_rule_for, "acme", "quay/app") is None
+
+
+@pytest.mark.postgresql
+async def test_pulls_store_what_they_learn_while_their_rule_is_changed(
+    install: Install, client: httpx.AsyncClient, postgresql_database: str
+) -> None:
+    rule = await make(client, "quay")
+    account_id, now = rule["crn"].split(":")[3], install.clock()
+
+    def change(tx: Connection) -> None:
+        update_rule(tx, account_id, rule["id"], {"enabled": False}, now)
+        with psycopg.connect(postgresql_database) as other:
+            other.execute("SET lock_timeout = '5s'")
+            other.execute(_NOTE, {"rule_id": rule["id"], "until": now + 1})
+
+    await install.database.write(change)
+    assert await install.database.read(lookups.is_absent, rule["id"], "app", "1", now)
 
 
 async def test_a_policy_can_name_a_rule_by_its_prefix(install: Install) -> None:

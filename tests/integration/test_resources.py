@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sqlalchemy import MetaData
 
 from cloudcore.clock import uuid7
@@ -13,7 +14,7 @@ from cloudcore.commands.nouns import Option
 from cloudcore.email.suppressions import ROWS as SUPPRESSION_ROWS
 from cloudcore.email.suppressions import SUPPRESSIONS
 from cloudcore.errors import NotFound
-from cloudcore.resources.bodies import Bodies
+from cloudcore.resources.bodies import Bodies, Composite
 from cloudcore.resources.commands import noun_of
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference, Resource
@@ -236,6 +237,23 @@ def test_a_description_has_actions_events_and_commands() -> None:
     assert Option("kind", "kind", choices=("novel", "atlas")) in noun.create
     assert Option("shelf", "have no shelf", "null", "no-shelf") in noun.update
     assert noun.name_filter == "name"
+
+
+def test_parts_stand_where_they_belong_and_those_that_are_not_in_the_record_are_required() -> None:
+    parts = (
+        Composite[Shelf, Any](name="room", shown=str, after="name"),
+        Composite[Shelf, Any](name="state", shown=str),
+    )
+    bodies = Bodies(SHELF, parts, suffix="Answer")
+    assert bodies.record.__name__ == "ShelfAnswer"
+    names = ("id", "crn", "name", "room", "tags", "state", "created_at", "updated_at")
+    assert bodies.record.__struct_fields__ == names
+    shelf = Shelf(
+        id="1", account_id=ACCOUNT, region="local", created_at=0, updated_at=0, name="top"
+    )
+    assert structs.asdict(bodies.shown(shelf, room="attic", state="full"))["room"] == "attic"
+    with pytest.raises(KeyError, match="room"):
+        bodies.shown(shelf, state="full")
 
 
 def test_sentences_have_the_words_of_a_description() -> None:

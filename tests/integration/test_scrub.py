@@ -296,7 +296,7 @@ async def test_a_stopped_turn_has_recorded_what_it_read(
         return stopped.wait(60)
 
     paces = [Pace(1_000_000, wait=wait), Pace()]
-    counted = Counted(registry, store, pace=lambda _: paces.pop(0))
+    counted = Counted(registry, store, new_pace=lambda _: paces.pop(0))
     turn = asyncio.create_task(counted.scrub.turn())
     await asyncio.to_thread(is_waiting.wait)
     turn.cancel()

@@ -423,7 +423,7 @@ async def test_the_rate_is_kept(keyed: KeyedRegistry, store: FilesystemStore) ->
         made.append(rate)
         return Recorded(rate)
 
-    await SealTurns(keyed.ctx, store, 4711, pace=pace).turn()
+    await SealTurns(keyed.ctx, store, 4711, new_pace=pace).turn()
     assert made == [4711]
     assert sum(spent) == len(LAYER)
 

@@ -196,9 +196,7 @@ async def pay_invoice(
         charging.begin_charge, needs, organization_id, invoice_id, method_id, _request_key(ctx)
     )
     if charge is None:  # it is paid
-        return await ctx.commit(
-            shown_one, organization_id, invoice_id, wrap=lambda found: found, told=lambda _: None
-        )
+        return await ctx.commit(shown_one, organization_id, invoice_id, told=lambda _: None)
     outcome: Declined | None = None
     is_known = True
     if charge.state == "declined":  # by this request, before
@@ -217,7 +215,7 @@ async def pay_invoice(
             charging.record(tx, needs, charge, None)
         return shown_one(tx, organization_id, invoice_id)
 
-    return await ctx.commit(paid, wrap=lambda found: found)
+    return await ctx.commit(paid)
 
 
 def _request_key(ctx: RequestContext) -> str | None:

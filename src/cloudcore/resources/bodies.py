@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args
 
@@ -39,8 +39,10 @@ class Composite(Generic[R, G]):
     """What requests have; None if only answers have it."""
     resolve: Callable[[RequestContext, G | None], Awaitable[Mapping[str, object]]] | None = None
     """Returns the fields of the record for what a request gives; it may read, and asks rights."""
-    show: Callable[[R], object]
-    """Returns what an answer has; `UNSET` if it is left out."""
+    show: Callable[[R], object] | None = None
+    """Returns what an answer has; `UNSET` if it is left out. None: `Bodies.shown` is given it."""
+    after: str = ""
+    """The name of the field after which it stands in bodies; by default it stands last."""
 
 
 @dataclass(frozen=True)  # no slots: cached properties
@@ -49,6 +51,13 @@ class Bodies(Generic[R]):
 
     of: Resource[R]
     composites: Sequence[Composite[R, Any]] = ()
+    update_doc: str = (
+        "The fields to change; null takes an optional one away, others are replaced whole."
+    )
+    update_words: Mapping[str, str] = field(default_factory=dict)
+    """What the OpenAPI document says of fields in changes; by default as of those of creations."""
+    suffix: str = "Record"
+    """The end of the name of what answers have."""
 
     @cached_property
     def create(self) -> type[RequestBody]:
@@ -56,32 +65,36 @@ class Bodies(Generic[R]):
         taken = [
             (each.name, _taken(each), each.default) for each in self.of.of_use("given", "fixed")
         ]
-        taken += [(each.name, each.given | None, None) for each in self._given]
+        parts = [(each.after, (each.name, each.given | None, None)) for each in self._given]
         fixed = " and ".join(each.name for each in self.of.of_use("fixed"))
-        return self._made("Create", taken, RequestBody, f"A new {self.of.noun}; its {fixed} stays.")
+        doc = f"A new {self.of.noun}; its {fixed} stays."
+        return self._made("Create", _joined(taken, parts), RequestBody, doc)
 
     @cached_property
     def update(self) -> type[RequestBody]:
         """Return ``UpdateQueue``."""
         taken = [(each.name, _cleared(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
-        taken += [(each.name, each.given | UnsetType | None, UNSET) for each in self._given]
-        doc = "The fields to change; null takes an optional one away, others are replaced whole."
-        return self._made("Update", taken, RequestBody, doc)
+        parts = [
+            (each.after, (each.name, each.given | UnsetType | None, UNSET)) for each in self._given
+        ]
+        words = {**self._words, **self.update_words}
+        return self._made("Update", _joined(taken, parts), RequestBody, self.update_doc, words)
 
     @cached_property
     def record(self) -> type[ResponseBody]:
         """Return ``QueueRecord``."""
         shown: list[Any] = [("id", Uuid), ("crn", str | None if self._may_lack_key else str)]
         shown += [_answered(each) for each in self.of.fields.values() if not each.use.hidden]
-        shown += [
-            (each.name, each.shown, UNSET)
+        parts: list[tuple[str, Any]] = [
+            (each.after, (each.name, each.shown, UNSET))
             if UnsetType in get_args(each.shown)
-            else (each.name, each.shown if each.given is None else each.shown | None)
+            else (each.after, (each.name, each.shown if each.given is None else each.shown | None))
             for each in self.composites
         ]
-        shown += [("created_at", RFC3339), ("updated_at", RFC3339)]
+        shown = [*_joined(shown, parts), ("created_at", RFC3339), ("updated_at", RFC3339)]
         noun = with_article(self.of.noun)
-        return self._made("", shown, ResponseBody, f"{noun[0].upper()}{noun[1:]}.", "Record")
+        doc = f"{noun[0].upper()}{noun[1:]}."
+        return self._made("", shown, ResponseBody, doc, suffix=self.suffix)
 
     @cached_property
     def answers(self) -> RecordAnswers[ResponseBody]:
@@ -96,7 +109,8 @@ class Bodies(Generic[R]):
         wanted = [
             (each.name, _filtered(fields, each.name) | None, None) for each in self.of.filters
         ]
-        return self._made("", wanted, PageQuery, "The filters of a list.", "Query")
+        doc = "The filters of a list."
+        return self._made("", wanted, PageQuery, doc, self._filter_words, suffix="Query")
 
     def shown(self, found: R, **more: object) -> ResponseBody:
         """Return the answer's record of a resource; `more` are composites not in the record."""
@@ -121,7 +135,10 @@ class Bodies(Generic[R]):
                 continue
             values[each.name] = value
         for part in self.composites:
-            values[part.name] = more[part.name] if part.name in more else part.show(found)
+            if part.show is None or part.name in more:
+                values[part.name] = more[part.name]
+            else:
+                values[part.name] = part.show(found)
         return self.record(**values)
 
     def faults(self, faults: Sequence[Fault]) -> Sequence[FaultRecord]:
@@ -163,6 +180,8 @@ class Bodies(Generic[R]):
         fields: Sequence[Any],
         base: type[B],
         doc: str,
+        words: Mapping[str, str] | None = None,
+        *,
         suffix: str = "",
     ) -> type[B]:
         """Return a Struct; its fields have the docstrings of the record's."""
@@ -174,7 +193,7 @@ class Bodies(Generic[R]):
             namespace={
                 "__doc__": doc,
                 "described_by": self.of.record,
-                "field_words": self._words if base is not PageQuery else self._filter_words,
+                "field_words": self._words if words is None else words,
             },
             kw_only=True,
         )
@@ -207,6 +226,15 @@ def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
     if not each.is_optional:
         return (each.name, kind)
     return (each.name, kind | None) if each.use.shows_null else (each.name, kind | UnsetType, UNSET)
+
+
+def _joined(fields: Iterable[Any], parts: Iterable[tuple[str, Any]]) -> Sequence[Any]:
+    """Return fields with those of composites, each after the field of a name, or else last."""
+    joined = list(fields)
+    for after, part in parts:
+        names = [each[0] for each in joined]
+        joined.insert(names.index(after) + 1 if after else len(joined), part)
+    return joined
 
 
 def _filtered(fields: Mapping[str, Described], name: str) -> Any:  # noqa: ANN401 - a type

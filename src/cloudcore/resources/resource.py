@@ -264,6 +264,8 @@ class Resource(Generic[R]):
     """The field that persons know it by, if that is not the key."""
     check_key: Callable[[str], None] = check_name
     """Raises `InvalidInput` if a new one cannot have this key."""
+    spans_regions: bool = False
+    """Queries find an account's whatever region they have: renaming the install's hides none."""
     quota: int = 1000
     """Most that an account has, where no operator has set another limit."""
     filters: tuple[Filter, ...] = ()

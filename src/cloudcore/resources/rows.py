@@ -137,10 +137,11 @@ class Rows(Generic[R]):
         return {name: Statement(each) for name, each in made.items()}
 
     def _region(self) -> Sequence[sa.ColumnElement[bool]]:
-        """Return the conditions of those of an account and region."""
+        """Return the conditions of those of an account and, unless they span them, a region."""
         c = self.table.c
         live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
-        return (given(c.account_id, c.region), *live)
+        place = (c.account_id,) if self.of.spans_regions else (c.account_id, c.region)
+        return (given(*place), *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> sa.Select[Any]:
         """Return a query of the stored columns, and after them the names of what is referred to."""
@@ -160,9 +161,9 @@ class Rows(Generic[R]):
         return self.read_one(tx, self.statements["find"], account_id=account_id, id=found_id)
 
     def get(self, tx: Connection, account_id: str, region: str, found_id: str) -> R:
-        """Return one of an account and region, or raise `NotFound`."""
+        """Return one of an account and, unless they span them, a region, or raise `NotFound`."""
         found = self.find(tx, account_id, found_id)
-        if found is None or found.region != region:
+        if found is None or not (self.of.spans_regions or found.region == region):
             raise self.missing()
         return found
 

@@ -64,11 +64,13 @@ class RecordAnswers(Generic[B]):
         *,
         many: str = "",
         noun: str = "",
+        nouns: str = "",
         named: str = "",
     ) -> None:
         """Make answers of a `record`, in the field `one`; `noun` is by default the same word.
 
-        Pages have their records in the field `many`, by default the plural of `one`.
+        Pages have their records in the field `many`, by default the plural of `one`; the OpenAPI
+        document calls these `nouns`, by default the plural of `noun`.
 
         `show` returns the record for a row, which is its last argument; by default `answer_of`. In
         the OpenAPI document the answers' types are called One and Many with `named`; by default
@@ -78,6 +80,7 @@ class RecordAnswers(Generic[B]):
         self._one: Final = one
         self._many: Final = many or _plural(one)
         self._noun: Final = noun or one.replace("_", " ")
+        self._nouns: Final = nouns or _plural(self._noun)
         self._named: Final = named or record.__name__.removesuffix("Record").removesuffix("Answer")
         self.show: Final[Callable[..., B]] = show or partial(answer_of, record)
 
@@ -136,7 +139,7 @@ class RecordAnswers(Generic[B]):
     def page_type(self) -> Any:  # noqa: ANN401 - a type
         """Return ``ManyQueues``: a page of records."""
         records = Sequence[self._record]  # type: ignore[name-defined]
-        words = f"A page of {_plural(self._noun)}."
+        words = f"A page of {self._nouns}."
         name = f"Many{_plural(self._named)}"
         return _struct(name, self._many, records, words, meta=PageMeta)
 

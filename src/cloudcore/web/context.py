@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -111,6 +111,10 @@ AUTHENTICATOR: Final[Port[Authenticator]] = Port("platform.authenticator")
 
 MeterRequest = Callable[[str, str], None]
 """Counts a request of an account, to the family that answered it."""
+
+
+def _same(value: Any) -> Any:  # noqa: ANN401 - of any type
+    return value
 
 
 def _meter_nothing(_account_id: str, _family: str) -> None:
@@ -305,15 +309,16 @@ class RequestContext:
         self,
         change: Callable[[Connection, *Ts], T],
         *args: *Ts,
-        wrap: Callable[[T], B],
+        wrap: Callable[[T], B] = _same,
         location: Callable[[T], str] | None = None,
         told: Callable[[T], Mapping[str, object] | None] | None = None,
     ) -> Reply[B]:
         """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
 
-        `wrap` turns the result of `change` into the body; like `change` it may run more than once.
-        The response has the route's status. `told` returns what the result adds to the details of
-        the event in the audit log; or None if nothing was changed, so that there is no event.
+        `wrap` turns the result of `change` into the body, which by default is the result; like
+        `change` it may run more than once. The response has the route's status. `told` returns what
+        the result adds to the details of the event in the audit log; or None if nothing was
+        changed, so that there is no event.
 
         Raise `InProgress` if another attempt has taken over; nothing was changed.
         """

@@ -37,7 +37,7 @@ from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import (
     BindingStatus,
     KeyToBind,
-    KeyUsage,
+    KeyUsageAnswer,
     bind_key,
     effective_binding,
     key_usage,
@@ -267,7 +267,7 @@ async def get_rewrap_run(
     return await _RUN.get(ctx, (await authorized_repository(ctx, repository_id)).id, run_id)
 
 
-_KEY_USAGE: Final = RecordAnswers(KeyUsage, "key_usage", KeyUsage)
+_KEY_USAGE: Final = RecordAnswers(KeyUsageAnswer, "key_usage", KeyUsageAnswer)
 
 
 @_KEY_USAGE.gets("/v1/key-usage/{key_id:str}", "registry:DescribeKeyUsage")

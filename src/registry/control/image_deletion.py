@@ -11,6 +11,7 @@ from litestar import delete, post
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, field
 
+from cloudcore.db.base import Large
 from cloudcore.web.answers import RecordAnswers, answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.context import Reply
@@ -85,7 +86,7 @@ def _preview(preview: TreePreview) -> DeletionPreview:
     )
 
 
-_PREVIEW: Final = RecordAnswers(DeletionPreview, "deletion", _preview)
+_PREVIEW: Final = RecordAnswers(DeletionPreview, "deletion", _preview, noun="deletion preview")
 
 
 @delete(
@@ -128,7 +129,6 @@ async def batch_delete_images(
         data.digests,
         data.tags,
         visible_repositories.change_of(ctx),
-        wrap=lambda outcome: outcome,
         told=_batch_counts,
     )
 
@@ -146,7 +146,8 @@ async def preview_image_deletion(
 ) -> ResponseBody:
     """Return what would be deleted with an image, and which images under it would stay."""
     found = await visible_repositories.authorized_own(ctx, repository_id)
-    preview = await ctx.database.read(index_deletion.preview_deletion, found, digest, ctx.clock())
+    read = Large(found.repository.account_id, index_deletion.preview_deletion)
+    preview = await ctx.database.read(read, found, digest, ctx.clock())
     return _PREVIEW.one(preview)
 
 
@@ -172,6 +173,5 @@ async def delete_image_with_children(
         digest,
         only,
         visible_repositories.change_of(ctx),
-        wrap=lambda outcome: outcome,
         told=_batch_counts,
     )

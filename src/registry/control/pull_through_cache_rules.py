@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from litestar import post
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, Meta
+from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
@@ -91,32 +91,39 @@ def _credential(rule: CacheRule) -> ShownCredential | None:
     return ShownCredential(username=rule.username, has_secret=True)
 
 
-_READ: Final = partial(Composite[CacheRule, Any], show=lambda _rule: UNSET)
-"""What an answer has that is not in the rule."""
 _BODIES: Final = Bodies(
     CACHE_RULE,
     (
         Composite(
-            name="credential", shown=ShownCredential, given=GivenCredential, show=_credential
-        ),
-        _READ(
             name="uri",
             words="What images are pulled by: host, account handle and prefix, without the image's"
             " name.",
             shown=str,
+            after="prefix",
         ),
-        _READ(name="stats", shown=CacheStats),
-        _READ(
+        Composite(
+            name="credential",
+            shown=ShownCredential,
+            given=GivenCredential,
+            show=_credential,
+            after="upstream_prefix",
+        ),
+        Composite(name="stats", shown=CacheStats, after="enabled"),
+        Composite(
             name="paused_until",
             words="When the upstream is asked again; null if it is asked now.",
             shown=RFC3339 | None,
         ),
-        _READ(
+        Composite(
             name="faults",
             words="Of the last day, the latest first; one for each code.",
             shown=Sequence[FaultRecord],
         ),
     ),
+    update_doc="The fields to change; null gives an optional one its default. A rule's prefix is"
+    " fixed.",
+    update_words={"upstream_url": "With another upstream, give the credential again, or null."},
+    suffix="Answer",
 )
 if TYPE_CHECKING:
     CreatePullThroughCacheRule = RequestBody
@@ -151,21 +158,22 @@ def _fault(of: UpstreamFault) -> FaultRecord:
 _RULE: Final = RecordAnswers(_BODIES.record, CACHE_RULE.one, _answer, noun="cache rule")
 
 
-def _stored(
-    ctx: RequestContext, rule_id: str, given: dict[str, Any], allowed: Allowed
+def _checked_fields(
+    ctx: RequestContext, rule_id: str, given: Mapping[str, Any], allowed: Allowed
 ) -> dict[str, Any]:
     """Return the fields of a rule for what a request gives: checked, and its secret sealed."""
-    rules.check_upstream_prefix(given.get("upstream_prefix", ""))
-    if "upstream_url" in given:
-        given["upstream_url"] = upstream_origin(given["upstream_url"], allowed)
-    if "credential" in given:
-        credential = given.pop("credential")
-        given |= {"username": None, "secret_sealed": None}
+    fields = dict(given)
+    if "upstream_url" in fields:
+        fields["upstream_url"] = upstream_origin(fields["upstream_url"], allowed)
+    rules.check_upstream_prefix(fields.get("upstream_prefix", ""))
+    if "credential" in fields:
+        credential = fields.pop("credential")
+        fields |= {"username": None, "secret_sealed": None}
         if credential is not None:
             rules.check_credential(credential.username, credential.secret)
             sealed = seal_secret(ctx.keyring, rule_id, credential.secret)
-            given |= {"username": credential.username, "secret_sealed": sealed}
-    return given
+            fields |= {"username": credential.username, "secret_sealed": sealed}
+    return fields
 
 
 def _audit_details(shown: ShownRule) -> dict[str, object]:
@@ -191,7 +199,7 @@ async def create_pull_through_cache_rule(
     ctx.authorize(CACHE_RULE.crn(ctx.settings.region, account_id, given["prefix"]))
     now, rule_id = ctx.clock(), ctx.new_id()
     rule = CacheRule(
-        **_stored(ctx, rule_id, given, needs.upstream_allowed),
+        **_checked_fields(ctx, rule_id, given, needs.upstream_allowed),
         id=rule_id,
         account_id=account_id,
         region=ctx.settings.region,
@@ -238,13 +246,10 @@ async def update_pull_through_cache_rule(
     ctx: Context,
     needs: Needs[ServiceContext],
 ) -> Reply[ResponseBody]:
-    """Change a pull-through cache rule; what is cached stays.
-
-    With another upstream, give the credential again, or null.
-    """
+    """Change a pull-through cache rule; what is cached stays."""
     rule = (await _authorized(ctx, pull_through_cache_rule_id)).details.rule
     given = changes_of(data, CreatePullThroughCacheRule)
-    changes = _stored(ctx, rule.id, given, needs.upstream_allowed)
+    changes = _checked_fields(ctx, rule.id, given, needs.upstream_allowed)
     return await ctx.commit(
         rules.update_rule,
         rule.account_id,

@@ -122,7 +122,12 @@ def _deletion(tag: DeletedTag) -> TagChange:
 
 
 _DELETED_TAGS: Final = RecordAnswers(
-    TagChange, "tag", _deletion, noun="deleted tag", named="DeletedTag"
+    TagChange,
+    "tag",
+    _deletion,
+    noun="deleted tag",
+    nouns="deleted tags, last deleted first",
+    named="DeletedTag",
 )
 _DELETED_REPOSITORIES: Final = RecordAnswers(
     DeletedRepositoryAnswer, "repository", _repository, noun="deleted repository"
@@ -199,7 +204,6 @@ async def restore_images(
         repository,
         data.digests,
         change_of(ctx),
-        wrap=lambda outcome: outcome,
         told=_counts,
     )
 

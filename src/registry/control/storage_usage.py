@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -31,7 +30,7 @@ from registry.metadata.storage_usage import NamedRepository
 from registry.services import storage_usage as storage
 from registry.services.blobs.damage import list_damaged
 from registry.services.repositories.daily_usage import StorageHistory, list_stale, read_history
-from registry.services.storage_usage import ImageStorage, RepositoryStorage, StorageUsage
+from registry.services.storage_usage import ImageStorageAnswer, RepositoryStorage, StorageUsage
 
 
 class UsageQuery(msgspec.Struct):
@@ -41,7 +40,7 @@ class UsageQuery(msgspec.Struct):
     """Add the usage of each repository."""
 
 
-class RestorableStorage(RepositoryStorage):
+class RestorableStorageAnswer(RepositoryStorage):
     """The storage used by a repository, and the bytes that its deleted images hold besides."""
 
     restorable_bytes: int
@@ -87,15 +86,20 @@ class StorageUsageAnswer(StorageUsage):
     """Bytes on disk of these blobs."""
     damaged_blobs: Sequence[DamagedBlobAnswer]
     """Blobs that a pull, a push, `scrub` or `fsck` found damaged, by digest; the first 100."""
+    as_of: RFC3339
     repositories: Sequence[RepositoryUsage] | UnsetType = UNSET
     """By the bytes that deleting them would free, largest first; only with ``group_by``."""
 
 
-_IMAGE: Final = RecordAnswers(ImageStorage, "storage", ImageStorage, noun="image's storage")
-_REPOSITORY: Final = RecordAnswers(
-    RestorableStorage, "storage", partial(answer_of, RestorableStorage), named="RepositoryStorage"
+_IMAGE: Final = RecordAnswers(
+    ImageStorageAnswer, "storage", ImageStorageAnswer, noun="image's storage"
 )
-_ACCOUNT: Final = RecordAnswers(StorageUsageAnswer, "storage_usage", StorageUsageAnswer)
+_REPOSITORY: Final = RecordAnswers(
+    RestorableStorageAnswer, "storage", noun="repository's storage", named="RepositoryStorage"
+)
+_ACCOUNT: Final = RecordAnswers(
+    StorageUsageAnswer, "storage_usage", StorageUsageAnswer, noun="account's storage usage"
+)
 
 
 @_IMAGE.gets(f"{PATH}/images/{{digest:str}}/storage", "registry:DescribeImages")
@@ -116,14 +120,15 @@ async def get_repository_storage(repository_id: FromPath[str], ctx: Context) -> 
     account_id = found.account_id
     measured = await storage.measure_repository(ctx.database, account_id, found.id)
     restorable = await storage.measure_restorable(ctx.database, account_id, found.id, ctx.clock())
-    return _REPOSITORY.wrapped(answer_of(RestorableStorage, measured, restorable_bytes=restorable))
+    return _REPOSITORY.one(measured, restorable_bytes=restorable)
 
 
 @_ACCOUNT.gets("/v1/storage-usage", "registry:DescribeStorageUsage", query=UsageQuery)
 async def get_storage_usage(ctx: Context) -> ResponseBody:
     """Return the bytes the account uses, and what deduplication saves."""
     query, account_id = ctx.query(UsageQuery), authorized_for_all(ctx)
-    usage, repositories = await storage.measure_account(ctx.database, account_id, ctx.clock())
+    now = ctx.clock()
+    usage, repositories = await storage.measure_account(ctx.database, account_id, now)
     damaged = await ctx.database.read(list_damaged, account_id)
     plain = await ctx.database.read(estimate_plain_of, account_id)
     return _ACCOUNT.wrapped(
@@ -132,6 +137,7 @@ async def get_storage_usage(ctx: Context) -> ResponseBody:
             plain_blobs=plain.object_count,
             plain_bytes=plain.stored_bytes,
             damaged_blobs=[_damaged(ctx, account_id, *each) for each in damaged],
+            as_of=rfc3339(now),
             repositories=UNSET
             if query.group_by is None
             else [_usage(ctx, account_id, *each) for each in repositories],

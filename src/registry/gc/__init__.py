@@ -6,6 +6,6 @@ and `manifest_check`. `seal_run` encrypts plain objects (`object_sealing`), `dat
 checks data keys, `recovery` takes blobs back from quarantine. `database_rollback` stops all
 deletion under a database that is older than the bytes.
 
-It calls services, queries and the interfaces of the store, never a store itself; planes do not
-import it.
+It calls services, queries and `registry.blobstore.store`, never the files of a disk or an S3.
+Planes do not import it.
 """

@@ -92,7 +92,8 @@ class ObjectScrub:
     buckets: InitVar[BlobStore | None] = None
     _: KW_ONLY
     monotonic: Callable[[], float] = time.monotonic
-    pace: Callable[[int], Pace] = Pace
+    new_pace: Callable[[int], Pace] = Pace
+    """Returns a pace for a number of bytes per second."""
 
     def __post_init__(self, buckets: BlobStore | None) -> None:
         self._reads: list[tuple[CheckedObjects[Any], BlobStore]] = [(BLOBS, self.store)]
@@ -112,7 +113,7 @@ class ObjectScrub:
         except DatabaseWentBack as error:
             _log.error("no blob is verified: %s", error)
             return 0
-        pace = self.pace(self.scrubbing.scrub_rate_bytes)
+        pace = self.new_pace(self.scrubbing.scrub_rate_bytes)
         ends_at = self.monotonic() + _TURN_SECONDS
         order, self._reads = self._reads, self._reads[1:] + self._reads[:1]
         return sum([await self._read(*each, ends_at, pace) for each in order])

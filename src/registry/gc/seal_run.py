@@ -66,7 +66,8 @@ class SealTurns:
     bytes_per_second: int
     _: KW_ONLY
     monotonic: Callable[[], float] = time.monotonic
-    pace: Callable[[int], Pace] = Pace
+    new_pace: Callable[[int], Pace] = Pace
+    """Returns a pace for a number of bytes per second."""
     _after: Position = field(default=plain_objects.FIRST, init=False)
     _rests_until: float = field(default=0.0, init=False)
 
@@ -92,7 +93,7 @@ class SealTurns:
         def note(found: FoundDamage) -> None:
             tell_damage(ctx, found)
 
-        pace = self.pace(self.bytes_per_second)
+        pace = self.new_pace(self.bytes_per_second)
         sealer = Sealer(ctx, ctx.data_keys, self.store, pace, note)
         counted = [0, 0]
 

@@ -84,9 +84,9 @@ deleted_manifests = table(
     columns(sa.Boolean, "is_index"),
     columns(sa.BigInteger, "manifest_size_bytes, size_bytes"),
     columns(Moment, "pushed_at, last_pulled_at NULL, deleted_at, restorable_until"),
-    columns(sa.Text, "media_type, artifact_type NULL, annotations"),
+    columns(sa.Text, "media_type, artifact_type NULL, deleted_by, deleted_by_source NULL"),
     columns(sa.Text, "tags"),  # JSON pairs: tag, digest it was pushed by
-    columns(sa.Text, "deleted_by, deleted_by_source NULL"),
+    columns(sa.Text, "annotations"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     foreign_key("manifest_bodies", account_id="account_id", digest="digest"),
     indexes("restorable_until"),

@@ -24,6 +24,7 @@ EVENT_RULE: Final = Resource(
     one="event_rule",
     many="event_rules",
     key="id",
+    spans_regions=True,
     quota=50,  # every change of an account's repositories is matched with all its rules
     # By hand: the bodies name a topic, which need not exist any more.
     methods=(),

@@ -6,5 +6,7 @@ only where it waits for bytes or another server. `context` has what every call n
 makes a change. Rooms are nouns: `access`, `blobs`, `images`, `lifecycle`, `pull_through`,
 `repositories`, `tags`.
 
-No SQL, no HTTP: it may import metadata, the interfaces of store and upstreams, keys and the kernel.
+No SQL, no HTTP: it may import metadata, `registry.blobstore.store`, the client of upstreams, keys
+and the kernel. What a service returns may be the body of an answer (`ResponseBody`); an item of a
+batch that fails has the code of its error there (`cloudcore.web.envelope`).
 """

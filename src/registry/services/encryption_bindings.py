@@ -112,7 +112,7 @@ class ProtectedImage(ResponseBody):
     digest: str
 
 
-class KeyUsage(ResponseBody):
+class KeyUsageAnswer(ResponseBody):
     """What a key protects; when the key is deleted, all that only it opens is shredded."""
 
     kms_key: KeyReference
@@ -148,7 +148,7 @@ class KeyUsage(ResponseBody):
 
 def key_usage(
     tx: Connection, account_id: str, region: str, key_id: str, most: int = usage.MOST
-) -> KeyUsage:
+) -> KeyUsageAnswer:
     """Return the resources that a key of an account protects, or raise KeyMissing.
 
     At most `most` rows of each kind are read.
@@ -161,7 +161,7 @@ def key_usage(
     image_count, are_images_cut = usage.count_key_images(tx, account_id, key.id, most)
     reference = partial(repository_reference, region, account_id)
     bound = usage.list_bound_repositories(tx, account_id, key.id, MOST_LISTED, most)
-    return KeyUsage(
+    return KeyUsageAnswer(
         kms_key=reference_to(key),
         is_account_default=usage.is_account_default(tx, account_id, key.id),
         repository_count=repository_count,

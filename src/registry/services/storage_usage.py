@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.wire import RFC3339, ResponseBody, rfc3339
+from cloudcore.wire import ResponseBody
 from registry.metadata import storage_usage as storage
 from registry.metadata.collector.collection import measure_stage
 from registry.metadata.repositories.repository import VisibleRepository
@@ -32,7 +32,7 @@ _TOMBSTONES: Final = 100
 """Deleted images in one read."""
 
 
-class ImageStorage(ResponseBody):
+class ImageStorageAnswer(ResponseBody):
     """The storage used by an image; by an index with all images under it."""
 
     size_bytes: int
@@ -92,7 +92,6 @@ class StorageUsage(ResponseBody):
     """The part of `stored_bytes` that only restorable images and repositories hold."""
     pending_sweep_bytes: int
     """The part of `stored_bytes` that nothing needs, or nothing yet."""
-    as_of: RFC3339
 
 
 def saved_by_compression(unique: int, stored: int, restorable: int, pending: int) -> int:
@@ -102,7 +101,7 @@ def saved_by_compression(unique: int, stored: int, restorable: int, pending: int
 
 def measure_image(
     tx: Connection, found: VisibleRepository, reference: str, now: int
-) -> ImageStorage:
+) -> ImageStorageAnswer:
     """Return the storage of an image, or raise ManifestUnknown.
 
     The cost grows with its descendants and blobs.
@@ -116,7 +115,7 @@ def measure_image(
     if len(every) > 1:
         together = storage.sum_blobs_of(tx, account_id, repository_id, ids, now)
         alone = storage.sum_blobs_of(tx, account_id, repository_id, [manifest.id], now)
-    return ImageStorage(
+    return ImageStorageAnswer(
         size_bytes=whole.size_bytes,
         exclusive_bytes=together.exclusive_bytes,
         shared_bytes=whole.size_bytes - together.exclusive_bytes,
@@ -205,7 +204,6 @@ async def measure_account(
         compression_saved_bytes=saved_by_compression(unique, stored, restorable, pending),
         restorable_bytes=restorable,
         pending_sweep_bytes=pending,
-        as_of=rfc3339(now),
     )
     return usage, sorted(measured, key=lambda pair: (-pair[1].exclusive_bytes, pair[0].name))
 

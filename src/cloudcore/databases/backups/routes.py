@@ -32,14 +32,7 @@ from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 
 _SHOWN: Final = Bodies(
     BACKUP,
-    (
-        Composite(
-            name="bucket",
-            words="Where it lies.",
-            shown=ResourceRef | None,
-            show=lambda _: None,
-        ),
-    ),
+    (Composite(name="bucket", words="Where it lies.", shown=ResourceRef | None),),
 )
 _ANSWERS: Final = _SHOWN.answers
 _ALL: Final = CLUSTER.path_of_one + "/backups"

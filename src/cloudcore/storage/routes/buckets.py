@@ -158,9 +158,7 @@ async def create_bucket(
         ctx.details["bucket_id"] = bucket.id
         return _described(tx, needs, buckets.create_bucket(tx, bucket))
 
-    return await ctx.commit(
-        create, wrap=lambda made: made, location=lambda _: f"{PATH}/{bucket.name}"
-    )
+    return await ctx.commit(create, location=lambda _: f"{PATH}/{bucket.name}")
 
 
 @ANSWERS.lists(PATH, "storage:ListBuckets", BucketQuery)
@@ -220,7 +218,7 @@ async def update_bucket(
             )
         return _described(tx, needs, changed)
 
-    return await ctx.commit(change, wrap=lambda made: made)
+    return await ctx.commit(change)
 
 
 @delete(ONE, status_code=204, opt={"action": "storage:DeleteBucket", "statuses": (409,)})

@@ -140,7 +140,12 @@ def upload_record(bucket: Bucket, upload: Upload) -> MultipartUpload:
 
 
 ANSWERS: Final = RecordAnswers(
-    MultipartUpload, "upload", upload_record, noun="multipart upload", named="Upload"
+    MultipartUpload,
+    "upload",
+    upload_record,
+    noun="multipart upload",
+    nouns="multipart uploads that are neither completed nor aborted",
+    named="Upload",
 )
 
 

@@ -38,7 +38,7 @@ class TagStatus(Enum):
 class ImageRow(NamedTuple):
     """An image: a manifest of one repository.
 
-    Its row also has annotations, which may be megabytes: read images by a `Large` query.
+    It may have thousands of tags: read images by a `Large` query.
     """
 
     id: str

@@ -45,7 +45,7 @@ CACHE_RULE: Final = Resource(
     many="pull_through_cache_rules",
     words="pull-through cache rule",
     key="prefix",
-    check_key=lambda _: None,
+    spans_regions=True,
     quota=50,
     # By hand: answers have the state of the upstream and the totals of what is cached.
     methods=(),

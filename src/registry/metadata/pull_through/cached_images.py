@@ -20,7 +20,9 @@ _m = manifests.c
 _p = image_pins.c
 _r = pull_through_cache_rules.c
 _repository = repositories.c
-_RETENTIONS: Final = select(_r.id, _r.account_id, _r.prefix, _r.keep_unpulled_days, _r.max_bytes)
+_RETENTIONS: Final = select(
+    _r.id, _r.account_id, _r.region, _r.prefix, _r.keep_unpulled_days, _r.max_bytes
+)
 _ALL: Final = Statement(
     _RETENTIONS.where(or_(_r.keep_unpulled_days.is_not(None), _r.max_bytes.is_not(None))).order_by(
         _r.id
@@ -51,6 +53,7 @@ class Retention(NamedTuple):
 
     rule_id: str
     account_id: str
+    region: str
     prefix: str
     keep_unpulled_days: int | None
     max_bytes: int | None

@@ -214,6 +214,10 @@ _HOLD_ACCOUNT: Final = Statement(
     .where(accounts.c.id == bindparam("account_id"))
     .with_for_update(read=True, key_share=True)
 )
+# A pull may insert rows of the rule meanwhile: that locks its key.
+_LOCK: Final = Statement(
+    CACHE_RULES.columns.where(given(_r.account_id, _r.id)).with_for_update(key_share=True)
+)
 _PREFIXES: Final = Statement(select(_r.prefix).where(given(_r.account_id)))
 # Whoever pushes gives a tag no time at which the upstream is to be asked.
 _has_pushed_tag = (
@@ -262,6 +266,11 @@ def hold_account(tx: Connection, account_id: str) -> None:
     A transaction that inserts a repository does so by its foreign key.
     """
     tx.row(_HOLD_ACCOUNT, account_id=account_id)
+
+
+def lock_to_change(tx: Connection, account_id: str, rule_id: str) -> CacheRule | None:
+    """Return a rule and block its changes until the transaction ends; None if it was deleted."""
+    return CACHE_RULES.read_one(tx, _LOCK, account_id=account_id, id=rule_id)
 
 
 def prefixes_of(tx: Connection, account_id: str) -> list[str]:

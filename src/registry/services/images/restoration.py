@@ -48,8 +48,7 @@ class RestoredImage(ResponseBody):
 class NotRestored(ResponseBody):
     """An image that was not restored, and why."""
 
-    digest: str
-    """As it was given."""
+    digest: str  # as it was given
     code: str
     message: str
 

@@ -76,7 +76,7 @@ async def _drop_before(
 
     With `down_to`, stop when the rule has cached at most this many bytes.
     """
-    change = ctx.change_by(CACHE_RULE.crn(ctx.registry_host.region, rule.account_id, rule.prefix))
+    change = ctx.change_by(CACHE_RULE.crn(rule.region, rule.account_id, rule.prefix))
     dropped = 0
     excess: _Excess | None = None
     while dropped < _MOST_A_TURN:
@@ -132,7 +132,7 @@ def _sum(tx: Connection, rule: Retention, down_to: int) -> _Excess:
 
 
 def _record(ctx: ServiceContext, rule: Retention, dropped: int, tx: Connection) -> None:
-    crn, now = CACHE_RULE.crn(ctx.registry_host.region, rule.account_id, rule.prefix), ctx.clock()
+    crn, now = CACHE_RULE.crn(rule.region, rule.account_id, rule.prefix), ctx.clock()
     event = AuditEvent(
         id=uuid7(now),
         owner_id=rule.account_id,

@@ -161,7 +161,9 @@ def update_rule(
     credential is not given anew: who may change a rule could otherwise have its secret sent to a
     server of their own.
     """
-    rule = CACHE_RULES.lock(tx, account_id, rule_id)
+    rule = rows.lock_to_change(tx, account_id, rule_id)
+    if rule is None:
+        raise CACHE_RULES.missing()
     changed = structs.replace(rule, **changes)
     is_other = changed.upstream_url != rule.upstream_url
     if is_other and rule.username is not None and "username" not in changes:

@@ -22,7 +22,7 @@ _ACCOUNTS: Final = 500
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class StorageDay(ResponseBody):
+class DayAnswer(ResponseBody):
     """One day, in UTC."""
 
     day: str
@@ -33,7 +33,7 @@ class StorageDay(ResponseBody):
     """Manifests that were pulled, but for pullers that do not count."""
 
 
-class RepositoryGrowth(ResponseBody):
+class GrowthAnswer(ResponseBody):
     """How the size of a repository has changed."""
 
     repository: ResourceRef
@@ -46,11 +46,11 @@ class RepositoryGrowth(ResponseBody):
 class StorageHistory(ResponseBody):
     """The days that were recorded, oldest first, and the 20 repositories that changed most."""
 
-    days: Sequence[StorageDay]
+    days: Sequence[DayAnswer]
     growth_days: int
     """The days over which repositories are compared: the least of 7, 30, 90 and 366 that is not
     below `days`."""
-    repositories: Sequence[RepositoryGrowth]
+    repositories: Sequence[GrowthAnswer]
 
 
 class StalePage(NamedTuple):
@@ -92,7 +92,7 @@ def read_history(
     span = next((each for each in rows.SPANS if each >= days), rows.SPANS[-1])
     return StorageHistory(
         days=[
-            StorageDay(
+            DayAnswer(
                 day=f"{_EPOCH + timedelta(days=each.day):%Y-%m-%d}",
                 size_bytes=each.size_bytes,
                 pulls=each.pulls,
@@ -101,7 +101,7 @@ def read_history(
         ],
         growth_days=span,
         repositories=[
-            RepositoryGrowth(
+            GrowthAnswer(
                 repository=repository_reference(region, account_id, each.repository_id, each.name),
                 size_bytes_before=each.before,
                 size_bytes=each.size_bytes,

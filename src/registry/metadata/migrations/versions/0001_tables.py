@@ -5,6 +5,7 @@ Columns of a table stand by type, long texts and bytes last: SQLite reads a row 
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment
 revision = "0001"
 down_revision = None
 
+_COLUMN: Final = re.compile(r"(\w+)( KEY)?( NULL)?(?: DEFAULT (\S+))?")
 _REFUSED = "an event of the audit log is never changed"
 _OF_FEW_REPOSITORIES: Final = (
     "deleted_manifests",
@@ -80,15 +82,22 @@ UPDATE search_names SET state = 'gone'
 def _columns(kind: Any, columns: str) -> list[sa.schema.SchemaItem]:  # noqa: ANN401 - a type or its class
     """Return columns of a type, listed as in SQL: ``a KEY, b, c NULL, d DEFAULT 0``.
 
-    Only those with the word NULL may be null.
+    Only those with the word NULL may be null. Raise `ValueError` for other words.
     """
-    return [_column(kind, *each.split()) for each in columns.split(", ")]
+    return [_column(kind, each) for each in columns.split(", ")]
 
 
-def _column(kind: Any, name: str, *words: str) -> sa.Column[Any]:  # noqa: ANN401
-    default = sa.text(words[-1]) if "DEFAULT" in words else None
+def _column(kind: Any, described: str) -> sa.Column[Any]:  # noqa: ANN401
+    found = _COLUMN.fullmatch(described)
+    if found is None:
+        raise ValueError(f"{described!r} describes no column")
+    name, key, null, default = found.groups()
     return sa.Column(
-        name, kind, primary_key="KEY" in words, nullable="NULL" in words, server_default=default
+        name,
+        kind,
+        primary_key=key is not None,
+        nullable=null is not None,
+        server_default=None if default is None else sa.text(default),
     )
 
 
@@ -165,7 +174,7 @@ def _table(
     """
     items = [item for part in parts for item in (part if isinstance(part, list) else [part])]
     if not any(isinstance(item, sa.Column) and item.primary_key for item in items):
-        items.insert(0, _column(Id, "id", "KEY"))
+        items.insert(0, _column(Id, "id KEY"))
     for item in items:
         if isinstance(item, sa.ForeignKeyConstraint) and item.name is not None:
             item.name = f"fk_{name}_{item.name}"
@@ -1040,8 +1049,8 @@ def _create_tables() -> None:
         _columns(sa.Boolean, "is_index"),
         _columns(sa.BigInteger, "manifest_size_bytes, size_bytes"),
         _columns(Moment, "pushed_at, last_pulled_at NULL, deleted_at, restorable_until"),
-        _columns(sa.Text, "media_type, artifact_type NULL, annotations, tags, deleted_by"),
-        _columns(sa.Text, "deleted_by_source NULL"),
+        _columns(sa.Text, "media_type, artifact_type NULL, deleted_by, deleted_by_source NULL"),
+        _columns(sa.Text, "tags, annotations"),
         _foreign_key("account_id, digest", "manifest_bodies (account_id, digest)"),
         _foreign_key("repository_id, account_id", "repositories (id, account_id)"),
         _index("restorable_until"),
@@ -1589,8 +1598,8 @@ def _create_tables() -> None:
         _columns(sa.String(40), "etag"),
         _columns(sa.BigInteger, "size"),
         _columns(Moment, "created_at"),
-        _columns(sa.Text, "content_type, headers, metadata, tags, checksum NULL"),
         _columns(sa.LargeBinary, "key"),
+        _columns(sa.Text, "content_type, headers, metadata, tags, checksum NULL"),
         _unique("bucket_id, key"),
         _unique("id, account_id"),
         _not_negative("size"),
@@ -1602,8 +1611,8 @@ def _create_tables() -> None:
         _columns(sa.String(16), "checksum_algorithm NULL, checksum_type NULL"),
         _columns(sa.String(32), "storage_class"),
         _columns(Moment, "created_at, ended_at NULL"),
-        _columns(sa.Text, "content_type, headers, metadata, tags, completion NULL"),
         _columns(sa.LargeBinary, "key"),
+        _columns(sa.Text, "content_type, headers, metadata, tags, completion NULL"),
         _unique("id, account_id"),
         _check("completion", "(ended_at IS NULL) = (completion IS NULL)"),
         _index("bucket_id", "created_at"),
