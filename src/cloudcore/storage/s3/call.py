@@ -114,7 +114,9 @@ class S3Call:
         Raise as `buckets.authorized_bucket`.
         """
         request = self.request
-        self.bucket = await buckets.authorized_bucket(self.ctx, request.bucket, request.key)
+        of_object = request.key or self.form is not None  # whose key may come out empty
+        key = request.key if of_object else None
+        self.bucket = await buckets.authorized_bucket(self.ctx, request.bucket, key)
         return self.bucket
 
 
