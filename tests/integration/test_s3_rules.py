@@ -13,6 +13,7 @@ from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, completion, texts, v1
 from tests.integration.served_world import Served
 from tests.s3_negatives import negatives
+from tests.s3_operations import operations
 from tests.s3_signing import framed, with_header
 
 MIB: Final = 1 << 20
@@ -304,6 +305,16 @@ async def test_kms_failure_is_an_error_and_never_bytes(s3: S3Client) -> None:
 
 
 @on_both_databases
+async def test_every_operation_has_the_bucket_that_it_needs(s3: S3Client) -> None:
+    """It is given it, or finds it itself; otherwise the answer were a failure of the server."""
+    for line, _ in operations():
+        method, target, *source = line.split()
+        await s3.done("PUT", "/bucket/key", b"a")
+        copy = {"x_amz_copy_source": "/bucket/key"} if source else {}
+        path = target.replace("/b", "/bucket", 1).replace("/k", "/key", 1)
+        assert (await s3.ask(method, path, **copy)).status_code < 500, line
+
+
 async def test_no_signed_request_is_a_failure_of_the_server(s3: S3Client) -> None:
     """Draw requests out of what S3 knows and what nobody should send; `send` refuses a 5xx."""
     chance = random.Random(7)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from time import thread_time
 from typing import TypeVar
 from xml.etree.ElementTree import fromstring
@@ -28,6 +27,7 @@ from cloudcore.storage.s3.documents import (
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.operations import operation_of
 from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
+from tests.s3_operations import operations
 
 T = TypeVar("T")
 
@@ -222,15 +222,6 @@ def test_keys_are_taken_byte_for_byte(path: str, key: str) -> None:
     assert _read("GET", path[2:], host="b.s3.example:9000") == _read("GET", path)._replace(
         headers={"host": "b.s3.example:9000"}
     )
-
-
-def operations() -> Iterator[tuple[str, str]]:
-    """Yield the lines of the table: a request, and the operation that it asks for."""
-    _, *blocks = Path(__file__).with_name("s3_operations.txt").read_text().split("\n\n")
-    for line in "\n".join(blocks).split("\n"):
-        request, _, operation = line.partition("  ")
-        if operation:
-            yield request, operation
 
 
 @pytest.mark.parametrize(("request_line", "expected"), list(operations()))
