@@ -304,9 +304,8 @@ async def test_kms_failure_is_an_error_and_never_bytes(s3: S3Client) -> None:
     assert texts(await s3.done("GET", "/bucket?uploads"), "UploadId") == []
 
 
-@on_both_databases
 async def test_every_operation_has_the_bucket_that_it_needs(s3: S3Client) -> None:
-    """It is given it, or finds it itself; otherwise the answer were a failure of the server."""
+    """It is given it, or finds it itself; otherwise the answer would be a failure of the server."""
     for line, _ in operations():
         method, target, *source = line.split()
         await s3.done("PUT", "/bucket/key", b"a")
@@ -315,6 +314,7 @@ async def test_every_operation_has_the_bucket_that_it_needs(s3: S3Client) -> Non
         assert (await s3.ask(method, path, **copy)).status_code < 500, line
 
 
+@on_both_databases
 async def test_no_signed_request_is_a_failure_of_the_server(s3: S3Client) -> None:
     """Draw requests out of what S3 knows and what nobody should send; `send` refuses a 5xx."""
     chance = random.Random(7)
