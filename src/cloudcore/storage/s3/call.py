@@ -114,8 +114,8 @@ class S3Call:
         Raise as `buckets.authorized_bucket`.
         """
         request = self.request
-        of_object = request.key or self.form is not None  # whose key may come out empty
-        key = request.key if of_object else None
+        # A form is of an object, although its key may come out empty.
+        key = request.key if request.key or self.form is not None else None
         self.bucket = await buckets.authorized_bucket(self.ctx, request.bucket, key)
         return self.bucket
 
