@@ -309,8 +309,8 @@ async def test_every_operation_has_the_bucket_that_it_needs(s3: S3Client) -> Non
     for line, _ in operations():
         method, target, *source = line.split()
         await s3.done("PUT", "/bucket/key", b"a")
-        copy = {"x_amz_copy_source": "/bucket/key"} if source else {}
         path = target.replace("/b", "/bucket", 1).replace("/k", "/key", 1)
+        copy: dict[str, Any] = {"x_amz_copy_source": "/bucket/key"} if source else {}
         assert (await s3.ask(method, path, **copy)).status_code < 500, line
 
 

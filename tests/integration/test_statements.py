@@ -9,12 +9,12 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
 import psycopg
 import pytest
-from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy import Select, bindparam, literal_column, select
 
 from cloudcore.db import statement as statement_module
 from cloudcore.db.calls import Exists
@@ -163,7 +163,7 @@ SOME_OF_MANY: Final = [
     (lifecycle_policies, "_TAGS_OF_SOME", "tags USING INDEX ix_tags_manifest_id (manifest_id=?)"),
     (relations, "_REFERRERS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
     (relations, "_REFERRERS_BY_ALIAS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
-    (policies, "_LIST_OF", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),
+    (policies, "list_policies_of", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),
 ]
 
 
@@ -179,7 +179,7 @@ def test_a_called_statement_has_the_names_of_its_parameters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(statement_module, "_ALL", WeakSet())  # which other tests compile
-    query = select(literal_column("1")).where(bindparam("one") == bindparam("other"))
+    query: Select[Any] = select(literal_column("1")).where(bindparam("one") == bindparam("other"))
     assert Exists[str, str](query, "other", "one").sqlite
     for names in (("one",), ("one", "another"), ("one", "other", "more")):
         with pytest.raises(TypeError, match=r"parameters \['one', 'other'\]"):

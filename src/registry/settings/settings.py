@@ -61,8 +61,8 @@ class Settings(SettingFields):
             self.store,
         ):
             check_numbers(group)
-        for group in (self, self.billing, self.email, self.node):
-            if problem := word_problem(group):
+        for chosen in (self, self.billing, self.email, self.node):
+            if problem := word_problem(chosen):
                 raise SettingsError(problem)
         self._check_tls()
         self._check_region()
