@@ -160,6 +160,11 @@ def test_every_answer_but_the_expected_one_is_one_line(answer: Answer, words: st
     assert told.value.exit_status == (NOT_FOUND if words.startswith("NOT_FOUND") else FAILED)
 
 
+def test_a_request_in_a_trace_has_neither_bearer_nor_body() -> None:
+    request = HttpRequest("POST", "/v1/a?code=secret", {"Authorization": "secret"}, b"secret")
+    assert repr(request) == "HttpRequest('POST', '/v1/a')"
+
+
 def test_a_401_is_tried_once_more_with_another_token() -> None:
     no: Answer = (401, {}, envelope("UNAUTHORIZED", "the token is over"))
     with serving(Stranger(no, (200, {}, b'{"a": 1}'))) as server:

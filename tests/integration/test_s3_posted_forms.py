@@ -12,6 +12,7 @@ import httpx
 from cloudcore.storage.s3.signature import SignedRequest
 from tests.integration.s3_client import S3Client, code_of, texts
 from tests.s3_forms import CONTENT_TYPE, form_body, signed_form
+from tests.tenants import allow
 
 
 async def _post(
@@ -164,6 +165,19 @@ async def test_a_form_is_bound_by_what_binds_a_put(s3: S3Client) -> None:
     right = b64encode(md5(b"the file").digest()).decode()
     fields = {"key": "b", "Content-MD5": right, "If-None-Match": "*"}
     assert (await _post(s3, fields)).status_code == 204
+
+
+async def test_a_form_whose_key_comes_out_empty_is_authorized_on_an_object(s3: S3Client) -> None:
+    """Never on the bucket: such a key is as malformed as one that is too long."""
+    conditions = [{"bucket": "bucket"}, ["starts-with", "$key", ""]]
+    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
+    for on, code in ((crn, "AccessDenied"), (f"{crn}/*", "KeyTooLongError")):
+        rights = allow("storage:PutObject", on=on)
+        other = S3Client(s3.served, *await s3.served.add_program(code.lower(), rights))
+        fields = {"key": "${filename}"}
+        answer = await _post(other, fields, conditions=conditions, filename="")
+        assert code_of(answer) == code, on
+    assert texts(await s3.done("GET", "/bucket"), "Key") == []
 
 
 async def test_a_web_page_may_send_a_form_as_the_rules_of_cors_say(s3: S3Client) -> None:

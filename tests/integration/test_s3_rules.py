@@ -13,6 +13,7 @@ from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, completion, texts, v1
 from tests.integration.served_world import Served
 from tests.s3_negatives import negatives
+from tests.s3_operations import operations
 from tests.s3_signing import framed, with_header
 
 MIB: Final = 1 << 20
@@ -301,6 +302,16 @@ async def test_kms_failure_is_an_error_and_never_bytes(s3: S3Client) -> None:
     await delete_due_keys(s3.served.kms)
     await check(404, "KMS.NotFoundException", "kms_key_not_found")
     assert texts(await s3.done("GET", "/bucket?uploads"), "UploadId") == []
+
+
+async def test_every_operation_has_the_bucket_that_it_needs(s3: S3Client) -> None:
+    """It is given it, or finds it itself; otherwise the answer would be a failure of the server."""
+    for line, _ in operations():
+        method, target, *source = line.split()
+        await s3.done("PUT", "/bucket/key", b"a")
+        path = target.replace("/b", "/bucket", 1).replace("/k", "/key", 1)
+        copy: dict[str, Any] = {"x_amz_copy_source": "/bucket/key"} if source else {}
+        assert (await s3.ask(method, path, **copy)).status_code < 500, line
 
 
 @on_both_databases

@@ -193,6 +193,18 @@ async def test_bytes_that_came_back_lose_their_mark(world: StorageWorld, tmp_pat
     assert await world.get(bucket, "key") == LARGE
 
 
+@pytest.mark.parametrize("data", [b"few", LARGE], ids=["inline", "in the store"])
+async def test_sealed_bytes_without_a_key_are_not_sent_as_they_are_stored(
+    world: StorageWorld, data: bytes
+) -> None:
+    bucket = await world.make()
+    await world.put(bucket, "key", data)
+    found = await object_reads.find_object(world.needs, bucket, "key")
+    keyless = [each._replace(kms_key_id=None, wrapped=None) for each in found.pieces]
+    with pytest.raises(BytesDamaged):
+        await object_reads.open_object(world.needs, found._replace(pieces=keyless))
+
+
 async def test_ranges_outside_of_a_damaged_part_are_served(
     world: StorageWorld, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from tests.live import ROOT
         (0, 0, 0, 0, 0),
         (1000, 400, 0, 0, 600),
         (1000, 700, 200, 100, 600),  # what is deleted is no saving
+        (1000, 900, 50, 7, 157),
         (1000, 1128, 0, 0, 0),  # sealed bytes that are not compressed are a few more
     ],
 )

@@ -27,6 +27,7 @@ from cloudcore.storage.s3.documents import (
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.operations import operation_of
 from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
+from tests.s3_operations import operations
 
 T = TypeVar("T")
 
@@ -223,27 +224,26 @@ def test_keys_are_taken_byte_for_byte(path: str, key: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("method", "target", "handler"),
-    [
-        ("GET", "/", "list_buckets"),
-        ("GET", "/b", "list_objects"),
-        ("GET", "/b/?list-type=2&prefix=a", "list_objects_v2"),
-        ("GET", "/b?location", "get_bucket_location"),
-        ("GET", "/b?versions&prefix=a", "list_versions"),
-        ("GET", "/b/k?versionId=null", "get_object"),
-        ("DELETE", "/b/k?versionId=null", "delete_object"),
-        ("PUT", "/b/k?retention", "refuse_lock"),
-        ("POST", "/b?delete=", "delete_objects"),
-        ("PUT", "/b/k", "put_object"),
-        ("PUT", "/b/k?partNumber=1&uploadId=u", "upload_part"),
-        ("POST", "/b/k?uploads", "create_upload"),
-        ("GET", "/b/k?tagging", "get_object_tagging"),
-        ("DELETE", "/b/k?uploadId=u", "abort_upload"),
-    ],
-)
-def test_an_operation_is_found_by_method_and_query(method: str, target: str, handler: str) -> None:
-    assert _handler(_read(method, target)) == handler
+@pytest.mark.parametrize(("request_line", "expected"), list(operations()))
+def test_a_request_asks_for_an_operation(request_line: str, expected: str) -> None:
+    method, target, *source = request_line.split()
+    copy = {"x_amz_copy_source": "/a/b"} if source else {}
+    found = operation_of(_read(method, target, content_type="multipart/form-data", **copy))
+    words = {"own": not found.finds_bucket, "change": found.is_change, "global": found.is_global}
+    told = [found.handler.__name__, found.action, *(each for each in words if words[each])]
+    assert " ".join(told) == expected
+
+
+def test_there_is_no_operation_that_the_table_has_not() -> None:
+    known = {request for request, _ in operations()}
+    asked = (request.split()[1].partition("?")[2] for request in known)
+    selectors = {each for each in asked if each and "=" not in each}
+    for method in ("GET", "HEAD", "PUT", "POST", "DELETE"):
+        for path in ("/", "/b", "/b/k"):
+            for target in (path, *(f"{path}?{each}" for each in selectors)):
+                if f"{method} {target}" not in known:
+                    with pytest.raises(S3Error):
+                        operation_of(_read(method, target, content_type="multipart/form-data"))
 
 
 def test_a_copy_is_told_by_its_header() -> None:

@@ -87,6 +87,11 @@ def test_field_names_are_lower_case_and_values_stripped() -> None:
     assert request.headers == [(b"host", b"a"), (b"x-y", b"1  2")]
 
 
+def test_a_head_in_a_log_has_neither_fields_nor_a_query() -> None:
+    request = one(b"GET /a?signature=secret HTTP/1.1\r\nHost: a\r\nAuthorization: secret\r\n\r\n")
+    assert repr(request) == "RequestHead('GET', b'/a')"
+
+
 @pytest.mark.parametrize(
     ("head", "keep_alive"),
     [

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from registry.settings.groups import Limits
+from registry.settings.groups import Limits, Microseconds
 from registry.settings.reading import from_environment
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
@@ -114,6 +114,7 @@ def test_limits_are_counted_in_microseconds() -> None:
     limits = Limits(upload_idle_seconds=2, touch_after_seconds=3)
     assert limits.upload_idle == 2_000_000
     assert limits.touch_after == 3_000_000
+    assert isinstance(Limits.touch_after, Microseconds)
 
 
 def test_founders_are_a_choice_and_nobody_unless_made() -> None:

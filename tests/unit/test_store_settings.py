@@ -47,6 +47,11 @@ def test_the_prefix_and_the_encryption_are_as_s3_takes_them() -> None:
     assert settings_of(BUCKET="blobs").store.key_prefix == ""
 
 
+def test_without_a_bucket_its_settings_are_not_looked_at() -> None:
+    found = settings_of(REDIRECTS="false", PATH_STYLE="", ENCRYPTION="none").store
+    assert found.store_s3_redirects == "false"  # type: ignore[comparison-overlap]
+
+
 async def put(store: BlobStore) -> str:
     staged = await store.stage(new_id(), None)
     write(staged, b"bytes")

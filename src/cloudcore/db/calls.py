@@ -1,12 +1,13 @@
 """Statements that are called as functions of a transaction, with the values of their parameters.
 
 After ``extend_session = Execute[str, int](…, "sid", "until")``, ``extend_session(tx, sid, until)``
-runs it. So a query that needs no code around it is written once, with its types.
+runs it. So a query that needs no code around it is written once, with its types. A server compiles
+all statements when it starts, and refuses names that are not those of the parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from sqlalchemy import ClauseElement, Table
@@ -25,6 +26,10 @@ class _Called(Statement):
         """Make a statement with parameters of these names, in the order of a call."""
         super().__init__(construct)
         self._names = names
+
+    def _check(self, parameters: Collection[str]) -> None:
+        if set(parameters) != set(self._names):
+            raise TypeError(f"it has the parameters {sorted(parameters)}, not {self._names}")
 
     def _given(self, values: tuple[Any, ...]) -> dict[str, object]:
         return dict(zip(self._names, values, strict=True))

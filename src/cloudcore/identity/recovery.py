@@ -241,7 +241,7 @@ def _restore_policies(
     changes: list[HostChange] = []
     account_id = role.account_id
     policy, action = put_policy(tx, new_admin_policy(new_id(), account_id, now))
-    if action:
+    if action is not None:
         changes.append(HostChange(action, POLICIES.crn_of(policy)))
     for each in policies.list_policies_of(tx, account_id, role.id):
         if each.id != policy.id:

@@ -202,7 +202,7 @@ class DeadHolders:
     clock: Clock
     dead: Callable[[], Collection[str]]
     """Returns the ids of dead workers; some may have died long ago."""
-    _freed: set[str] = field(default_factory=set)
+    _freed: set[str] = field(init=False, default_factory=set)
 
     async def look(self) -> None:
         """Free the leases of those that have died since the last look.

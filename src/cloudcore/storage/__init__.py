@@ -1,8 +1,9 @@
 """Buckets and objects, with two presentations: ``/v1`` (`routes`) and S3 (`s3`).
 
-`bucket` has the rules of names, keys and tags. `buckets`, `objects` and `multipart` make changes,
-each in a transaction, over the queries of `*_rows`; `object_writes` and `object_reads` move the
-bytes. An object is a sequence of *pieces*, each stored separately and sealed under a key of its own
-(`pieces`). The store of the bytes and the KMS keys come through the ports in `needs`. Neither
-presentation has a rule of its own.
+`bucket` has the rules of names, keys and tags. `buckets` finds and authorizes the bucket of a
+request; it, `objects` and `multipart` make changes, each in a transaction, over the queries of
+`*_rows` and `tables`. `object_writes` and `object_reads` move the bytes. An object is a sequence of
+*pieces*, each stored separately and sealed under a key of its own (`pieces`). The store of the
+bytes and the KMS keys come through the ports in `needs`. Neither presentation has a rule of its
+own.
 """

@@ -57,17 +57,17 @@ async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
 
 
 async def authorized_bucket(
-    ctx: RequestContext, name: str, key: str = "", action: str | None = None
+    ctx: RequestContext, name: str, key: str | None = None, action: str | None = None
 ) -> Bucket:
     """Return a bucket of the caller's account; authorize the operation, or `action`, on it.
 
-    With a `key`, authorize it on that object.
+    With a `key`, which may be malformed, authorize it on that object.
 
     Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket` if
     the account has no such bucket.
     """
     crn = bucket_crn_of(ctx, name)
-    ctx.authorize(object_crn(crn, key) if key else crn, action=action)
+    ctx.authorize(crn if key is None else object_crn(crn, key), action=action)
     return await found_bucket(ctx, name)
 
 

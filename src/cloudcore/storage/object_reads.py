@@ -92,7 +92,7 @@ async def find_object(
             part = None
             if part_number is not None:
                 listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
-                if not _are_all(found, listed):
+                if not _are_all(found, _sizes(listed)):
                     continue
                 start, stop, is_range = _span_of_part(found, listed, part_number)
                 checksum = listed[part_number - 1].checksum_of(found)
@@ -105,7 +105,7 @@ async def find_object(
             asked = FoundObject(found, outcome, start, stop, is_range, part, (), 0, None)
             if is_head or outcome != "send":
                 return asked
-            held = _find_pieces(tx, asked, listed)
+            held = _find_pieces(tx, asked, _sizes(listed))
             if held is None:
                 continue
             pieces, skipped = held
@@ -127,7 +127,7 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
     for _ in range(_LOOKS):
         found = objects.find_object(tx, bucket, key)
         listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
-        if _are_all(found, listed):
+        if _are_all(found, _sizes(listed)):
             return found, listed
     raise BytesDamaged
 
@@ -172,9 +172,14 @@ async def parts_of(opened: OpenBytes) -> AsyncGenerator[bytes, None]:
         await opened.aclose()
 
 
-def _are_all(found: StoredObject, listed: Sequence[ListedPiece]) -> bool:
+def _sizes(listed: Sequence[ListedPiece]) -> list[tuple[int, int]]:
+    """Return the number and the size of each piece."""
+    return [(each.number, each.size) for each in listed]
+
+
+def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
     """Return False if the object was replaced between the two statements."""
-    return bool(listed) and sum(each.size for each in listed) == found.size
+    return bool(sizes) and sum(size for _, size in sizes) == found.size
 
 
 def _span_of_part(
@@ -191,29 +196,31 @@ def _span_of_part(
 
 
 def _find_pieces(
-    tx: Connection, asked: FoundObject, listed: Sequence[ListedPiece]
+    tx: Connection, asked: FoundObject, sizes: Sequence[tuple[int, int]]
 ) -> tuple[list[Piece], int] | None:
     """Return the pieces of a range, and the number of bytes of the first that come before it.
 
-    Return None if the object was replaced meanwhile. The rows of other pieces, which have keys and
-    perhaps bytes, are not read.
+    `sizes` are the number and the size of each piece, if they were read. Return None if the object
+    was replaced meanwhile. The rows of other pieces, which have keys and perhaps bytes, are not
+    read.
     """
     of = asked.object.account_id, asked.object.id
     if (asked.start, asked.stop) == (0, asked.object.size):
         pieces = piece_rows.pieces_of(tx, *of)
-        is_whole = pieces and sum(each.stored.size for each in pieces) == asked.object.size
-        return (pieces, 0) if is_whole else None
-    listed = listed or piece_rows.list_pieces(tx, *of)
-    if not _are_all(asked.object, listed):
+        found = [(each.number, each.stored.size) for each in pieces]
+        return (pieces, 0) if _are_all(asked.object, found) else None
+    sizes = sizes or piece_rows.sizes_of(tx, *of)
+    if not _are_all(asked.object, sizes):
         return None
-    held: list[ListedPiece] = []
+    held: list[tuple[int, int]] = []
     skipped = at = 0
-    for each in listed:
-        if at < asked.stop and at + each.size > asked.start:
+    for number, size in sizes:
+        if at < asked.stop and at + size > asked.start:
             skipped = skipped if held else asked.start - at
-            held.append(each)
-        at += each.size
-    held = held or [listed[-1]]  # an empty part
-    pieces = piece_rows.pieces_between(tx, *of, held[0].number, held[-1].number)
-    is_same = [(each.number, each.stored.size) for each in pieces] == [each[:2] for each in held]
+            held.append((number, size))
+        at += size
+    held = held or [sizes[-1]]  # an empty part
+    (first, _), (last, _) = held[0], held[-1]
+    pieces = piece_rows.pieces_between(tx, *of, first, last)
+    is_same = [(each.number, each.stored.size) for each in pieces] == held
     return (pieces, skipped) if is_same else None

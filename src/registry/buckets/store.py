@@ -37,7 +37,7 @@ from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage.errors import BytesDamaged
 from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, StoredPiece
 from registry import errors
-from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore
 from registry.blobstore.store import BlobStore
 from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
@@ -192,7 +192,14 @@ class BlobBucketBytes(BucketBytes):
     async def _open_keys(
         self, account_id: str, pieces: Sequence[StoredPiece], usable: object
     ) -> list[DataKey | None]:
+        """Return the data key of each piece, None for those that are plain.
+
+        Raise `BytesDamaged` if the row of a sealed piece has no key, so that its bytes are never
+        sent as they are stored.
+        """
         assert isinstance(usable, UsableKeys)
+        if any(piece.encoding != PLAIN and not piece.wraps for piece in pieces):
+            raise BytesDamaged
         wraps = [each for piece in pieces for each in piece.wraps]
         with _translated():
             opened = await self.sealing.keys.open_under(account_id, usable, wraps)

@@ -40,41 +40,46 @@ _BLOCK: Final = 512
 """Bytes of the unit of ``st_blocks``, whatever the file system has (POSIX)."""
 
 _MEANING: Final[Mapping[str, str]] = {
-    "data_size_bytes": "Disk space of all in the data folder, as of the last complete count.",
-    "database_size_bytes": "Size of the database on its disk.",
-    "uploads_open": f"Upload sessions that are open; counted up to {MOST_UPLOADS}.",
-    "uploads_open_limit": "Upload sessions that one account, or one repository, may have open.",
-    "disk_cache_limit_bytes": "Bytes that this machine keeps of a bucket on its disk; 0: none.",
-    "disk_size_bytes": "Size of the file system of the blobs.",
-    "disk_free_bytes": "Free bytes of the file system of the blobs; uploads leave the last 64 MiB.",
-    "disk_free_inodes": "Files that the file system can still hold.",
-    "scrub_period_seconds": "Time within which the scrub reads every blob once; 0: it is turned"
-    " off.",
-    "scrub_oldest_seconds": "Time since the bytes of the blob that was verified longest ago were"
-    " verified.",
-    "plain_blobs": f"Blobs that are stored plain; counted up to {MOST_COUNTED}.",
-    "plain_bytes": "Bytes of these blobs.",
-    "jobs_unfinished": "Jobs that a worker could begin (due), has (running), or that wait for their"
-    " time.",
-    "jobs_late_seconds": "Time for which the job due first has waited for a worker.",
-    "node_info": "1, with the name of the machine that says so.",
-    "backup_running_seconds": "How long the backup under way has taken; 0 if none runs.",
-    "disk_cache_size_bytes": "Disk space of what it keeps, as of the last complete count.",
-    "node_seen_seconds": "Time since a machine of the install said last that it is there.",
-    "backup_finished_timestamp_seconds": "When the last complete backup ended.",
-    "chore_failed": "1 if the last turn of a periodic chore failed.",
-    "chore_ended_timestamp_seconds": "When the last turn of a periodic chore ended.",
-    "chore_late_seconds": "Time since the last turn of a periodic chore ended, beyond its period.",
-    "cache_pulls": "Pulls of cached images, under all pull-through cache rules.",
-    "cache_misses": "Those for which a manifest was fetched.",
-    "cache_fetched_bytes": "Bytes that came from upstreams.",
-    "cache_served_bytes": "Bytes of cached blobs that clients got.",
+    "entrepot_data_size_bytes": "Disk space of all in the data folder, as of the last complete"
+    " count.",
+    "entrepot_database_size_bytes": "Size of the database on its disk.",
+    "entrepot_uploads_open": f"Upload sessions that are open; counted up to {MOST_UPLOADS}.",
+    "entrepot_uploads_open_limit": "Upload sessions that one account, or one repository, may have"
+    " open.",
+    "entrepot_disk_cache_limit_bytes": "Bytes that this machine keeps of a bucket on its disk; 0:"
+    " none.",
+    "entrepot_disk_size_bytes": "Size of the file system of the blobs.",
+    "entrepot_disk_free_bytes": "Free bytes of the file system of the blobs; uploads leave the"
+    " last 64 MiB.",
+    "entrepot_disk_free_inodes": "Files that the file system can still hold.",
+    "entrepot_scrub_period_seconds": "Time within which the scrub reads every blob once; 0: it is"
+    " turned off.",
+    "entrepot_scrub_oldest_seconds": "Time since the bytes of the blob that was verified longest"
+    " ago were verified.",
+    "entrepot_plain_blobs": f"Blobs that are stored plain; counted up to {MOST_COUNTED}.",
+    "entrepot_plain_bytes": "Bytes of these blobs.",
+    "entrepot_jobs_unfinished": "Jobs that a worker could begin (due), has (running), or that wait"
+    " for their time.",
+    "entrepot_jobs_late_seconds": "Time for which the job due first has waited for a worker.",
+    "entrepot_node_info": "1, with the name of the machine that says so.",
+    "entrepot_backup_running_seconds": "How long the backup under way has taken; 0 if none runs.",
+    "entrepot_disk_cache_size_bytes": "Disk space of what it keeps, as of the last complete count.",
+    "entrepot_node_seen_seconds": "Time since a machine of the install said last that it is there.",
+    "entrepot_backup_finished_timestamp_seconds": "When the last complete backup ended.",
+    "entrepot_chore_failed": "1 if the last turn of a periodic chore failed.",
+    "entrepot_chore_ended_timestamp_seconds": "When the last turn of a periodic chore ended.",
+    "entrepot_chore_late_seconds": "Time since the last turn of a periodic chore ended, beyond its"
+    " period.",
+    "entrepot_cache_pulls": "Pulls of cached images, under all pull-through cache rules.",
+    "entrepot_cache_misses": "Those for which a manifest was fetched.",
+    "entrepot_cache_fetched_bytes": "Bytes that came from upstreams.",
+    "entrepot_cache_served_bytes": "Bytes of cached blobs that clients got.",
 }
-"""The documentation of each gauge, by its name without ``entrepot_``."""
+"""The documentation of each gauge, by its name."""
 
 
 def _gauge(name: str, value: float, **labels: str) -> Gauge:
-    return Gauge(f"entrepot_{name}", _MEANING[name], value, labels)
+    return Gauge(name, _MEANING[name], value, labels)
 
 
 class FolderSize:
@@ -147,13 +152,13 @@ async def measure(
     gauges = await asyncio.to_thread(lambda: [*_disk(place)])
     data_bytes = await asyncio.to_thread(folders.data.count_on)
     if data_bytes is not None:
-        gauges.append(_gauge("data_size_bytes", data_bytes))
+        gauges.append(_gauge("entrepot_data_size_bytes", data_bytes))
     gauges += _disk_cache(settings, await asyncio.to_thread(folders.cache.count_on))
     if is_postgresql(settings.database):
         size = await database.read(postgresql_bytes)
     else:
         size = await asyncio.to_thread(_file_bytes, sqlite_path(settings.database))
-    gauges.append(_gauge("database_size_bytes", size))
+    gauges.append(_gauge("entrepot_database_size_bytes", size))
     gauges += _scrub(settings, await database.read(oldest_verified_at), now)
     gauges += _plain(await database.read(estimate_plain))
     gauges += _cache(await database.read(totals_of_all))
@@ -161,12 +166,12 @@ async def measure(
     gauges += _chores(await database.read(chores), periods, now)
     gauges += _nodes(settings.node.name, await database.read(list_nodes), now)
     gauges += _backups(await asyncio.to_thread(backup_times, place), now)
-    gauges.append(_gauge("uploads_open", await database.read(open_uploads)))
+    gauges.append(_gauge("entrepot_uploads_open", await database.read(open_uploads)))
     limits = (
         ("account", settings.limits.max_open_uploads),
         ("repository", settings.limits.max_open_uploads_per_repository),
     )
-    gauges += [_gauge("uploads_open_limit", limit, of=whose) for whose, limit in limits]
+    gauges += [_gauge("entrepot_uploads_open_limit", limit, of=whose) for whose, limit in limits]
     return gauges
 
 
@@ -179,17 +184,19 @@ def folders_of(settings: Settings) -> MeasuredFolders:
 
 def _disk_cache(settings: Settings, size: int | None) -> Iterator[Gauge]:
     store = settings.store
-    yield _gauge("disk_cache_limit_bytes", store.cache_bytes if store.store_s3_bucket else 0)
+    yield _gauge(
+        "entrepot_disk_cache_limit_bytes", store.cache_bytes if store.store_s3_bucket else 0
+    )
     if size is not None:
-        yield _gauge("disk_cache_size_bytes", size)
+        yield _gauge("entrepot_disk_cache_size_bytes", size)
 
 
 def _disk(folder: Path) -> Iterator[Gauge]:
     """Yield the figures of the file system of the blobs, or of the data without them. Blocks."""
     found = os.statvfs(folder)
-    yield _gauge("disk_size_bytes", found.f_blocks * found.f_frsize)
-    yield _gauge("disk_free_bytes", found.f_bavail * found.f_frsize)
-    yield _gauge("disk_free_inodes", found.f_favail)
+    yield _gauge("entrepot_disk_size_bytes", found.f_blocks * found.f_frsize)
+    yield _gauge("entrepot_disk_free_bytes", found.f_bavail * found.f_frsize)
+    yield _gauge("entrepot_disk_free_inodes", found.f_favail)
 
 
 def _file_bytes(path: Path) -> int:
@@ -201,55 +208,62 @@ def _file_bytes(path: Path) -> int:
 def _scrub(settings: Settings, oldest: int | None, now: int) -> Iterator[Gauge]:
     scrubbing = settings.scrubbing
     yield _gauge(
-        "scrub_period_seconds", scrubbing.scrub_every_seconds if scrubbing.scrub_rate_bytes else 0
+        "entrepot_scrub_period_seconds",
+        scrubbing.scrub_every_seconds if scrubbing.scrub_rate_bytes else 0,
     )
-    yield _gauge("scrub_oldest_seconds", 0 if oldest is None else (now - oldest) / MICROSECONDS)
+    yield _gauge(
+        "entrepot_scrub_oldest_seconds", 0 if oldest is None else (now - oldest) / MICROSECONDS
+    )
 
 
 def _plain(plain: PlainTotals) -> Iterator[Gauge]:
-    yield _gauge("plain_blobs", plain.object_count)
-    yield _gauge("plain_bytes", plain.stored_bytes)
+    yield _gauge("entrepot_plain_blobs", plain.object_count)
+    yield _gauge("entrepot_plain_bytes", plain.stored_bytes)
 
 
 def _cache(totals: Totals) -> Iterator[Gauge]:
-    yield _gauge("cache_pulls", totals.pulls)
-    yield _gauge("cache_misses", totals.misses)
-    yield _gauge("cache_fetched_bytes", totals.fetched_bytes)
-    yield _gauge("cache_served_bytes", totals.served_bytes)
+    yield _gauge("entrepot_cache_pulls", totals.pulls)
+    yield _gauge("entrepot_cache_misses", totals.misses)
+    yield _gauge("entrepot_cache_fetched_bytes", totals.fetched_bytes)
+    yield _gauge("entrepot_cache_served_bytes", totals.served_bytes)
 
 
 def _jobs(figures: Sequence[UnfinishedJobs], now: int) -> Iterator[Gauge]:
     for figure in figures:
-        yield _gauge("jobs_unfinished", figure.jobs, kind=figure.kind, stage=figure.stage)
+        yield _gauge("entrepot_jobs_unfinished", figure.jobs, kind=figure.kind, stage=figure.stage)
     late = [now - figure.first_due_at for figure in figures if figure.stage == "due"]
-    yield _gauge("jobs_late_seconds", max(late, default=0) / MICROSECONDS)
+    yield _gauge("entrepot_jobs_late_seconds", max(late, default=0) / MICROSECONDS)
 
 
 def _nodes(own: str, nodes: Sequence[NodeRow], now: int) -> Iterator[Gauge]:
-    yield _gauge("node_info", 1, node=own)
+    yield _gauge("entrepot_node_info", 1, node=own)
     for each in (one for one in nodes if one.seen_at > now - _FORGOTTEN_AFTER):
-        yield _gauge("node_seen_seconds", max(0, now - each.seen_at) / MICROSECONDS, node=each.name)
+        yield _gauge(
+            "entrepot_node_seen_seconds", max(0, now - each.seen_at) / MICROSECONDS, node=each.name
+        )
 
 
 def _backups(times: BackupTimes, now: int) -> Iterator[Gauge]:
     begun_at = now if times.begun_at is None else times.begun_at
-    yield _gauge("backup_running_seconds", max(0, now - begun_at) / MICROSECONDS)
+    yield _gauge("entrepot_backup_running_seconds", max(0, now - begun_at) / MICROSECONDS)
     if times.finished_at is not None:
-        yield _gauge("backup_finished_timestamp_seconds", times.finished_at / MICROSECONDS)
+        yield _gauge("entrepot_backup_finished_timestamp_seconds", times.finished_at / MICROSECONDS)
 
 
 def _chores(figures: Sequence[ChoreStatus], periods: ChorePeriods, now: int) -> Iterator[Gauge]:
     for figure in figures:
         if figure.ended_at is not None:
             yield _gauge(
-                "chore_ended_timestamp_seconds", figure.ended_at / MICROSECONDS, chore=figure.name
+                "entrepot_chore_ended_timestamp_seconds",
+                figure.ended_at / MICROSECONDS,
+                chore=figure.name,
             )
-        yield _gauge("chore_failed", int(figure.is_failed), chore=figure.name)
+        yield _gauge("entrepot_chore_failed", int(figure.is_failed), chore=figure.name)
         period = periods.seconds.get(figure.name)
         if period is not None:
             last = periods.since if figure.ended_at is None else figure.ended_at
             yield _gauge(
-                "chore_late_seconds",
+                "entrepot_chore_late_seconds",
                 max(0.0, (now - last) / MICROSECONDS - period),
                 chore=figure.name,
             )

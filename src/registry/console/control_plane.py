@@ -93,6 +93,7 @@ class ControlPlaneClient:
         self, path: str, body: object = None, *, once: str = "", **query: str | int | None
     ) -> Any:  # noqa: ANN401 - JSON
         """Post a JSON body, or none; return the JSON of the answer, as `change` does."""
+        # `if_match` is given, so that it cannot come from `query`, whose values have other types.
         return await self.change("POST", path, body, once=once, if_match="", **query)
 
     async def change(

@@ -85,19 +85,27 @@ class WrongInput(Exception):
         self.refusal = FormRefusal(400, words, field)
 
 
+NOT_RENAMED: Final[Mapping[str, str]] = {}
 Show = Callable[[PageRequest, FormRefusal], Awaitable[PageResponse]]
 """Returns the page of a form, with a refusal about what was sent."""
 
 
 def beside_form(
-    show: Show, document: str = "", names: Mapping[str, str] | None = None
+    show: Show,
+    document: str = "",
+    *,
+    is_nested: bool = False,
+    fields: Mapping[str, str] = NOT_RENAMED,
+    reasons: Mapping[str, str] = NOT_RENAMED,
 ) -> Callable[[Handler], Handler]:
     """Return a decorator for handlers of forms: show refusals and wrong input by `show`.
 
     The page is the first argument of what it decorates. Errors that are not about the form are
     raised; see `refusal_of`. `document` is a field with JSON, of which a refusal names the line.
-    `names` are those of the form's fields, by the reason of the refusal, or by the last part of the
-    field's name on ``/v1``, which other fields have here too.
+
+    A refusal is shown at the form's field that `reasons` has for its reason, else at that of its
+    field on ``/v1``: `fields` renames those that have other names here. With `is_nested`, the name
+    of a field on ``/v1`` is its last part alone.
     """
 
     def decorate(handle: Handler) -> Handler:
@@ -112,10 +120,9 @@ def beside_form(
                 written = page.form.get(document, "")
                 if isinstance(value, str) and (line := line_of(value, written)):
                     refusal = refusal._replace(text=f"Line {line}: {refusal.text}")
-                if names is not None:
-                    last, reason = refusal.field.rpartition(".")[2], error.params.get("reason", "")
-                    refusal = refusal._replace(field=names.get(reason) or names.get(last, last))
-                return await show(page, refusal)
+                field = refusal.field.rpartition(".")[2] if is_nested else refusal.field
+                here = reasons.get(error.params.get("reason", "")) or fields.get(field, field)
+                return await show(page, refusal._replace(field=here))
 
         return cast("Handler", answer)
 
@@ -152,11 +159,19 @@ class FormPage(NamedTuple):
         return show
 
     def form(
-        self, below: str = "", names: Mapping[str, str] | None = None
+        self,
+        below: str = "",
+        *,
+        is_nested: bool = False,
+        fields: Mapping[str, str] = NOT_RENAMED,
+        reasons: Mapping[str, str] = NOT_RENAMED,
     ) -> Callable[[Handler], HTTPRouteHandler]:
         """Return a decorator for the handler of a form, which is sent to a path `below` the page.
 
         What is refused is shown as by `beside_form`.
         """
         route = post(f"{self.path}{below}", opt=self.opt)
-        return lambda handle: route(beside_form(self.show, self.document, names)(handle))
+        beside = beside_form(
+            self.show, self.document, is_nested=is_nested, fields=fields, reasons=reasons
+        )
+        return lambda handle: route(beside(handle))

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Final,
+    Literal,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from cloudcore.clock import MICROSECONDS
 from registry.settings.texts import SettingsError
@@ -43,26 +54,50 @@ class Microseconds:
     def __init__(self, seconds: str) -> None:
         self._seconds = seconds
 
-    def __get__(self, settings: object, _owner: type) -> int:
-        """Return the microseconds of these settings."""
+    @overload
+    def __get__(self, settings: None, _owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, settings: object, _owner: type) -> int: ...
+
+    def __get__(self, settings: object | None, _owner: type) -> int | Self:
+        """Return the microseconds of these settings, or itself of their class."""
+        if settings is None:
+            return self
         return int(getattr(settings, self._seconds)) * MICROSECONDS
 
 
-def check_values(settings: DataclassInstance) -> None:
-    """Raise SettingsError for a number out of its range, or a word that is none of a setting's."""
-    kinds = get_type_hints(type(settings))
+def check_numbers(settings: DataclassInstance) -> None:
+    """Raise SettingsError for a number out of its range."""
     for item in fields(settings):
         value, name = getattr(settings, item.name), item.name
-        if get_origin(kinds[name]) is Literal:
-            words = [each or "empty" for each in get_args(kinds[name])]
-            if value not in get_args(kinds[name]):
-                few = "{} or {}".format(*words) if len(words) == 2 else f"one of {', '.join(words)}"
-                raise SettingsError(f"{name} is {few}, not {value!r}")
-        elif isinstance(value, int):
-            longest = _MOST_SECONDS if name.endswith("_seconds") else 2**53
-            least, most = _RANGES.get(name, (0, longest))
-            if not least <= value <= most:
-                raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
+        if not isinstance(value, int):
+            continue
+        least, most = _RANGES.get(name, (0, _MOST_SECONDS if name.endswith("_seconds") else 2**53))
+        if not least <= value <= most:
+            raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
+
+
+def word_problem(settings: DataclassInstance) -> str:
+    """Return the first setting with a word that it does not take, and its words, or ""."""
+    for name, words in _words_of(type(settings)).items():
+        given = getattr(settings, name)
+        if given not in words:
+            texts = [each or "empty" for each in words]
+            is_pair = len(texts) == 2 and not name.endswith("_driver")
+            choice = " or ".join(texts) if is_pair else f"one of {', '.join(texts)}"
+            return f"{name} is {choice}, not {given!r}"
+    return ""
+
+
+@cache
+def _words_of(kind: type) -> Mapping[str, Sequence[str]]:
+    """Return the words of each setting of a group that is one of some words."""
+    return {
+        name: get_args(each)
+        for name, each in get_type_hints(kind).items()
+        if get_origin(each) is Literal
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +128,9 @@ class Limits:
     it drains."""
 
     upload_idle = Microseconds("upload_idle_seconds")
+    """Idle time of an upload session in microseconds."""
     touch_after = Microseconds("touch_after_seconds")
+    """Age of a link's last use from which a HEAD refreshes it, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cloudcore.own_certificate.paths import local_folder, own_certificate, own_f
 from cloudcore.resource_names import REGION_PATTERN
 from cloudcore.serving.tls.paths import TlsFiles
 from registry.settings.fields import SettingFields
-from registry.settings.groups import MOST_PORT, check_values
+from registry.settings.groups import MOST_PORT, check_numbers, word_problem
 from registry.settings.store import MOST_S3_BLOB_BYTES
 from registry.settings.texts import (
     HOST,
@@ -52,7 +52,6 @@ class Settings(SettingFields):
         """Raise SettingsError if a value is invalid."""
         for group in (
             self,
-            self.billing,
             self.email,
             self.node,
             self.limits,
@@ -61,7 +60,10 @@ class Settings(SettingFields):
             self.plain_sealing,
             self.store,
         ):
-            check_values(group)
+            check_numbers(group)
+        for chosen in (self, self.billing, self.email, self.node):
+            if problem := word_problem(chosen):
+                raise SettingsError(problem)
         self._check_tls()
         self._check_region()
         problems = (

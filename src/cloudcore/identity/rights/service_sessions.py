@@ -13,7 +13,6 @@ from cloudcore.iam.audit import AuditEvent, Auditor
 from cloudcore.iam.policy import TRUST_ACTION
 from cloudcore.iam.principal import SourceIdentity
 from cloudcore.iam.service_roles import PassedRole, RoleRefused, RoleSession, service_crn
-from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.assume_role import issue_token, new_credential
 from cloudcore.identity.rights.role_trust import trusts_service
 from cloudcore.identity.rows import roles, sessions
@@ -150,7 +149,7 @@ class SessionsOfService:
                 owner_id=role.account_id,
                 occurred_at=now,
                 action=TRUST_ACTION,
-                resources=(iam_crn(role.account_id, "role", role.name),),
+                resources=(role.crn,),
                 principal=source.crn,
                 source=source,
                 client=None,

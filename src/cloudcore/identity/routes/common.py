@@ -82,11 +82,11 @@ class Answers(RecordAnswers[B]):
     ) -> ResponseBody:
         """Return the page of an owner's rows that a request asks for.
 
-        `show` takes `of` and `more` too. The field of `query` called after the rows' label selects
-        the row that has it.
+        `show` takes `of` and `more` too. A `query` other than `PageQuery` has a field called after
+        the rows' label, which selects the row that has it.
         """
         asked = ctx.query(query)
-        label: str = getattr(asked, rows.label, None) or ""
+        label = "" if query is PageQuery else getattr(asked, rows.label) or ""
         found, meta = await read_page(
             ctx, asked, rows.list, rows.count, owner, label, key=rows.sort_key
         )

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import columns, count, find_all, find_one
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, paged
 from cloudcore.iam.principal import SourceIdentity
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows.owned import Listed, OwnedRows
@@ -58,6 +58,9 @@ USERS: Final = OwnedRows(
 _LIST_BY_EMAIL: Final = Statement(
     _every.where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
 )
+_FIND_PASSWORD: Final = paged(
+    select(_u.password).where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
+)
 _FIND_ADDED: Final = Statement(
     select(_u.id).where(
         _u.home_organization_id == bindparam("organization_id"), _u.email == bindparam("email")
@@ -95,6 +98,11 @@ def find_user(tx: Connection, user_id: str) -> User | None:
 def list_users_by_email(tx: Connection, email: str) -> list[User]:
     """Return all persons with an e-mail address (in lower case), oldest first."""
     return find_all(tx, USERS.row, _LIST_BY_EMAIL, email=email)
+
+
+def find_password_by_email(tx: Connection, email: str) -> str | None:
+    """Return the password hash of the oldest person with an e-mail address, or None."""
+    return find_one(tx, str, _FIND_PASSWORD, email=email, limit=1)
 
 
 def has_added(tx: Connection, organization_id: str, email: str) -> bool:

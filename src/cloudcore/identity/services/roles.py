@@ -87,10 +87,10 @@ def put_platform_role(
     return role.id
 
 
-def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str]:
+def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str | None]:
     """Create a policy, or give the one of its name its document.
 
-    Return the stored one and the action that this was; an empty text if nothing was changed.
+    Return the stored one and the action that this was, or None if nothing was changed.
     """
     found = POLICIES.find_named(tx, policy.account_id, policy.name)
     if found is None:
@@ -99,7 +99,7 @@ def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str]:
     changed = found._replace(document=policy.document, account_ids=policy.account_ids)
     documents = [msgspec.json.decode(each.document) for each in (found, changed)]
     if documents[0] == documents[1] and found.account_ids == changed.account_ids:
-        return found, ""
+        return found, None
     changed = changed._replace(revision=found.revision + 1, updated_at=policy.updated_at)
     POLICIES.save(tx, changed)
     return changed, "iam:UpdatePolicy"

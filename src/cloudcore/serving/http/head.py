@@ -49,7 +49,7 @@ class HeadError(Exception):
         self.message = message
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class RequestHead:
     """A request head that passed every check."""
 
@@ -60,6 +60,10 @@ class RequestHead:
     headers: list[tuple[bytes, bytes]]
     traits: Traits
     raw: bytes
+
+    def __repr__(self) -> str:
+        """Return the method and the path, as logs must not have headers or signatures."""
+        return f"RequestHead({self.method!r}, {self.path!r})"
 
 
 @dataclass(slots=True)

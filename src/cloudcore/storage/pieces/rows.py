@@ -96,6 +96,7 @@ _IS_PLAIN: Final = paged(
 _LIST_PIECES: Final = Statement(
     columns(storage_pieces, ListedPiece._fields).where(_OF_OBJECT).order_by(_p.number)
 )
+_SIZES: Final = Statement(select(_p.number, _p.size).where(_OF_OBJECT).order_by(_p.number))
 _FIND_PART: Final = Statement(columns(storage_pieces, _COLUMNS).where(_OF_UPLOAD, given(_p.number)))
 _LIST_PARTS: Final = paged(
     select(*_LISTED_PART).where(_OF_UPLOAD, _p.number > bindparam("after")).order_by(_p.number)
@@ -161,6 +162,12 @@ def add_piece(
 def pieces_of(tx: Connection, account_id: str, object_id: str) -> list[Piece]:
     """Return the pieces of an object in order."""
     return find_all(tx, _piece, _OF_AN_OBJECT, account_id=account_id, object_id=object_id)
+
+
+def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int, int]]:
+    """Return the number and the size of each piece of an object, in order."""
+    rows = tx.rows(_SIZES, account_id=account_id, object_id=object_id)
+    return [(row[0], row[1]) for row in rows]
 
 
 def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedPiece]:

@@ -114,7 +114,9 @@ class S3Call:
         Raise as `buckets.authorized_bucket`.
         """
         request = self.request
-        self.bucket = await buckets.authorized_bucket(self.ctx, request.bucket, request.key)
+        # A form is of an object, although its key may come out empty.
+        key = request.key if request.key or self.form is not None else None
+        self.bucket = await buckets.authorized_bucket(self.ctx, request.bucket, key)
         return self.bucket
 
 

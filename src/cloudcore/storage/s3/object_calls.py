@@ -51,12 +51,6 @@ _OVERRIDES: Final = (
     "content-type",
     "expires",
 )
-LOCKS: Final = (
-    "GetObjectLegalHold",
-    "GetObjectRetention",
-    "PutObjectLegalHold",
-    "PutObjectRetention",
-)
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e\xa0-\xff]*")
 
 

@@ -32,29 +32,31 @@ class Operation(NamedTuple):
     """The request is a form, whose policy is signed."""
 
 
-_Own: Final = partial(Operation, finds_bucket=False)
-_Change: Final = partial(Operation, is_change=True)
+_finds_it_itself: Final = partial(Operation, finds_bucket=False)
+_change: Final = partial(Operation, is_change=True)
 _OF_BUCKETS: Final[Mapping[tuple[str, str], Operation]] = {
-    ("GET", ""): _Own(list_calls.list_objects, "ListObjects"),
+    ("GET", ""): _finds_it_itself(list_calls.list_objects, "ListObjects"),
     ("GET", "acl"): Operation(configurations.get_bucket_acl, "GetBucket"),
     ("GET", "cors"): Operation(bucket_calls.get_bucket_cors, "GetBucketCORS"),
     ("GET", "encryption"): Operation(configurations.get_bucket_encryption, "GetBucket"),
     ("GET", "location"): Operation(bucket_calls.get_bucket_location, "GetBucket", is_global=True),
     ("GET", "tagging"): Operation(configurations.get_bucket_tagging, "GetBucket"),
     ("GET", "uploads"): Operation(upload_calls.list_uploads, "ListMultipartUploads"),
-    ("GET", "versions"): _Own(list_calls.list_versions, "ListObjects"),
+    ("GET", "versions"): _finds_it_itself(list_calls.list_versions, "ListObjects"),
     ("HEAD", ""): Operation(bucket_calls.head_bucket, "GetBucket"),
-    ("PUT", ""): _Own(bucket_calls.create_bucket, "CreateBucket", is_change=True, is_global=True),
+    ("PUT", ""): _finds_it_itself(
+        bucket_calls.create_bucket, "CreateBucket", is_change=True, is_global=True
+    ),
     ("PUT", "acl"): Operation(configurations.put_bucket_acl, "GetBucket"),
-    ("PUT", "cors"): _Change(bucket_calls.put_bucket_cors, "PutBucketCORS"),
+    ("PUT", "cors"): _change(bucket_calls.put_bucket_cors, "PutBucketCORS"),
     ("PUT", "encryption"): Operation(configurations.put_bucket_encryption, "GetBucket"),
-    ("PUT", "tagging"): _Change(configurations.put_bucket_tagging, "UpdateBucket"),
-    ("POST", ""): _Own(post_calls.post_object, "PutObject", takes_form=True),
-    ("POST", "delete"): _Own(object_calls.delete_objects, "DeleteObject"),
-    ("DELETE", ""): _Change(bucket_calls.delete_bucket, "DeleteBucket"),
-    ("DELETE", "cors"): _Change(bucket_calls.delete_bucket_cors, "PutBucketCORS"),
+    ("PUT", "tagging"): _change(configurations.put_bucket_tagging, "UpdateBucket"),
+    ("POST", ""): _finds_it_itself(post_calls.post_object, "PutObject", takes_form=True),
+    ("POST", "delete"): _finds_it_itself(object_calls.delete_objects, "DeleteObject"),
+    ("DELETE", ""): _change(bucket_calls.delete_bucket, "DeleteBucket"),
+    ("DELETE", "cors"): _change(bucket_calls.delete_bucket_cors, "PutBucketCORS"),
     ("DELETE", "encryption"): Operation(configurations.delete_bucket_encryption, "GetBucket"),
-    ("DELETE", "tagging"): _Change(configurations.delete_bucket_tagging, "UpdateBucket"),
+    ("DELETE", "tagging"): _change(configurations.delete_bucket_tagging, "UpdateBucket"),
     **{of: Operation(each, "GetBucket") for of, each in configurations.DESCRIPTIONS.items()},
 }
 _OF_OBJECTS: Final[Mapping[tuple[str, str], Operation]] = {
@@ -72,24 +74,26 @@ _OF_OBJECTS: Final[Mapping[tuple[str, str], Operation]] = {
     ("PUT", "retention"): Operation(object_calls.refuse_lock, "GetObject"),
     ("PUT", "tagging"): Operation(object_calls.put_object_tagging, "PutObject"),
     ("PUT", "uploadId"): Operation(upload_calls.upload_part, "PutObject"),
-    ("POST", "uploads"): _Change(upload_calls.create_upload, "PutObject"),
-    ("POST", "uploadId"): _Change(upload_calls.complete_upload, "PutObject"),
+    ("POST", "uploads"): _change(upload_calls.create_upload, "PutObject"),
+    ("POST", "uploadId"): _change(upload_calls.complete_upload, "PutObject"),
     ("DELETE", ""): Operation(object_calls.delete_object, "DeleteObject"),
     ("DELETE", "tagging"): Operation(object_calls.delete_object_tagging, "DeleteObject"),
-    ("DELETE", "uploadId"): _Change(upload_calls.abort_upload, "AbortMultipartUpload"),
+    ("DELETE", "uploadId"): _change(upload_calls.abort_upload, "AbortMultipartUpload"),
 }
 _OPERATIONS: Final = {
-    "service": {("GET", ""): _Own(list_calls.list_buckets, "ListBuckets", is_global=True)},
+    "service": {
+        ("GET", ""): _finds_it_itself(list_calls.list_buckets, "ListBuckets", is_global=True)
+    },
     "bucket": _OF_BUCKETS,
     "object": _OF_OBJECTS,
 }
 """By level, method, and the parameter that selects among those of one method."""
 _COPIES: Final = {
-    ("PUT", ""): _Own(object_calls.copy_object, "PutObject"),
-    ("PUT", "uploadId"): _Own(upload_calls.copy_part, "PutObject"),
+    ("PUT", ""): _finds_it_itself(object_calls.copy_object, "PutObject"),
+    ("PUT", "uploadId"): _finds_it_itself(upload_calls.copy_part, "PutObject"),
 }
 """What a put of an object with a source asks for."""
-_LIST_OBJECTS_V2: Final = _Own(list_calls.list_objects_v2, "ListObjects")
+_LIST_OBJECTS_V2: Final = _finds_it_itself(list_calls.list_objects_v2, "ListObjects")
 _UNKNOWN: Final = (
     *("abac", "annotation", "append", "metadataConfiguration", "metadataInventoryTable"),
     *("metadataJournalTable", "metadataTable", "renameObject", "restore", "select", "session"),

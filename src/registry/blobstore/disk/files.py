@@ -250,9 +250,8 @@ class DiskFiles:
     def scan_alone(self) -> Iterator[bool]:
         """Hold the lock of orphan scans in the block; give False if another process has it."""
         with disk_io.disk_errors():
-            folder = disk_io.open_folder(
-                "orphans", self._folders.root
-            )  # the lock is the descriptor's
+            # The lock is the descriptor's.
+            folder = disk_io.open_folder("orphans", self._folders.root)
         try:
             with ExitStack() as held:
                 is_alone = disk_io.try_lock(folder, fcntl.LOCK_EX)

@@ -39,6 +39,10 @@ class HttpRequest(NamedTuple):
     headers: Mapping[str, str] = {}
     body: bytes | BinaryIO | None = None
 
+    def __repr__(self) -> str:
+        """Return the method and the path, as traces must not have bearers or bodies."""
+        return f"HttpRequest({self.method!r}, {self.target.partition('?')[0]!r})"
+
 
 class _Answer(dict[str, Any]):
     """A JSON object that a registry answered; raises `CommandFailure` for a missing field."""

@@ -267,13 +267,15 @@ _LIST: Final = list_page(CLUSTER)
 _CLUSTER: Final = one_page(CLUSTER)
 
 
-@_LIST.form(names={})
+@_LIST.form(is_nested=True)
 async def create_cluster(page: InjectedPage) -> PageResponse:
     """Create a cluster that is run here, and show the password of its owner once."""
     return await _send(page, _with_size(read_inputs(_NEW, page.form)))
 
 
-@_LIST.form("/register", {"name": "register_name", "bucket": "register_bucket"})
+@_LIST.form(
+    "/register", is_nested=True, fields={"name": "register_name", "bucket": "register_bucket"}
+)
 async def register_cluster(page: InjectedPage) -> PageResponse:
     """Register a cluster that runs elsewhere."""
     body = read_inputs(_REGISTERED, page.form)
@@ -293,8 +295,9 @@ async def _send(page: PageRequest, body: Mapping[str, object]) -> PageResponse:
 
 @_CLUSTER.form(
     "/change-credentials",
-    {each: f"new_{each}" for each in ("password", "username", "ca")}
-    | {"endpoint_unreachable": "new_password"},
+    is_nested=True,
+    fields={each: f"new_{each}" for each in ("password", "username", "ca")},
+    reasons={"endpoint_unreachable": "new_password"},
 )
 async def change_credentials(page: InjectedPage) -> PageResponse:
     """Change the credentials of a cluster that runs elsewhere."""
@@ -304,7 +307,7 @@ async def change_credentials(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page, CLUSTER), "The server takes them; they are stored.")
 
 
-@_CLUSTER.form("/schedule", {"schedule": "base_cron"})
+@_CLUSTER.form("/schedule", is_nested=True, fields={"schedule": "base_cron"})
 async def schedule_backups(page: InjectedPage) -> PageResponse:
     """Set the schedule of backups and proofs, and how many backups are kept."""
     given = read_inputs(_SCHEDULE, page.form)
@@ -406,14 +409,16 @@ async def verify_backup(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE), "It is being proved. Load the page again in a while.")
 
 
-@_BACKUP.form("/restore", _RESTORING)
+@_BACKUP.form("/restore", is_nested=True, fields=_RESTORING)
 async def restore_backup(page: InjectedPage) -> PageResponse:
     """Restore a backup into a new cluster, and show its owner's password once."""
     record = await read_one(page, CLUSTER)
     return await _restore(page, record, f"{page.fill(_ONE_API)}/restore")
 
 
-@_CLUSTER.form("/restore", {**_RESTORING, "out_of_window": _MOMENT.field})
+@_CLUSTER.form(
+    "/restore", is_nested=True, fields=_RESTORING, reasons={"out_of_window": _MOMENT.field}
+)
 async def restore_to_moment(page: InjectedPage) -> PageResponse:
     """Restore a cluster as of a moment into a new one, and show its owner's password once."""
     record = await read_one(page, CLUSTER)

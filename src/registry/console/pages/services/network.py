@@ -122,7 +122,7 @@ async def attach_gateway(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page, GATEWAY), "It is attached.")
 
 
-@_TABLE.form("/routes", {})
+@_TABLE.form("/routes", is_nested=True)
 async def add_route(page: InjectedPage) -> PageResponse:
     """Add a route, in place of one with its destination."""
     new = read_inputs(_ROUTING, page.form)
@@ -131,7 +131,7 @@ async def add_route(page: InjectedPage) -> PageResponse:
     return await _put(page, TABLE, "routes", [*others, new], "The route was added.")
 
 
-@_TABLE.form("/routes/remove", {})
+@_TABLE.form("/routes/remove", is_nested=True)
 async def remove_route(page: InjectedPage) -> PageResponse:
     """Take a route away."""
     gone = page.form.get("destination")
@@ -140,7 +140,7 @@ async def remove_route(page: InjectedPage) -> PageResponse:
     return await _put(page, TABLE, "routes", others, "The route was taken away.")
 
 
-@_GROUP.form("/rules", {"source": "peer", "destination": "peer"})
+@_GROUP.form("/rules", is_nested=True, fields={"source": "peer", "destination": "peer"})
 async def add_rule(page: InjectedPage) -> PageResponse:
     """Add a rule."""
     new = read_inputs(_ALLOWING, page.form)
@@ -149,7 +149,7 @@ async def add_rule(page: InjectedPage) -> PageResponse:
     return await _put(page, GROUP, "rules", [*rules, new], "The rule was added.")
 
 
-@_GROUP.form("/rules/remove", {})
+@_GROUP.form("/rules/remove", is_nested=True)
 async def remove_rule(page: InjectedPage) -> PageResponse:
     """Take a rule away, which the form has as JSON."""
     gone = page.form.get("rule")
