@@ -22,8 +22,8 @@ from registry.console.pages.access.sign_in import own_page
 from registry.console.pages.account.event_rules import chosen_types
 from registry.console.pages.account.settings import settings_refusal
 from registry.console.pages.repositories.image_contents import layers_of
+from registry.console.pages.repositories.image_deletion import REASONS
 from registry.console.pages.repositories.image_rows import kind_of
-from registry.console.pages.repositories.images import REASONS
 from registry.console.rendering import (
     WIDTH,
     bar,
