@@ -13,6 +13,7 @@ from cloudcore.identity.routes import (
     container_passwords,
     identity_providers,
     me,
+    members,
     organizations,
     policies,
     policy_simulations,
@@ -28,7 +29,7 @@ from cloudcore.identity.rows.sessions import OPEN, forget_sessions
 from cloudcore.resources.routes import handlers_of
 
 HANDLERS: Final = handlers_of(
-    *(accounts, organizations, identity_providers, me, container_passwords, users),
+    *(accounts, organizations, members, identity_providers, me, container_passwords, users),
     *(service_accounts, roles, policies, policy_simulations, actions),
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""
