@@ -12,7 +12,7 @@ import pytest
 from cloudcore.commands.noun_parsers import CommandTable
 from registry.cli.commands.completion import nouns_of
 from registry.cli.main import make_parser
-from registry.cli.server import host_changes
+from registry.cli.server import quota_limits
 from tests.entrepot import ADMIN, PASSWORD, Home
 from tests.integration.cli_world import World, cli_world
 from tests.integration.transcripts import Case, Player, cases
@@ -56,7 +56,7 @@ class Installs:
 def installs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installs]:
     with ExitStack() as resources, pytest.MonkeyPatch.context() as changed:
         # A command that runs in this process leaves the log as it is.
-        changed.setattr(host_changes, "configure_logging", lambda: None)
+        changed.setattr(quota_limits, "configure_logging", lambda: None)
         yield Installs(resources, tmp_path_factory)
 
 

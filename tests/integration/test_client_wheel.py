@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from registry.console.addresses import MY_ACCOUNT
-from registry.console.assets import client_wheel
+from registry.console.client_wheel import client_wheel
 from tests.databases import ROOT
 from tests.installed_wheel import install_wheel
 from tests.integration.console_access import see

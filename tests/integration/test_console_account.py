@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, add, forget_hours
 from cloudcore.quotas.limits import put_limit, remove_limit
-from registry.console.pages.account.billing import _text
+from registry.console.pages.account.usage import _text
 from registry.metadata.tables import blob_objects
 from tests.integration.console_shop import Shop, digest_of, open_shop
 

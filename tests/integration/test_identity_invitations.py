@@ -15,7 +15,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.iam import passwords
 from cloudcore.iam.passwords import SALT_BYTES, salt_of
-from cloudcore.identity.routes.organizations import WRONG_CODES
+from cloudcore.identity.routes.members import WRONG_CODES
 from cloudcore.identity.rows.organizations import forget_invitations
 from cloudcore.identity.rows.users import PEOPLE, list_users_by_email
 from cloudcore.identity.services.organizations import INVITATION_SECONDS

@@ -19,10 +19,11 @@ from registry.console.form_refusals import line_of, takes_own_rights
 from registry.console.form_refusals import refusal_of as refused_form
 from registry.console.pages.access.policies import matches, principal_of, resource_of
 from registry.console.pages.access.sign_in import own_page
-from registry.console.pages.account.settings import chosen_types, settings_refusal
+from registry.console.pages.account.event_rules import chosen_types
+from registry.console.pages.account.settings import settings_refusal
 from registry.console.pages.repositories.image_contents import layers_of
+from registry.console.pages.repositories.image_deletion import REASONS
 from registry.console.pages.repositories.image_rows import kind_of
-from registry.console.pages.repositories.images import REASONS
 from registry.console.rendering import (
     WIDTH,
     bar,

@@ -8,11 +8,13 @@ from cloudcore.family import Runtime
 from cloudcore.identity.needs import OFFERS, IdentityNeeds, open_needs
 from cloudcore.identity.oauth import authorize_routes, routes
 from cloudcore.identity.routes import (
+    access_keys,
     accounts,
     actions,
     container_passwords,
     identity_providers,
     me,
+    members,
     organizations,
     policies,
     policy_simulations,
@@ -28,8 +30,8 @@ from cloudcore.identity.rows.sessions import OPEN, forget_sessions
 from cloudcore.resources.routes import handlers_of
 
 HANDLERS: Final = handlers_of(
-    *(accounts, organizations, identity_providers, me, container_passwords, users),
-    *(service_accounts, roles, policies, policy_simulations, actions),
+    *(accounts, organizations, members, identity_providers, me, container_passwords, users),
+    *(service_accounts, access_keys, roles, policies, policy_simulations, actions),
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""
 

@@ -19,7 +19,8 @@ from registry.console.pages.services.certificates import CERTIFICATE
 from registry.console.pages.services.clusters import CLUSTER
 from registry.console.pages.services.email import IDENTITY, MESSAGE, TEMPLATE
 from registry.console.pages.services.instance_pools import INSTANCE_POOL
-from registry.console.pages.services.network import GATEWAY, GROUP, LOAD_BALANCER, TABLE, VPC
+from registry.console.pages.services.load_balancers import LOAD_BALANCER
+from registry.console.pages.services.network import GATEWAY, GROUP, TABLE, VPC
 from registry.console.pages.services.topics import TOPIC
 
 _QUEUE: Final = noun_of(

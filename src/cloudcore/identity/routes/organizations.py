@@ -1,33 +1,28 @@
-"""``/v1/organizations``: organizations, their ``members`` and ``invitations``, for persons."""
+"""``/v1/organizations``: create, list, show, change, delete and switch to one, as a person."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
-from cloudcore.identity.credentials import hash_of
-from cloudcore.identity.names import email_address
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.common import Answers, Email, PeopleQuery, Title
-from cloudcore.identity.rows.organizations import INVITATIONS, JOINED, MEMBERS, Joined, Organization
+from cloudcore.identity.routes.common import Answers, Title
+from cloudcore.identity.rows.organizations import JOINED, Joined, Organization
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import organizations
-from cloudcore.identity.services.organizations import check_founds_organizations, new_invitation
+from cloudcore.identity.services.organizations import check_founds_organizations
 from cloudcore.resource_names import Crn, Uuid
 from cloudcore.web.answers import answer_of, deletes
 from cloudcore.web.app import Context
-from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
-from cloudcore.web.rate_limits import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 MemberRole = Literal["owner", "member", "billing"]
@@ -154,165 +149,3 @@ async def switch_organization(organization_id: FromPath[str], ctx: Context) -> R
     return await ctx.commit(
         organizations.switch_to, organization_id, person.id, person.sid or "", wrap=ORGANIZATION.one
     )
-
-
-_PATH: Final = f"{ORGANIZATION_PATH}/members"
-
-
-class UpdateMember(RequestBody):
-    """Changes of a member's role."""
-
-    role: MemberRole | UnsetType = UNSET
-
-
-class MemberRecord(ResponseBody):
-    """A person's role in an organization."""
-
-    user: ResourceRef
-    role: MemberRole
-    status: Literal["active"]
-    created_at: RFC3339
-
-
-_MEMBER: Final = Answers(MemberRecord, "member", partial(answer_of, MemberRecord, status="active"))
-
-
-@_MEMBER.lists(_PATH, "iam:ListMembers", PeopleQuery)
-async def list_organization_members(organization_id: FromPath[str], ctx: Context) -> ResponseBody:
-    """List the members."""
-    await authorized(ctx, organization_id)
-    return await _MEMBER.page(ctx, MEMBERS, organization_id, query=PeopleQuery)
-
-
-@_MEMBER.updates(_PATH + "/{user_id:str}", "iam:UpdateMember", statuses=(409,))
-async def update_member(
-    organization_id: FromPath[str],
-    user_id: FromPath[str],
-    data: JSONBody[UpdateMember],
-    ctx: Context,
-) -> Reply[ResponseBody]:
-    """Change a member's role; the last owner remains owner."""
-    await authorized(ctx, organization_id)
-    role = None if data.role is UNSET else data.role
-    return await ctx.commit(
-        organizations.set_member_role, organization_id, user_id, role, wrap=_MEMBER.one
-    )
-
-
-@deletes(_PATH + "/{user_id:str}", "iam:RemoveMember", statuses=(409,))
-async def remove_member(
-    organization_id: FromPath[str], user_id: FromPath[str], ctx: Context
-) -> None:
-    """Remove a member, or leave; the roles in the organization's accounts go too."""
-    person = person_of(ctx)
-    if user_id == person.id:
-        ctx.authorize(person.crn, action="iam:LeaveOrganization")
-    else:
-        await authorized(ctx, organization_id)
-    await ctx.database.write(organizations.remove_member, organization_id, user_id, ctx.clock())
-
-
-WRONG_CODES: Final = Budget(limit=10, window_seconds=300, is_extended=False)
-"""Wrong codes of one person, over all organizations."""
-_ENDPOINT: Final = "invitation codes"
-_INVITATIONS: Final = f"{ORGANIZATION_PATH}/invitations"
-
-
-class CreateInvitation(RequestBody):
-    """An offer to join."""
-
-    email: Email
-    role: MemberRole = "member"
-
-
-class AcceptInvitation(RequestBody):
-    """The code of an invitation."""
-
-    code: Annotated[str, Meta(min_length=1, max_length=100)]
-
-
-class InvitationRecord(ResponseBody):
-    """An invitation of the person who has the e-mail address and the code."""
-
-    id: Uuid
-    email: str
-    role: MemberRole
-    created_at: RFC3339
-    expires_at: RFC3339
-
-
-class NewInvitationRecord(InvitationRecord):
-    """An invitation with its code, which is shown this once."""
-
-    code: str
-
-
-_INVITATION: Final = Answers(InvitationRecord, "invitation")
-_NEW: Final = Answers(NewInvitationRecord, "invitation", noun="new invitation")
-
-
-@_NEW.creates(_INVITATIONS, "iam:InviteMember", resource_policy=membership_policy, statuses=(404,))
-async def invite_member(
-    organization_id: FromPath[str], data: JSONBody[CreateInvitation], ctx: Context
-) -> Reply[ResponseBody]:
-    """Invite an e-mail address, and show the code to hand over, valid for 7 days.
-
-    The answer is the same whether or not anyone has the address. Inviting an address again
-    replaces its code.
-    """
-    joined = await authorized(ctx, organization_id)
-    if joined.is_personal:
-        raise AccessDenied("a personal organization has one member, and cannot invite others")
-    email = email_address(data.email)
-    new, code = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
-    return await ctx.commit(organizations.invite, new, wrap=partial(_NEW.one, code=code))
-
-
-@_INVITATION.lists(_INVITATIONS, "iam:ListInvitations", PeopleQuery)
-async def list_organization_invitations(
-    organization_id: FromPath[str], ctx: Context
-) -> ResponseBody:
-    """List the pending invitations, by address; for owners."""
-    await authorized(ctx, organization_id)
-    return await _INVITATION.page(ctx, INVITATIONS, organization_id, query=PeopleQuery)
-
-
-@deletes(_INVITATIONS + "/{invitation_id:str}", "iam:RevokeInvitation")
-async def revoke_invitation(
-    organization_id: FromPath[str], invitation_id: FromPath[str], ctx: Context
-) -> None:
-    """Revoke an invitation and its code."""
-    await authorized(ctx, organization_id)
-    await ctx.database.write(organizations.revoke_invitation, organization_id, invitation_id)
-
-
-@ORGANIZATION.changes(f"{ORGANIZATION_PATH}/accept", "iam:AcceptInvitation", statuses=(429,))
-async def accept_invitation(
-    organization_id: FromPath[str], data: JSONBody[AcceptInvitation], ctx: Context
-) -> Reply[ResponseBody]:
-    """Join an organization by the code of its invitation for the caller's address.
-
-    A wrong code is 404, whatever is wrong with it. After ten within five minutes, the next is 429.
-    """
-    person = person_of(ctx)
-    ctx.authorize(person.crn)
-    status = await ctx.database.write_relaxed(
-        count_request, _ENDPOINT, person.id, WRONG_CODES, ctx.clock()
-    )
-    if status.is_refused:
-        raise TooManyAttempts("too many wrong codes", retry_after=status.reset)
-    ctx.event_owner = organization_id
-    try:
-        reply = await ctx.commit(
-            organizations.accept_invitation,
-            organization_id,
-            person.id,
-            hash_of(data.code),
-            ctx.clock(),
-            wrap=ORGANIZATION.one,
-        )
-    except Conflict:  # the code was right
-        await ctx.database.write_relaxed(give_back, _ENDPOINT, person.id, ctx.clock())
-        raise
-    await ctx.database.write_relaxed(give_back, _ENDPOINT, person.id, ctx.clock())
-    return reply

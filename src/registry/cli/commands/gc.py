@@ -117,7 +117,7 @@ def add_parsers(commands: CommandTable) -> None:
     recover = add_local(
         verbs,
         "recover",
-        lazy_command("fsck", "run_recovery"),
+        lazy_command("orphans", "run_recovery"),
         "bring a blob back from the quarantine",
         "Bring a blob back from the quarantine.",
     )
@@ -126,7 +126,7 @@ def add_parsers(commands: CommandTable) -> None:
     orphans = add_local(
         verbs,
         "orphans",
-        lazy_command("fsck", "run_listing"),
+        lazy_command("orphans", "run_listing"),
         "list stored files that were set aside because they belong to no row",
         "List the stored files that were set aside because they belong to no row of the database,"
         " and until when they are kept.",
@@ -135,7 +135,7 @@ def add_parsers(commands: CommandTable) -> None:
     restore = add_local(
         verbs,
         "restore-orphans",
-        lazy_command("fsck", "run_restoration"),
+        lazy_command("orphans", "run_restoration"),
         "put back files that were set aside",
         "Put files that were set aside back where they were. Those that have a row in the database"
         " come back without this command.",
@@ -145,7 +145,7 @@ def add_parsers(commands: CommandTable) -> None:
     add_local(
         verbs,
         "accept-database",
-        lazy_command("fsck", "run_acceptance"),
+        lazy_command("orphans", "run_acceptance"),
         "accept a database that is older than its blobs",
         "Accept the database after it went back in time, as after restoring a backup: collection"
         " and the scan for orphans go on with it. Blobs that it does not know are set aside, and"

@@ -26,7 +26,7 @@ def add_parsers(commands: CommandTable) -> None:
         parser = add_local(
             verbs,
             verb,
-            lazy_command("host_changes", "run_invoice_decision"),
+            lazy_command("invoice_decisions", "run_decision"),
             f"{words}, on the registry's machine",
             f"{words[:1].upper()}{words[1:]}. {more} For an invoice that is open or has failed.",
         )

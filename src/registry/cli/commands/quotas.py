@@ -37,7 +37,7 @@ def add_parsers(commands: CommandTable) -> None:
     change = add_local(
         verbs,
         "set",
-        lazy_command("host_changes", "run_quota_set"),
+        lazy_command("quota_limits", "run_set"),
         "set a limit of an account, or of all",
         "Set how much an account may have of something, or all accounts that have no limit of"
         " their own. It holds from the next request on; what there is already stays.",
@@ -47,7 +47,7 @@ def add_parsers(commands: CommandTable) -> None:
     reset = add_local(
         verbs,
         "reset",
-        lazy_command("host_changes", "run_quota_reset"),
+        lazy_command("quota_limits", "run_reset"),
         "forget a limit that was set",
         "Forget a limit that was set: that of all accounts holds again, or the default.",
     )

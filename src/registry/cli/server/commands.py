@@ -44,7 +44,7 @@ def add_parsers(commands: Verbs) -> None:
     reset = add_local(
         commands,
         "reset-password",
-        lazy_command("host_changes", "run_reset_password"),
+        lazy_command("lost_credentials", "run_reset_password"),
         "give a person a new one-time password",
         "Give a person a new one-time password, and end the person's sessions.",
     )
@@ -58,7 +58,7 @@ def add_parsers(commands: Verbs) -> None:
     key = add_local(
         commands,
         "new-access-key",
-        lazy_command("host_changes", "run_new_access_key"),
+        lazy_command("lost_credentials", "run_new_access_key"),
         "add an access key to a service account",
         "Add an access key to a service account, sealed with the root key of the install.",
     )
@@ -78,7 +78,7 @@ def add_parsers(commands: Verbs) -> None:
     admin = add_local(
         commands,
         "restore-admin",
-        lazy_command("host_changes", "run_restore_admin"),
+        lazy_command("lost_credentials", "run_restore_admin"),
         "give a person all rights in an account",
         "Give a person all rights in an account whose administrators have lost theirs: create or"
         " repair its role 'admin', with the policy 'admin' alone, which allows everything.",

@@ -10,7 +10,8 @@ from litestar import get, post
 
 from registry.console.addresses import CONTAINER_PASSWORDS, MY_ACCOUNT
 from registry.console.admission import Requires
-from registry.console.assets import address_of_client, client_wheel
+from registry.console.assets import address_of_client
+from registry.console.client_wheel import client_wheel
 from registry.console.control_plane import Refused
 from registry.console.form_refusals import (
     NO_REFUSAL,

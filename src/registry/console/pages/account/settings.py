@@ -1,12 +1,9 @@
-"""The registry settings of the account, and its event rules, which send events to topics."""
+"""The registry settings of the account."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
-
-from litestar import post
 
 from registry.console.addresses import SETTINGS
 from registry.console.control_plane import Refused
@@ -83,63 +80,3 @@ def settings_refusal(error: Refused, patterns: list[str]) -> FormRefusal:
     if item is not None and int(item[1]) < len(patterns):
         return FormRefusal(400, f"{patterns[int(item[1])][:128]}: {words}", _PULLERS)
     return FormRefusal(400, f"{words[:1].upper()}{words[1:]}.", path)
-
-
-_RULES: Final = f"{SETTINGS}/events"
-_RULES_API: Final = "/v1/event-rules"
-_PAGE: Final = 50
-
-
-async def _list_rules(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.api.get(_RULES_API, marker=page.query.get("marker"), limit=_PAGE)
-    page.want_rights_on(*(rule["crn"] for rule in found["event_rules"]))
-    families = page.console.event_types
-    described = {every: f"{title}: everything" for every, (title, _) in families.items()}
-    for _, types in families.values():
-        described |= types
-    return page.show(
-        "event_rules.html",
-        refusal.status,
-        rules=found["event_rules"],
-        meta=found["meta"],
-        families=families,
-        descriptions=described,
-        refusal=refusal.text,
-    )
-
-
-_RULES_PAGE: Final = FormPage(_RULES, _list_rules)
-list_rules = _RULES_PAGE.get()
-
-
-@_RULES_PAGE.form()
-async def create_rule(page: InjectedPage) -> PageResponse:
-    """Create a rule from a form."""
-    form = page.form
-    body = {
-        "topic": form.get("topic", "").strip(),
-        "event_types": chosen_types(page.console.event_types, form),
-        "repository_prefix": form.get("repository_prefix", "").strip(),
-    }
-    if not body["event_types"]:
-        raise WrongInput("event_types", "Choose the events to send to the topic.")
-    await page.api.post(_RULES_API, body)
-    return page.go(_RULES, "The rule was created.")
-
-
-@post(f"{_RULES}/{{rule:str}}/delete")
-async def delete_rule(page: InjectedPage) -> PageResponse:
-    """Delete a rule."""
-    await page.api.change("DELETE", page.fill(f"{_RULES_API}/{{rule}}"))
-    return page.go(_RULES, "The rule was deleted.")
-
-
-def chosen_types(
-    event_types: Mapping[str, tuple[str, Mapping[str, str]]], form: Mapping[str, str]
-) -> list[str]:
-    """Return the checked event types; for a service, only ``SERVICE.*`` if that is checked."""
-    return [
-        each
-        for every, (_, types) in event_types.items()
-        for each in ([every] if every in form else [each for each in types if each in form])
-    ]

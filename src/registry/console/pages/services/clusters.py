@@ -1,4 +1,4 @@
-"""Database clusters: their state, connection, schedule, credentials and backups."""
+"""Database clusters: their state, connection, schedule and credentials."""
 
 from __future__ import annotations
 
@@ -6,19 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from litestar import post
-
 from cloudcore.databases.clusters import cluster
-from registry.console.control_plane import Refused, unless_refused
-from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, refusal_of
-from registry.console.nouns.handlers import (
-    api_of,
-    list_page,
-    one_page,
-    path_of,
-    read_one,
-    record_crn,
-)
+from registry.console.control_plane import unless_refused
+from registry.console.nouns.handlers import api_of, list_page, one_page, path_of
 from registry.console.nouns.noun_pages import (
     CREATED,
     DESCRIPTION,
@@ -139,7 +129,7 @@ async def _read_backups(page: PageRequest) -> Sequence[RecordJson] | None:
     return await unless_refused(read())
 
 
-def _restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
+def restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
     """Return the fields of a restore; with a `window`, that of the moment too."""
     moment = Input(
         "target_time",
@@ -163,7 +153,7 @@ async def _read_panel(page: PageRequest, record: RecordJson) -> Mapping[str, Any
     backups, now = await _read_backups(page), page.console.sessions.now()
     window = window_of(record, backups or (), now)
     schedule = {**(record.get("schedule") or {}), **(record.get("retention") or {})}
-    restoring = () if window is None else _restore_inputs(record, window)
+    restoring = () if window is None else restore_inputs(record, window)
     return {
         "backups": backups and backups[::-1],
         "picture": None if backups is None else backup_line(record, backups, now),
@@ -174,7 +164,7 @@ async def _read_panel(page: PageRequest, record: RecordJson) -> Mapping[str, Any
     }
 
 
-def _show_password(
+def show_password(
     page: PageRequest, password: str, back: str, words: str, name: str = ""
 ) -> PageResponse:
     """Return the page that shows the password of an owner, once."""
@@ -183,7 +173,7 @@ def _show_password(
 
 def _show_new_password(page: PageRequest, answer: Any, back: str) -> PageResponse:  # noqa: ANN401
     words = "The server has it in some seconds; a stopped one when it is started."
-    return _show_password(page, answer["password"], back, words)
+    return show_password(page, answer["password"], back, words)
 
 
 def _is_managed(record: RecordJson, *states: str) -> bool:
@@ -270,7 +260,7 @@ _CLUSTER: Final = one_page(CLUSTER)
 @_LIST.form(is_nested=True)
 async def create_cluster(page: InjectedPage) -> PageResponse:
     """Create a cluster that is run here, and show the password of its owner once."""
-    return await _send(page, _with_size(read_inputs(_NEW, page.form)))
+    return await _send(page, with_size(read_inputs(_NEW, page.form)))
 
 
 @_LIST.form(
@@ -290,7 +280,7 @@ async def _send(page: PageRequest, body: Mapping[str, object]) -> PageResponse:
     there = f"{CLUSTER.path}/{record['id']}"
     if "password" not in made:
         return page.go(there, "The cluster was registered, and is being looked at.")
-    return _show_password(page, made["password"], there, "It is being made.", record["name"])
+    return show_password(page, made["password"], there, "It is being made.", record["name"])
 
 
 @_CLUSTER.form(
@@ -320,141 +310,8 @@ async def schedule_backups(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page, CLUSTER), "The schedule was saved.")
 
 
-def _with_size(body: dict[str, Any]) -> Mapping[str, object]:
+def with_size(body: dict[str, Any]) -> Mapping[str, object]:
     """Return the body of a request with the fields of the size nested in ``size``."""
     names = [each.field for each in _SIZE]
     size = {each: body.pop(each) for each in names if each in body}
     return {**body, "size": size}
-
-
-_ONE: Final = f"{CLUSTER.path_of_one}/backups/{{backup:str}}"
-_ONE_API: Final = f"{CLUSTER.api}/{{cluster}}/backups/{{backup}}"
-_MOST: Final = 200
-_RESTORING: Final = {"name": "restore_name", "bucket": "restore_bucket"}
-"""Names of fields of the form for a new cluster."""
-_MOMENT: Final = Input("target_time", "Moment", "instant", is_required=True)
-_BACKUP_STATES: Final = {
-    "pending": "Waits for its turn",
-    "running": "Is being made",
-    "succeeded": "Whole",
-    "failed": "Failed",
-    "deleting": "Is being deleted",
-}
-_PROOFS: Final = {
-    "never": "Never restored: nobody knows that it can be",
-    "pending": "A proof waits for its turn",
-    "running": "Is being restored as a proof",
-    "succeeded": "Was restored",
-    "failed": "Could not be restored",
-}
-_WAYS: Final = {
-    "checksums": "each page has the right checksum",
-    "rows": "each row could be read; the server that was backed up has no checksums of pages",
-}
-"""How a proof was made."""
-
-
-@_CLUSTER.form("/backups")
-async def back_up(page: InjectedPage) -> PageResponse:
-    """Ask for a backup now."""
-    kind, once = page.form.get("kind", ""), page.form.get("once", "")
-    await page.api.post(f"{api_of(page, CLUSTER)}/backups", {"kind": kind}, once=once)
-    return page.go(path_of(page, CLUSTER), "It is backed up after those that wait already.")
-
-
-async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    record = await read_one(page, CLUSTER)
-    crn = record_crn(page, CLUSTER, record)
-    page.want_rights_on(crn)
-    return page.show(
-        "backup.html",
-        crn=crn,
-        refusal=refusal,
-        restoring=_restore_inputs(record),
-        proofs=_PROOFS,
-        ways=_WAYS,
-        **await _read(page, record),
-    )
-
-
-async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    """Return a backup and the incremental ones that need it, empty if the role may not list."""
-    backup = (await page.api.get(page.fill(_ONE_API)))["backup"]
-    needing = []
-    if backup["kind"] == "base":
-        listed = page.api.get(f"{api_of(page, CLUSTER)}/backups", kind="incremental", limit=_MOST)
-        found = await unless_refused(listed)
-        needing = (
-            [each for each in found["backups"] if each["base_id"] == backup["id"]] if found else []
-        )
-    return {
-        "noun": CLUSTER,
-        "record": record,
-        "backup": backup,
-        "needing": needing,
-        "states": _BACKUP_STATES,
-        "above": path_of(page, CLUSTER),
-        "base": page.fill(_ONE),
-    }
-
-
-_BACKUP: Final = FormPage(_ONE, _show)
-show_backup = _BACKUP.get()
-
-
-@_BACKUP.form("/verify")
-async def verify_backup(page: InjectedPage) -> PageResponse:
-    """Verify a backup by restoring it into a temporary server."""
-    await page.api.post(f"{page.fill(_ONE_API)}/verify", once=page.form.get("once", ""))
-    return page.go(page.fill(_ONE), "It is being proved. Load the page again in a while.")
-
-
-@_BACKUP.form("/restore", is_nested=True, fields=_RESTORING)
-async def restore_backup(page: InjectedPage) -> PageResponse:
-    """Restore a backup into a new cluster, and show its owner's password once."""
-    record = await read_one(page, CLUSTER)
-    return await _restore(page, record, f"{page.fill(_ONE_API)}/restore")
-
-
-@_CLUSTER.form(
-    "/restore", is_nested=True, fields=_RESTORING, reasons={"out_of_window": _MOMENT.field}
-)
-async def restore_to_moment(page: InjectedPage) -> PageResponse:
-    """Restore a cluster as of a moment into a new one, and show its owner's password once."""
-    record = await read_one(page, CLUSTER)
-    given = read_inputs((_MOMENT,), page.form)
-    return await _restore(page, record, f"{api_of(page, CLUSTER)}/restore", given)
-
-
-@post(f"{_ONE}/delete")
-async def delete_backup(page: InjectedPage) -> PageResponse:
-    """Ask, or with ``confirmed`` in the form delete a backup, with those that need it."""
-    record = await read_one(page, CLUSTER)
-    wrong = NO_REFUSAL
-    if "confirmed" in page.form:
-        try:
-            await page.api.change(
-                "DELETE", page.fill(_ONE_API), cascade="true" if "cascade" in page.form else None
-            )
-        except Refused as error:
-            wrong = refusal_of(error)
-        else:
-            return page.go(path_of(page, CLUSTER), "The backup is being deleted.")
-    await page.require("database:DeleteBackup", record_crn(page, CLUSTER, record))
-    return page.show(
-        "backup_question.html", wrong.status, refusal=wrong, **await _read(page, record)
-    )
-
-
-async def _restore(
-    page: PageRequest, record: RecordJson, path: str, given: Mapping[str, object] | None = None
-) -> PageResponse:
-    body = read_inputs(_restore_inputs(record), page.form)
-    plain = {name.removeprefix("restore_"): value for name, value in body.items()}
-    asked = {**_with_size(plain), **(given or {})}
-    if not asked["size"]:
-        del asked["size"]
-    made = await page.api.post(path, asked, once=page.form.get("once", ""))
-    new = made["cluster"]
-    words = f"It is being restored from {record['name']}."
-    return _show_password(page, made["password"], f"{CLUSTER.path}/{new['id']}", words, new["name"])

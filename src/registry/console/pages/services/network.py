@@ -1,4 +1,4 @@
-"""VPCs, gateways, route tables and security groups, with their changes; load balancers."""
+"""VPCs, internet gateways, route tables and security groups, with their changes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from cloudcore.loadbalancer import load_balancer
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
 from cloudcore.network.resources import VPC as OF_VPC
 from registry.console.control_plane import unless_refused
 from registry.console.nouns.handlers import api_of, one_page, path_of, read_one
 from registry.console.nouns.noun_pages import (
-    CREATED,
-    DESCRIPTION,
-    TAGS,
-    Column,
     CustomMethod,
     Input,
     NounPages,
     RecordJson,
     read_inputs,
 )
-from registry.console.nouns.resources import deletion, noun_of, slow_deletion
+from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services import vpc_map
 
@@ -163,50 +158,3 @@ async def _put(
 ) -> PageResponse:
     await page.api.change("PATCH", api_of(page, noun), {field: values})
     return page.go(path_of(page, noun), said)
-
-
-_BALANCER_STATES: Final = {
-    "provisioning": "Is being made",
-    "active": "Serves",
-    "updating": "Is being changed",
-    "degraded": "Serves, but something is gone",
-    "failed": "Does not serve",
-    "deleting": "Is being torn down",
-}
-_BALANCER_STATE: Final = Column("State", "status", "mark", _BALANCER_STATES, usual="active")
-_SUBNET: Final = Column("Subnet", "subnet", "reference")
-
-
-LOAD_BALANCER: Final = replace(
-    noun_of(
-        load_balancer.LOAD_BALANCER,
-        "A load balancer leads connections to the instances of a VPC that are well.",
-    ),
-    columns=(_BALANCER_STATE, Column("Address", "vip"), _SUBNET, CREATED),
-    details=(CREATED,),
-    updates=(
-        DESCRIPTION,
-        Input(
-            "replica_count",
-            "Proxies",
-            "number",
-            "So many share the address.",
-            least=1,
-            most=load_balancer.MOST_REPLICAS,
-        ),
-        TAGS,
-    ),
-    methods=(
-        slow_deletion(
-            load_balancer.LOAD_BALANCER.action("delete"),
-            "The load balancer is being torn down.",
-            "Nothing is reached at its address then.",
-        ),
-    ),
-    commands=(
-        ("How its targets are", "entrepot load-balancers targets NAME"),
-        ("What it served", "entrepot load-balancers metrics NAME"),
-    ),
-    parts="noun_load_balancer.html",
-    shows={"states": _BALANCER_STATES},
-)

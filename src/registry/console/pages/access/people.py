@@ -1,7 +1,6 @@
-"""Organizations: their people, invitations, identity providers and accounts.
+"""The people of an organization: each member, invitations and new persons.
 
-These pages act as the person who has signed in: no role manages people, and each acts in one
-account.
+These pages act as the person who has signed in, since no role manages people.
 """
 
 from __future__ import annotations
@@ -11,18 +10,11 @@ from typing import Any, Final
 
 from litestar import get, post
 
-from registry.console.addresses import ACCOUNTS, PEOPLE
+from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
-from registry.console.form_refusals import (
-    NO_REFUSAL,
-    FormPage,
-    FormRefusal,
-    WrongInput,
-    beside_form,
-)
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.sessions import list_roles
 
 _API: Final = "/v1/organizations"
 _ONE: Final = f"{PEOPLE}/{{organization:str}}"
@@ -229,193 +221,3 @@ async def _ask(page: PageRequest, act: str, words: str, button: str) -> PageResp
     email = (await page.person.get(page.fill(_USER_API)))["user"]["email"]
     title, back = f"{act} {email}?", page.fill(_MEMBER)
     return page.show("question.html", title=title, words=words, button=button, back=back)
-
-
-_PROVIDERS: Final = f"{_ONE}/identity-providers"
-_ONE_PROVIDER: Final = f"{_PROVIDERS}/{{provider:str}}"
-_PROVIDERS_API: Final = f"{_ONE_API}/identity-providers"
-_PROVIDER_API: Final = f"{_PROVIDERS_API}/{{provider}}"
-_MOST: Final = 200
-"""More than an organization can have."""
-
-
-def _fields(page: PageRequest) -> dict[str, Any]:
-    """Return the fields of a form that can be changed later, but for secret and status.
-
-    Raise `WrongInput` if the hours of a session are no number.
-    """
-    form = page.form
-    hours = form.get("session_hours", "").strip()
-    if not (hours.isascii() and hours.isdigit() and len(hours) <= 6):
-        raise WrongInput("session_hours", "The hours of a session are a number, from 1 to 720.")
-    return {
-        "session_hours": int(hours),
-        "name": form.get("name", "").strip(),
-        "scopes": form.get("scopes", "").split(),
-        "email_domains": form.get("email_domains", "").replace(",", " ").split(),
-        "email_verified_claim": form.get("email_verified_claim", "").strip(),
-        "creates_people": "creates_people" in form,
-    }
-
-
-async def _list_providers(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.person.get(page.fill(_PROVIDERS_API), limit=_MOST)
-    return page.show(
-        "identity_providers.html",
-        providers=found["identity_providers"],
-        base=page.fill(_PROVIDERS),
-        back=page.fill(_ONE),
-        refusal=refusal,
-    )
-
-
-async def _show_provider(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.person.get(page.fill(_PROVIDER_API))
-    return page.show(
-        "identity_provider.html",
-        provider=found["identity_provider"],
-        base=page.fill(_ONE_PROVIDER),
-        back=page.fill(_PROVIDERS),
-        refusal=refusal,
-    )
-
-
-_PROVIDERS_PAGE: Final = FormPage(_PROVIDERS, _list_providers, _PERSON)
-_PROVIDER_PAGE: Final = FormPage(_ONE_PROVIDER, _show_provider, _PERSON)
-list_providers, show_provider = _PROVIDERS_PAGE.get(), _PROVIDER_PAGE.get()
-
-
-@_PROVIDERS_PAGE.form()
-async def add_provider(page: InjectedPage) -> PageResponse:
-    """Add a provider, and lead to its page with the redirect URI."""
-    form = page.form
-    body = {
-        **_fields(page),
-        "issuer": form.get("issuer", "").strip(),
-        "client_id": form.get("client_id", "").strip(),
-        "client_secret": form.get("client_secret") or None,
-        "groups_claim": form.get("groups_claim", "").strip(),
-    }
-    made = await page.person.post(page.fill(_PROVIDERS_API), body)
-    return page.go(
-        f"{page.fill(_PROVIDERS)}/{made['identity_provider']['id']}",
-        "The provider was added. Register its redirect URI there.",
-    )
-
-
-@_PROVIDER_PAGE.form()
-async def save_provider(page: InjectedPage) -> PageResponse:
-    """Change a provider; without a new secret its client keeps the one it has."""
-    status = "inactive" if "inactive" in page.form else "active"
-    changes = {**_fields(page), "status": status}
-    if "no_secret" in page.form:
-        changes["client_secret"] = None
-    elif secret := page.form.get("client_secret"):
-        changes["client_secret"] = secret
-    await page.person.change("PATCH", page.fill(_PROVIDER_API), changes)
-    return page.go(page.fill(_ONE_PROVIDER), "The provider was saved.")
-
-
-@post(f"{_ONE_PROVIDER}/delete", opt=_PERSON)
-async def delete_provider(page: InjectedPage) -> PageResponse:
-    """Ask whether to delete the provider; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        found = await page.person.get(page.fill(_PROVIDER_API))
-        name = found["identity_provider"]["name"]
-        return page.show(
-            "question.html",
-            title=f"Delete {name}?",
-            heading=f"Delete the identity provider {name}?",
-            words="Its people stay, but lose the roles that its groups gave them, with their open"
-            " sessions of these. The sign-ins that it began end. Who has no password cannot sign in"
-            " until an owner resets it. It cannot be restored.",
-            button="Delete the provider",
-            back=page.fill(_ONE_PROVIDER),
-        )
-    await page.person.change("DELETE", page.fill(_PROVIDER_API))
-    return page.go(
-        page.fill(_PROVIDERS), "The provider was deleted, with the roles that its groups gave."
-    )
-
-
-_ACCOUNTS_API: Final = "/v1/accounts"
-_ACCOUNT_API: Final = f"{_ACCOUNTS_API}/{{account}}"
-
-
-async def _list_accounts(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    accounts = await page.person.get(_ACCOUNTS_API, marker=page.query.get("marker"), limit=_PAGE)
-    joined = (await page.person.get("/v1/organizations", limit=200))["organizations"]
-    owned = [each for each in joined if each["role"] == "owner"]
-    return page.show(
-        "accounts.html",
-        accounts=accounts,
-        roles=_by_account(await list_roles(page.person)),
-        owned={each["id"] for each in owned},
-        founding=_founding(page, owned),
-        refusal=refusal,
-    )
-
-
-def _by_account(roles: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the person's roles by the id of their account."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for role in roles:
-        found.setdefault(role["account"]["id"], []).append(role)
-    return found
-
-
-def _founding(page: PageRequest, owned: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the organizations in which the operator lets the person found accounts."""
-    match page.console.settings.founders:
-        case "anyone":
-            return owned
-        case "owners":
-            return [each for each in owned if not each["is_personal"]]
-        case _:
-            return []
-
-
-_ACCOUNTS: Final = FormPage(ACCOUNTS, _list_accounts, _PERSON)
-show_accounts = _ACCOUNTS.get()
-
-
-@_ACCOUNTS.form()
-async def create_account(page: InjectedPage) -> PageResponse:
-    """Create an account, whose first role the person may assume."""
-    form = page.form
-    body = {"handle": form.get("handle", "").strip(), "organization": form.get("organization", "")}
-    await page.person.post(_ACCOUNTS_API, body, once=form.get("once", ""))
-    return page.go(ACCOUNTS, "The account was created. “Work in it” below takes you there.")
-
-
-@post(f"{ACCOUNTS}/{{account:str}}/suspend", opt=_PERSON)
-async def suspend_account(page: InjectedPage) -> PageResponse:
-    """Ask whether to suspend the account; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        account = (await page.person.get(page.fill(_ACCOUNT_API)))["account"]
-        return page.show(
-            "question.html",
-            title=f"Suspend {account['handle']}",
-            heading=f"Suspend {account['handle']}?",
-            words="Nobody can act in it until you resume it: its programs, roles and container"
-            " clients are refused, within five minutes also for pulls and pushes. Nothing in it is"
-            " deleted.",
-            button="Suspend the account",
-            back=ACCOUNTS,
-            leave="Keep it",
-        )
-    return await _set_status(
-        page, "suspended", "The account is suspended: nobody can act in it until it is resumed."
-    )
-
-
-@_ACCOUNTS.form("/{account:str}/resume")
-async def resume_account(page: InjectedPage) -> PageResponse:
-    """Let the account work again."""
-    return await _set_status(page, "active", "The account works again.")
-
-
-@beside_form(_list_accounts)
-async def _set_status(page: PageRequest, status: str, said: str) -> PageResponse:
-    await page.person.change("PATCH", page.fill(_ACCOUNT_API), {"status": status})
-    return page.go(ACCOUNTS, said)

@@ -1,0 +1,119 @@
+"""The identity providers of an organization, where its people sign in; for its owners."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from litestar import post
+
+from registry.console.addresses import PEOPLE
+from registry.console.admission import Requires
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+
+_ALL: Final = f"{PEOPLE}/{{organization:str}}/identity-providers"
+_ONE: Final = f"{_ALL}/{{provider:str}}"
+_API: Final = "/v1/organizations/{organization}/identity-providers"
+_ONE_API: Final = f"{_API}/{{provider}}"
+_PERSON: Final = {"requires": Requires.PERSON}
+_MOST: Final = 200
+"""More than an organization can have."""
+
+
+def _fields(page: PageRequest) -> dict[str, Any]:
+    """Return the fields of a form that can be changed later, but for secret and status.
+
+    Raise `WrongInput` if the hours of a session are no number.
+    """
+    form = page.form
+    hours = form.get("session_hours", "").strip()
+    if not (hours.isascii() and hours.isdigit() and len(hours) <= 6):
+        raise WrongInput("session_hours", "The hours of a session are a number, from 1 to 720.")
+    return {
+        "session_hours": int(hours),
+        "name": form.get("name", "").strip(),
+        "scopes": form.get("scopes", "").split(),
+        "email_domains": form.get("email_domains", "").replace(",", " ").split(),
+        "email_verified_claim": form.get("email_verified_claim", "").strip(),
+        "creates_people": "creates_people" in form,
+    }
+
+
+async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
+    found = await page.person.get(page.fill(_API), limit=_MOST)
+    return page.show(
+        "identity_providers.html",
+        providers=found["identity_providers"],
+        base=page.fill(_ALL),
+        back=page.fill(f"{PEOPLE}/{{organization}}"),
+        refusal=refusal,
+    )
+
+
+async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
+    found = await page.person.get(page.fill(_ONE_API))
+    return page.show(
+        "identity_provider.html",
+        provider=found["identity_provider"],
+        base=page.fill(_ONE),
+        back=page.fill(_ALL),
+        refusal=refusal,
+    )
+
+
+_LIST: Final = FormPage(_ALL, _list, _PERSON)
+_PROVIDER: Final = FormPage(_ONE, _show, _PERSON)
+list_providers, show_provider = _LIST.get(), _PROVIDER.get()
+
+
+@_LIST.form()
+async def add_provider(page: InjectedPage) -> PageResponse:
+    """Add a provider, and lead to its page with the redirect URI."""
+    form = page.form
+    body = {
+        **_fields(page),
+        "issuer": form.get("issuer", "").strip(),
+        "client_id": form.get("client_id", "").strip(),
+        "client_secret": form.get("client_secret") or None,
+        "groups_claim": form.get("groups_claim", "").strip(),
+    }
+    made = await page.person.post(page.fill(_API), body)
+    return page.go(
+        f"{page.fill(_ALL)}/{made['identity_provider']['id']}",
+        "The provider was added. Register its redirect URI there.",
+    )
+
+
+@_PROVIDER.form()
+async def save_provider(page: InjectedPage) -> PageResponse:
+    """Change a provider; without a new secret its client keeps the one it has."""
+    status = "inactive" if "inactive" in page.form else "active"
+    changes = {**_fields(page), "status": status}
+    if "no_secret" in page.form:
+        changes["client_secret"] = None
+    elif secret := page.form.get("client_secret"):
+        changes["client_secret"] = secret
+    await page.person.change("PATCH", page.fill(_ONE_API), changes)
+    return page.go(page.fill(_ONE), "The provider was saved.")
+
+
+@post(f"{_ONE}/delete", opt=_PERSON)
+async def delete_provider(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the provider; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        found = await page.person.get(page.fill(_ONE_API))
+        name = found["identity_provider"]["name"]
+        return page.show(
+            "question.html",
+            title=f"Delete {name}?",
+            heading=f"Delete the identity provider {name}?",
+            words="Its people stay, but lose the roles that its groups gave them, with their open"
+            " sessions of these. The sign-ins that it began end. Who has no password cannot sign in"
+            " until an owner resets it. It cannot be restored.",
+            button="Delete the provider",
+            back=page.fill(_ONE),
+        )
+    await page.person.change("DELETE", page.fill(_ONE_API))
+    return page.go(
+        page.fill(_ALL), "The provider was deleted, with the roles that its groups gave."
+    )
