@@ -155,6 +155,7 @@ async def test_a_role_is_shown_what_it_may_do(
         assert walked.refused == []
 
 
+@pytest.mark.timeout(240)  # it walks all pages, and sends all forms
 async def test_who_may_do_everything_is_shown_everything(fresh: Shop) -> None:
     walked = await walk(fresh, fresh.browser)
     await walked.send()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
+import pytest
 
 from cloudcore.db.schema import metadata
 from cloudcore.web.route_spec import RouteSpec
@@ -83,6 +84,7 @@ def senders(served: Served) -> Iterator[Sender]:
             yield Sender(served, operation, body, fields_of(spec) | body.keys())
 
 
+@pytest.mark.timeout(240)  # it asks all operations that change something
 async def test_no_field_of_the_servers_is_taken(served: Served) -> None:
     """Each field is refused, and nothing has changed."""
 
