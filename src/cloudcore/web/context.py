@@ -317,8 +317,8 @@ class RequestContext:
 
         `wrap` turns the result of `change` into the body, which by default is the result; like
         `change` it may run more than once. The response has the route's status. `told` returns what
-        the result adds to the details of the event in the audit log; or None if nothing was
-        changed, so that there is no event.
+        the result adds to the details of the event in the audit log. If nothing was changed it
+        returns None, and no event is written.
 
         Raise `InProgress` if another attempt has taken over; nothing was changed.
         """

@@ -1,4 +1,7 @@
-"""An event rule (`EventRule`), which sends events of an account's resources to a topic."""
+"""An event rule (`EventRule`), which sends events of an account's resources to a topic.
+
+Its table is apart, in `event_rules`: commands need the description alone, without SQLAlchemy.
+"""
 
 from __future__ import annotations
 

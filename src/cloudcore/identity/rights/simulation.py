@@ -61,7 +61,7 @@ class Simulation(NamedTuple):
     policies: Sequence[Any] | None
     """Documents in place of those attached to the principal."""
     resource_policy: Any
-    """A document in place of the resource's own; None: as if it had none; UNSET: its own."""
+    """The policy to decide by: a document; None for no policy; UNSET for the one it has."""
     own_policy: OwnPolicy | None
     """How policies of such resources are read; None if they have none."""
 

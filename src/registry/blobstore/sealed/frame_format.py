@@ -119,8 +119,8 @@ class FrameCipher:
     def of_header(cls, header: bytes, data_key: DataKey, object_id: str) -> FrameCipher:
         """Return the cipher of stored bytes that begin with `header`.
 
-        Raise `SealBroken` if it is no header, has an unknown version, was changed, or was made with
-        another key or for another context or object.
+        Raise `SealBroken` if it is not a header of a known version, if it was changed, or if its
+        key, context or object is another one.
         """
         if len(header) != HEADER_BYTES or not header.startswith((_FIXED, _FIXED_PACKED)):
             raise SealBroken("the header is not one of a sealed object of format 1")
