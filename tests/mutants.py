@@ -79,6 +79,7 @@ ROOMS: Final = {
             "integration/test_push_cache_targets.py",
             "integration/test_rewrap.py",
             "integration/test_sealed_blobs.py",
+            "integration/test_shredding.py",
             "integration/test_unwritten_uploads.py",
             "integration/test_upload_leases.py",
             "integration/test_upload_workers.py",

@@ -241,6 +241,18 @@ async def test_a_broken_wrap_is_told_once_and_healed_by_a_push(
         object_id = (await world.link("red", DATA))[0]
 
 
+async def test_a_broken_wrap_is_healed_through_the_wrap_of_another_key(world: SealedWorld) -> None:
+    await world.push("red", DATA)
+    await world.make_bound_key("blue", "blue")
+    await world.mount("blue", DATA, "red")
+    ((object_id, *_),) = before = await world.objects(DATA)
+    await world.spoil(object_id, await world.platform_key(), b"")
+    assert (await world.push("red", DATA)).status_code == 201
+    assert await world.objects(DATA) == before
+    for repository in ("red", "blue"):
+        assert (await world.pull(repository, DATA)).content == DATA
+
+
 @on_both_databases
 @pytest.mark.parametrize("at", [20, 70, 90, -1])
 async def test_changed_bytes_are_damaged_and_healed_by_a_push(

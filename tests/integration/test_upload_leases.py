@@ -185,6 +185,10 @@ async def test_a_lease_that_was_taken_for_a_cancelled_request_is_released_soon(
     with pytest.raises(asyncio.CancelledError):
         await nodes.append(nodes.first, TWO)
     assert (await nodes.append(nodes.second, THREE)).status == 409
+    nodes.steps.refused = "before _release_unclaimed"  # the database is away for a moment
+    await nodes.first.ctx.leases.renew(nodes.first.ctx.database, nodes.clock)
+    assert not nodes.steps.refused
+    assert (await nodes.append(nodes.second, THREE)).status == 409
     await nodes.first.ctx.leases.renew(nodes.first.ctx.database, nodes.clock)
     assert (await nodes.append(nodes.second, THREE)).status == 202
     await nodes.finish(ONE + THREE)
