@@ -61,7 +61,6 @@ async def test_every_attempt_has_the_same_message_id(world: SendingWorld) -> Non
     assert (await world.message(message))["status"] == "sent"
 
 
-@on_both_databases
 async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
     world: SendingWorld,
 ) -> None:
@@ -110,7 +109,6 @@ async def test_a_sender_that_is_refused_suppresses_no_recipient(
     assert await suppressed(world, "bob@one.example.com") == []
 
 
-@on_both_databases
 async def test_a_content_that_is_refused_suppresses_nobody(world: SendingWorld) -> None:
     server = world.servers[ONE]
     server.refusal = "554 5.7.1 Looks like spam"

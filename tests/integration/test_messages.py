@@ -41,7 +41,6 @@ async def world(tmp_path: Path, metadata_url: str) -> AsyncIterator[SendingWorld
         yield made
 
 
-@on_both_databases
 async def test_each_recipient_gets_a_signed_message_of_its_own(world: SendingWorld) -> None:
     await world.mail_server("two.example.com", "127.0.0.3")
     made = await world.sent(
@@ -248,7 +247,6 @@ async def test_the_list_is_filtered_and_shows_no_content(world: SendingWorld) ->
     assert theirs.status_code == 404
 
 
-@on_both_databases
 async def test_what_a_message_says_is_sealed_and_kept_for_a_week(world: SendingWorld) -> None:
     message = await world.sent(to=["bob@one.example.com"], text="a secret\n")
     of = (world.served.acme.account_id, message["id"])
@@ -333,7 +331,6 @@ async def test_an_install_that_sends_no_mail_of_accounts_accepts_none(world: Sen
     assert (refused.status_code, error["params"]["reason"]) == (409, "not_available")
 
 
-@on_both_databases
 async def test_an_identity_stays_while_a_message_of_it_waits(world: SendingWorld) -> None:
     server = world.servers[ONE]
     server.refusals["bob@one.example.com"] = "451 later"

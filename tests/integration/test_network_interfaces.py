@@ -98,7 +98,6 @@ async def test_a_place_costs_the_same_in_each_subnet_however_full(networked: Wor
     assert costs[0] == costs[1] == costs[2]
 
 
-@on_both_databases
 async def test_a_change_of_interfaces_wakes_their_vpc(networked: World) -> None:
     vpc = await networked.vpc()
     subnet = await networked.make("subnets", "a", vpc="shop", cidr_ipv4="10.1.0.0/28")
@@ -114,7 +113,6 @@ async def test_a_change_of_interfaces_wakes_their_vpc(networked: World) -> None:
     assert (await networked.plan(vpc["id"])).interfaces == ()
 
 
-@on_both_databases
 async def test_an_interface_that_is_in_no_group_any_more_is_in_the_default_one(
     networked: World,
 ) -> None:
@@ -128,7 +126,6 @@ async def test_an_interface_that_is_in_no_group_any_more_is_in_the_default_one(
     assert planned.group_ids == (default["id"],)
 
 
-@on_both_databases
 async def test_groups_and_subnets_of_others_are_refused(networked: World) -> None:
     await networked.vpc()
     await networked.vpc("other")

@@ -202,7 +202,6 @@ async def test_a_description_of_a_gateway_changes_nothing_on_the_machine(
     assert driver.applied == []
 
 
-@on_both_databases
 async def test_the_machine_is_brought_to_the_rows_when_the_service_starts(
     world: World, driver: Counting, tmp_path: Path
 ) -> None:

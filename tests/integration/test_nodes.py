@@ -175,7 +175,6 @@ async def test_a_machine_is_chosen_that_is_there_and_can_run_it(
     assert await chosen("networks") == {"east"}
 
 
-@on_both_databases
 async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(
     world: World,
 ) -> None:
@@ -210,7 +209,6 @@ async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(
     assert world.clock() + 60 * MICROSECONDS - east.seen_at <= rows.LOST_SECONDS * MICROSECONDS
 
 
-@on_both_databases
 async def test_a_machine_whose_name_another_has_taken_looks_after_nothing(world: World) -> None:
     node = Node("east", world.folder / "nodes" / "east")
     identity = identity_of(node.folder)
@@ -230,7 +228,6 @@ async def test_a_machine_whose_name_another_has_taken_looks_after_nothing(world:
     assert await world.database.write(rows.note_seen, "east", "another", world.clock())
 
 
-@on_both_databases
 async def test_a_turn_that_fails_is_logged_and_the_others_go_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

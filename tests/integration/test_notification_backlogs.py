@@ -50,7 +50,6 @@ async def test_of_too_many_messages_for_an_endpoint_the_oldest_fail(
     assert got == sorted(ids[2:] * 2)
 
 
-@on_both_databases
 async def test_nothing_is_published_while_an_account_has_too_much_that_waits(
     notified: World,
 ) -> None:
@@ -109,7 +108,6 @@ async def test_a_topic_is_deleted_once_its_messages_are_dropped_in_portions(
     assert found == [(before[0] - 6, before[1] - 3)]  # what there is of other topics
 
 
-@on_both_databases
 async def test_of_too_many_events_for_a_topic_that_is_gone_the_oldest_are_dropped_and_counted(
     notified: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,7 +102,6 @@ async def test_a_delivery_policy_overrides_the_topics_field_by_field(notified: W
     assert (await notified.show(topic, made))["delivery_policy"] == {"min_delay_seconds": 50}
 
 
-@on_both_databases
 async def test_every_attempt_has_one_id_and_a_timestamp_and_signature_of_its_own(
     notified: World,
 ) -> None:
@@ -187,7 +186,6 @@ async def test_after_the_last_failure_the_envelope_goes_to_the_dead_letter_queue
     assert codes["DEAD_LETTER_QUEUE_MISSING"]["severity"] == "error"
 
 
-@on_both_databases
 async def test_deletion_of_a_subscription_stops_waiting_attempts(notified: World) -> None:
     topic = await notified.topic()
     made = await notified.confirmed(topic)

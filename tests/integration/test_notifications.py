@@ -167,7 +167,6 @@ async def test_confirmation_works_with_no_valid_or_garbage_authorization_alike(
         assert (await notified.confirm(token, **headers)).status_code == 200
 
 
-@on_both_databases
 async def test_any_other_confirmation_token_gets_the_same_400(notified: World) -> None:
     topic = await notified.topic()
     made = (await notified.subscribe(topic)).json()["subscription"]

@@ -11,7 +11,6 @@ from typing import Any
 
 from cloudcore.notifications.envelope import RecipientLinks
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
-from tests.databases import on_both_databases
 from tests.entrepot import Home
 from tests.integration.cli_world import cli_world
 from tests.integration.console_shop import open_shop
@@ -20,7 +19,6 @@ from tests.integration.notifications_world import World
 TOPICS = "/console/services/topics"
 
 
-@on_both_databases
 async def test_the_whole_link_confirms_as_its_token_does(notified: World) -> None:
     topic = await notified.topic()
     await notified.subscribe(topic)

@@ -54,7 +54,6 @@ async def second_account(served: Served, tenant: Tenant) -> str:
     return str(assumed.json()["access_token"])
 
 
-@on_both_databases
 async def test_the_list_is_that_of_the_organization(billed: World) -> None:
     """Two accounts of one organization see the same rows, another organization none of them."""
     served = billed.served
@@ -287,7 +286,6 @@ async def test_an_unknown_token_is_refused(billed: World) -> None:
         assert answer.json()["error"]["params"]["field"] == "token", body
 
 
-@on_both_databases
 async def test_the_default_stays_while_it_is_in_use(billed: World) -> None:
     served = billed.served
     acme = served.acme
@@ -305,7 +303,6 @@ async def test_the_default_stays_while_it_is_in_use(billed: World) -> None:
     assert (await add(served, acme, "tok_visa"))["is_default"]
 
 
-@on_both_databases
 async def test_an_organization_has_at_most_twenty(billed: World) -> None:
     served = billed.served
     acme = served.acme

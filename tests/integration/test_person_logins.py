@@ -106,7 +106,6 @@ async def listed(served: Served, developer: Developer) -> list[dict[str, Any]]:
     return found
 
 
-@on_both_databases
 async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served) -> None:
     developer = await add_developer(served)
     asked = {"name": "laptop", "role": ROLE}
@@ -136,7 +135,6 @@ async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served
     assert (await exchange(served, made["password"], "AKAAAAAAAAAAAAAAAAAA")).status_code == 401
 
 
-@on_both_databases
 async def test_what_is_decided_at_a_request_is_decided_for_the_password_while_it_is_in_force(
     served: Served,
 ) -> None:

@@ -175,7 +175,6 @@ async def test_prefixes_do_not_overlap(install: Install, client: httpx.AsyncClie
     await make(await client_of(install, "other"), "a/b")
 
 
-@on_both_databases
 async def test_names_of_a_rule_are_its_own(install: Install) -> None:
     """No rule comes over a pushed repository, and no repository under a rule."""
     account = await install.add_account("acme")
@@ -323,7 +322,6 @@ async def test_faults_and_the_budget_of_the_upstream_are_shown(
         assert shown["last_success_at"] is not None
 
 
-@on_both_databases
 @pytest.mark.parametrize(
     ("fields", "are_kept"),
     [

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from registry.oci.digest import digest_of
-from tests.databases import on_both_databases
 from tests.integration.images_world import open_world
 from tests.integration.pushing import World, refused
 from tests.memory_store import MemoryStore
@@ -51,7 +50,6 @@ def is_tag_refused(answer: httpx.Response, plane: str, status: int, code: str) -
     return answer.status_code == status and found["errors"][0]["code"] == code
 
 
-@on_both_databases
 async def test_rule_1_content_is_named_by_its_sha256_and_the_same_again_changes_nothing(
     world: World,
 ) -> None:
@@ -74,10 +72,10 @@ async def test_rule_1_content_is_named_by_its_sha256_and_the_same_again_changes_
 
 @pytest.mark.parametrize("plane", PLANES)
 async def test_rule_2_the_tags_of_an_immutable_repository_do_not_change(
-    database_url: str, plane: str
+    metadata_url: str, plane: str
 ) -> None:
     async with open_world(
-        database_url, tag_mutability="immutable", immutable_tag_exclusions=["dev-*"]
+        metadata_url, tag_mutability="immutable", immutable_tag_exclusions=["dev-*"]
     ) as world:
         first, second = await world.image_document("one"), await world.image_document("two")
         await world.push(first, "v1", "dev-1")
@@ -121,7 +119,6 @@ async def test_rule_2_a_tag_is_the_only_thing_that_moves(world: World, plane: st
     assert untagged["digest"] == old["digest"]
 
 
-@on_both_databases
 @pytest.mark.parametrize("plane", PLANES)
 async def test_rule_3_deleting_by_digest_takes_the_manifest_and_all_its_tags(
     world: World, plane: str
@@ -145,7 +142,6 @@ async def test_rule_3_deleting_by_digest_takes_the_manifest_and_all_its_tags(
     assert (await delete_image(world, plane, image["digest"])).status_code == 404
 
 
-@on_both_databases
 @pytest.mark.parametrize("plane", PLANES)
 async def test_rule_3_what_an_index_lists_is_not_deleted_before_it(
     world: World, plane: str
@@ -164,7 +160,6 @@ async def test_rule_3_what_an_index_lists_is_not_deleted_before_it(
     assert (await world.record())["image_count"] == 0
 
 
-@on_both_databases
 @pytest.mark.parametrize("plane", PLANES)
 async def test_rule_4_deleting_a_tag_leaves_the_manifest_untagged(world: World, plane: str) -> None:
     image = await world.push_image("one", "v1", "v2")
@@ -181,7 +176,6 @@ async def test_rule_4_deleting_a_tag_leaves_the_manifest_untagged(world: World, 
     assert (await delete_tag(world, plane, "v2")).status_code == 404
 
 
-@on_both_databases
 @pytest.mark.parametrize("plane", PLANES)
 async def test_rule_5_a_blob_is_kept_once_an_account_and_counted_once_a_repository(
     world: World, plane: str
@@ -209,7 +203,6 @@ async def test_rule_5_a_blob_is_kept_once_an_account_and_counted_once_a_reposito
     assert (await other.record())["size_bytes"] == 2 + 6 + 1 + 2
 
 
-@on_both_databases
 @pytest.mark.parametrize("plane", PLANES)
 async def test_rule_6_deleting_an_image_frees_no_bytes_at_once(world: World, plane: str) -> None:
     other = await world.another("other")
@@ -226,7 +219,6 @@ async def test_rule_6_deleting_an_image_frees_no_bytes_at_once(world: World, pla
     assert layer.content == b"shared"
 
 
-@on_both_databases
 async def test_rule_7_a_repository_is_private_until_a_policy_lets_others_in(world: World) -> None:
     await world.push_image("one", "v1")
     stranger = await world.install.add_account("stranger")

@@ -135,7 +135,6 @@ async def test_an_account_without_a_row_has_the_defaults(install: Install) -> No
     assert await install.database.read(find_settings, account.id) == AccountSettings(7, ())
 
 
-@on_both_databases
 async def test_what_is_deleted_keeps_its_time_until_it_is_restored_and_deleted_again(
     install: Install,
 ) -> None:

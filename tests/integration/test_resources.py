@@ -87,7 +87,6 @@ async def test_a_record_is_made_shown_changed_and_deleted(library: World) -> Non
     assert again["id"] != made["id"], "a deleted one that keeps its row gives its name free"
 
 
-@on_both_databases
 @pytest.mark.parametrize("form", ["name", "id", "crn", "handle"])
 async def test_a_reference_is_taken_in_any_form_and_held(library: World, form: str) -> None:
     shelf = await make(library, "/v1/shelves", name="attic")
@@ -102,7 +101,6 @@ async def test_a_reference_is_taken_in_any_form_and_held(library: World, form: s
     assert (await library.ask("DELETE", f"/v1/shelves/{shelf['id']}")).status_code == 204
 
 
-@on_both_databases
 async def test_what_a_reference_may_not_mean_is_refused(library: World) -> None:
     await make(library, "/v1/shelves", token="stranger", name="theirs")
     for value, status, reason in (
@@ -190,7 +188,6 @@ async def test_a_number_without_an_upper_bound_is_stored_whole(library: World, n
     assert changed.json()["book"]["pages"] == number - 1
 
 
-@on_both_databases
 async def test_rules_and_the_quota_are_checked(library: World) -> None:
     atlas: Any = {"name": "world", "pages": 9, "kind": "atlas"}
     error = assert_envelope(await library.ask("POST", "/v1/books", atlas), 400, "INVALID_INPUT")

@@ -23,8 +23,9 @@ from tests.property.control_model import ChangeContext, Outcome, Repository
 from tests.property.control_world import Tenant, World, open_world
 from tests.property.lifecycle_oracle import DAY, HOUR
 from tests.recount import check_counters
+from tests.soak import time_limit, times
 
-ROUNDS: Final = 30
+ROUNDS: Final = times(12)
 TAGS: Final = ("v1", "v2")
 ONE, TWO, INDEX = DOCUMENTS[0], DOCUMENTS[1], DOCUMENTS[5]
 assert INDEX.children == (ONE.digest, TWO.digest)
@@ -348,7 +349,7 @@ async def play(world: World, pool: Sequence[Change]) -> None:
         await race(place, model, rng.choices(pool, k=3))
 
 
-@pytest.mark.timeout(300)
+@time_limit(300)
 @pytest.mark.parametrize("pool", [(*CHANGES, *PUSHES), (*CHANGES, *OF_REPOSITORIES)])
 def test_a_race_ends_as_some_order_would(database_url: str, pool: Sequence[Change]) -> None:
     with open_world(database_url) as world:

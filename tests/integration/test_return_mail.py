@@ -144,7 +144,6 @@ async def test_a_report_of_a_message_that_is_no_longer_kept_is_dropped(world: Wo
     assert await world.suppressions() == []
 
 
-@on_both_databases
 async def test_the_platform_suppresses_whatever_the_quota(world: World) -> None:
     account_id, token = world.served.acme.account_id, world.served.acme.program_token
     await world.served.database.write(put_limit, account_id, "suppressions", 0, 1)

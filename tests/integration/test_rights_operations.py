@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from tests.databases import on_both_databases
 from tests.integration.id_places import BODIES, PLACES, UNKNOWN, Place, filled, token_of, told
 from tests.integration.keyed_requests import asked
 from tests.integration.served_world import Served
@@ -118,7 +117,6 @@ async def bodies_of(served: Served) -> Mapping[str, object]:
     return {**{name: body for name, body in good.items() if body is not None}, **BODIES}
 
 
-@on_both_databases
 async def test_a_right_on_another_thing_is_none(limited: Limited) -> None:
     """A statement about one resource does not let its holder touch the next one."""
     limited.bodies = await bodies_of(limited.served)

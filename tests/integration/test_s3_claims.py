@@ -12,7 +12,6 @@ import pytest
 
 from cloudcore.storage.checksums import Algorithm, Part, combine, composite, encode, new_checksum
 from cloudcore.storage.s3.signature import UNSIGNED_CHUNKS_TRAILER
-from tests.databases import on_both_databases
 from tests.integration.s3_client import S3Client, code_of, completion, texts
 
 BODIES: Final = (b"1" * (5 << 20), b"tail")
@@ -120,7 +119,6 @@ async def test_a_completion_of_an_upload_with_checksums(
     assert await sent.code(claims[0], claims[0]) == "NoSuchUpload"
 
 
-@on_both_databases
 @pytest.mark.parametrize("kind", ["COMPOSITE", "FULL_OBJECT"])
 async def test_parts_are_read_and_told_with_their_checksums(s3: S3Client, kind: str) -> None:
     sent = await send(s3, "parts", x_amz_checksum_algorithm="CRC32", x_amz_checksum_type=kind)
