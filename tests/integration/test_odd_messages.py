@@ -66,27 +66,27 @@ async def test_a_subject_of_several_lines_is_refused(notified: World) -> None:
         assert (answer.status_code, answer.json()["error"]["params"]["field"]) == (400, "subject")
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [
-        "=?us-ascii?q?a=0d=0aReply-To:_b@example.org?=",
-        "=?us-ascii?q?a=0d=0a=0d=0aThe_text_of_somebody_else?=",
-        "é =?utf-8?b?gg==?=",
-        "a=?utf-8?q?b?==?=?",
-    ],
+ENCODED = (
+    "=?us-ascii?q?a=0d=0aReply-To:_b@example.org?=",
+    "=?us-ascii?q?a=0d=0a=0d=0aThe_text_of_somebody_else?=",
+    "é =?utf-8?b?gg==?=",
+    "a=?utf-8?q?b?==?=?",
 )
-async def test_a_subject_that_holds_an_encoded_word_is_text(notified: World, subject: str) -> None:
+
+
+async def test_a_subject_that_holds_an_encoded_word_is_text(notified: World) -> None:
     topic = await notified.topic()
     await notified.subscribe(topic, protocol="email", endpoint="a@example.org")
     await notified.deliver()
     plain = notified.mailbox.mails[0]
     attached = next(plain.iter_attachments())
     assert (await notified.confirm(json.loads(attached.get_content())["token"])).is_success
-    await notified.publish(topic, subject=subject)
-    await notified.deliver()
-    mail = notified.mailbox.mails[1]
-    assert mail["Subject"].replace("= ?", "=?") == subject
-    assert {*mail.keys()} == {*plain.keys(), "List-Unsubscribe", "List-Unsubscribe-Post"}
+    for subject in ENCODED:
+        await notified.publish(topic, subject=subject)
+        await notified.deliver()
+        mail = notified.mailbox.mails[-1]
+        assert mail["Subject"].replace("= ?", "=?") == subject
+        assert {*mail.keys()} == {*plain.keys(), "List-Unsubscribe", "List-Unsubscribe-Post"}
 
 
 async def test_a_queue_takes_as_many_attributes_as_a_message_of_a_topic_has(

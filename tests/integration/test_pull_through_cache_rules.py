@@ -322,38 +322,30 @@ async def test_faults_and_the_budget_of_the_upstream_are_shown(
         assert shown["last_success_at"] is not None
 
 
-@pytest.mark.parametrize(
-    ("fields", "are_kept"),
-    [
-        ({"credential": {"username": "me", "secret": CANARY}}, False),
-        ({"upstream_url": "https://ghcr.io"}, False),
-        ({"upstream_prefix": "team"}, False),
-        ({"tag_ttl_seconds": 60}, True),
-    ],
+CHANGES: Final[tuple[tuple[dict[str, Any], bool, bool], ...]] = (
+    ({"credential": {"username": "me", "secret": CANARY}}, False, False),
+    ({"upstream_url": "https://ghcr.io"}, False, False),
+    ({"upstream_prefix": "team"}, False, False),
+    ({"tag_ttl_seconds": 61}, True, True),
+    ({"negative_ttl_seconds": 59}, True, False),
+    ({"negative_ttl_seconds": 60}, True, True),
+    ({"negative_ttl_seconds": 61}, True, True),
 )
+"""A change of a rule; whether it stays paused, and what was absent for 60 seconds so."""
+
+
 async def test_a_limit_holds_for_the_upstream_and_the_credential_that_it_was_told_to(
-    install: Install, client: httpx.AsyncClient, fields: dict[str, Any], are_kept: bool
+    install: Install, client: httpx.AsyncClient
 ) -> None:
-    rule_id = (await make(client, "quay"))["id"]
-    until = install.clock() + 3600_000_000
-    limited = UpstreamLimited("quay.io wants fewer requests (status 429)", until)
-    await install.database.write(record_failure, rule_id, limited, install.clock())
-    await install.database.write(lookups.note_absence, rule_id, "quay/app", "1", until)
-    changed = await client.patch(f"{PATH}/{rule_id}", json=fields)
-    is_paused = changed.json()["pull_through_cache_rule"]["paused_until"] is not None
-    absent = rule_id, "quay/app", "1", install.clock()
-    assert is_paused == are_kept
-    assert await install.database.read(lookups.is_absent, *absent) == are_kept
-
-
-@pytest.mark.parametrize(("seconds", "is_kept"), [(59, False), (60, True), (61, True)])
-async def test_what_is_not_upstream_is_asked_for_anew_once_it_is_remembered_for_less(
-    install: Install, client: httpx.AsyncClient, seconds: int, is_kept: bool
-) -> None:
-    rule_id = (await make(client, "quay"))["id"]
+    """And what is not upstream is asked for anew once it is to be remembered for less."""
     until = install.clock() + 60_000_000
-    await install.database.write(lookups.note_absence, rule_id, "quay/app", "1", until)
-    changed = await client.patch(f"{PATH}/{rule_id}", json={"negative_ttl_seconds": seconds})
-    assert changed.status_code == 200
-    absent = rule_id, "quay/app", "1", install.clock()
-    assert await install.database.read(lookups.is_absent, *absent) == is_kept
+    limited = UpstreamLimited("quay.io wants fewer requests (status 429)", until)
+    for number, (fields, is_paused, is_absent) in enumerate(CHANGES):
+        rule_id = (await make(client, f"quay{number}"))["id"]
+        absent = rule_id, f"quay{number}/app", "1"
+        await install.database.write(record_failure, rule_id, limited, install.clock())
+        await install.database.write(lookups.note_absence, *absent, until)
+        changed = (await client.patch(f"{PATH}/{rule_id}", json=fields)).json()
+        assert (changed["pull_through_cache_rule"]["paused_until"] is not None) == is_paused, fields
+        found = await install.database.read(lookups.is_absent, *absent, install.clock())
+        assert found == is_absent, fields

@@ -76,7 +76,6 @@ async def test_a_lifecycle_run_that_failed(lifecycle: LifecycleWorld, lines: Lin
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_collection(lifecycle: LifecycleWorld, lines: Lines, is_lost: bool) -> None:
     """It succeeds at once, or has failed when its steps were tried too often."""
-
     install = lifecycle.install
     ctx, database = install.ctx, install.database
     account_id = lifecycle.account.id
