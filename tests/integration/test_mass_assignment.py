@@ -63,14 +63,12 @@ class Sender(NamedTuple):
     """The fields that it may have."""
 
     async def send(self, body: object) -> dict[str, Any]:
-        """Send a body that is to be refused; return the error."""
         place = self.operation.place
         path = filled(LAST[place], self.served.acme) if place in LAST else self.operation.path
         token = token_of(self.operation, self.served.acme)
         answer = await self.served.ask(self.operation.method, path, body, token=token)
         assert answer.status_code == 400, (place, body, answer.text)
-        error: dict[str, Any] = answer.json()["error"]
-        return error
+        return dict(answer.json()["error"])
 
 
 def senders(served: Served) -> Iterator[Sender]:

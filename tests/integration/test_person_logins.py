@@ -69,14 +69,12 @@ async def add_developer(served: Served, *actions: str, name: str = ROLE) -> Deve
 
 
 def rights(*actions: str) -> dict[str, Any]:
-    """Return a document that allows these actions on everything."""
     return document(allow(*actions))
 
 
 async def make(served: Served, developer: Developer, **fields: object) -> dict[str, Any]:
     wanted = {"name": "laptop", "role": developer.name, **fields}
-    made: dict[str, Any] = await served.make(PATH, wanted, token=developer.token)
-    return made
+    return dict(await served.make(PATH, wanted, token=developer.token))
 
 
 def life_of(made: dict[str, Any]) -> int:
@@ -95,8 +93,7 @@ async def exchange(served: Served, password: str, username: str = "token") -> ht
 
 async def listed(served: Served, developer: Developer) -> list[dict[str, Any]]:
     answer = await served.ask("GET", PATH, token=developer.token)
-    found: list[dict[str, Any]] = answer.json()["container_passwords"]
-    return found
+    return list(answer.json()["container_passwords"])
 
 
 async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served) -> None:
@@ -128,9 +125,7 @@ async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served
     assert (await exchange(served, made["password"], "AKAAAAAAAAAAAAAAAAAA")).status_code == 401
 
 
-async def test_what_is_decided_at_a_request_is_decided_for_the_password_while_it_is_in_force(
-    served: Served,
-) -> None:
+async def test_what_a_request_decides_holds_while_the_password_does(served: Served) -> None:
     """The first push of a name, a mount, and the list of names."""
     acts = ("registry:PushImage", "registry:CreateRepository", "registry:DescribeRepositories")
     developer = await add_developer(served, *acts)
@@ -218,7 +213,6 @@ OF_PASSWORDS: Final = {"revoked": revoke, "right taken": take_right, **SHARED}
 
 
 async def add_developers(served: Served, ends: Iterable[str]) -> dict[str, Developer]:
-    """Add a person for each of these ends."""
     return {end: await add_developer(served, name=end.replace(" ", "-")) for end in ends}
 
 
@@ -375,9 +369,7 @@ async def test_the_last_use_is_told_by_the_hour(served: Served) -> None:
     assert moment_of(datetime.fromisoformat(shown["last_used_at"])) == used
 
 
-async def test_a_password_ends_with_the_providers_sign_in_and_with_the_provider(
-    tmp_path: Path,
-) -> None:
+async def test_a_password_ends_with_the_providers_sign_in(tmp_path: Path) -> None:
     """However long the operator lets others last: groups are asked for at each sign-in."""
     data, month = tmp_path / "data", 30 * 24 * 3600
     async with open_provider_world(data, container_password_seconds=month) as world:
@@ -415,9 +407,7 @@ OF_LOGINS: Final = {"signed out": sign_out, **SHARED}
 
 
 @on_both_databases
-async def test_a_login_lasts_as_long_as_it_says_and_ends_with_what_it_stands_for(
-    served: Served,
-) -> None:
+async def test_a_login_ends_when_it_says_or_with_what_it_stands_for(served: Served) -> None:
     """It was made in a role session of an hour, which its person would renew."""
     acme, passwords = served.acme, {}
     await renew_sign_in(served, acme.person_token)

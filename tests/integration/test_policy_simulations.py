@@ -196,9 +196,7 @@ async def test_a_simulation_is_what_the_planes_do(served: Served) -> None:
     acme = served.acme
     ci = crn(acme, "service-account", "ci")
     own = await served.token_that_may(
-        allow("iam:SimulatePolicy", on=ci),
-        allow("registry:GetAuthorizationToken", PULL),
-        name="ci",
+        allow("iam:SimulatePolicy", on=ci), allow("registry:GetAuthorizationToken", PULL), name="ci"
     )
     (found,) = await ask(served, ci, "registry:GetAuthorizationToken", token=own)
     assert found["decision"] == "allowed"
@@ -265,8 +263,7 @@ async def allowed_to(
 ) -> list[dict[str, Any]]:
     answer = await served.ask("POST", ALLOWED, {"questions": [*questions]}, token=token)
     assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["allowed_actions"]
-    return found
+    return list(answer.json()["allowed_actions"])
 
 
 async def test_a_caller_learns_what_it_may_do(served: Served) -> None:

@@ -89,7 +89,6 @@ async def test_who_shows_no_token_is_refused_by_every_operation(served: Served) 
 
 
 async def test_without_its_action_an_operation_is_refused(limited: Limited) -> None:
-    """Whatever other rights there are."""
     wrong = {}
     for operation in of_programs(limited.served):
         deny = {"effect": "deny", "actions": [operation.action], "resources": ["*"]}
