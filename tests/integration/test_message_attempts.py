@@ -37,7 +37,6 @@ def moment(text: str) -> int:
 
 
 async def suppressed(world: SendingWorld, address: str) -> list[dict[str, Any]]:
-    """Return the suppressions of an address."""
     path = f"/v1/suppressions?address={address}"
     answer = await world.served.ask("GET", path, token=world.token())
     return list(answer.json()["suppressions"])
@@ -61,9 +60,7 @@ async def test_every_attempt_has_the_same_message_id(world: SendingWorld) -> Non
     assert (await world.message(message))["status"] == "sent"
 
 
-async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
-    world: SendingWorld,
-) -> None:
+async def test_a_refusal_for_now_is_tried_again_one_for_good_is_not(world: SendingWorld) -> None:
     server = world.servers[ONE]
     server.refusals = {
         "later@one.example.com": "451 4.7.1 Come back later",
@@ -97,9 +94,7 @@ async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
     assert await suppressed(world, "later@one.example.com") == [], "nor what is given up"
 
 
-async def test_a_sender_or_a_content_that_is_refused_suppresses_no_recipient(
-    world: SendingWorld,
-) -> None:
+async def test_a_refused_sender_or_content_suppresses_no_recipient(world: SendingWorld) -> None:
     server, bob = world.servers[ONE], "bob@one.example.com"
     for of_recipient, of_content in (
         ("550 5.1.8 Sender address rejected", ""),
@@ -166,9 +161,7 @@ async def test_one_slow_mail_server_holds_up_no_other(world: SendingWorld) -> No
     assert len(world.deliveries) == 2 * most + 1
 
 
-async def test_a_message_whose_identity_is_not_verified_any_more_waits_for_that(
-    world: SendingWorld,
-) -> None:
+async def test_a_message_waits_while_its_identity_is_unverified(world: SendingWorld) -> None:
     more = await world.verified("more.example.com")
     message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
     record = world.names.texts.pop(f"{more['dkim']['record_name']}.")
@@ -186,9 +179,7 @@ async def test_a_message_whose_identity_is_not_verified_any_more_waits_for_that(
     assert (await world.message(message))["status"] == "sent"
 
 
-async def test_platform_mail_leaves_the_same_way_and_no_tenants_suppression_or_rate_touches_it(
-    world: SendingWorld,
-) -> None:
+async def test_no_tenants_suppression_or_rate_touches_platform_mail(world: SendingWorld) -> None:
     body = {"address": "bob@one.example.com"}
     await world.served.ask("POST", "/v1/suppressions", body, token=world.token())
     world.begin_second()

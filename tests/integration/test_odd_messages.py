@@ -21,15 +21,12 @@ class FaultyMail(PlatformMail):
         self.subjects: list[str] = []
 
     async def send(self, message: EmailMessage) -> None:
-        """Keep a subject, or fail."""
         if message["Subject"] == "bad":
             raise RuntimeError("unforeseen")
         self.subjects.append(message["Subject"])
 
 
-async def test_raw_json_that_no_parser_takes_is_delivered_and_holds_up_no_other(
-    notified: World,
-) -> None:
+async def test_raw_json_that_no_parser_takes_holds_up_no_other(notified: World) -> None:
     topic = await notified.topic()
     await notified.confirmed(topic, raw_message_delivery=True)
     for message in ("[" * 5000, "next"):
@@ -89,9 +86,7 @@ async def test_a_subject_that_holds_an_encoded_word_is_text(notified: World) -> 
         assert {*mail.keys()} == {*plain.keys(), "List-Unsubscribe", "List-Unsubscribe-Post"}
 
 
-async def test_a_queue_takes_as_many_attributes_as_a_message_of_a_topic_has(
-    notified: World,
-) -> None:
+async def test_a_queue_takes_all_attributes_of_a_topics_message(notified: World) -> None:
     queue_id = await notified.queue("orders")
     topic = await notified.topic()
     await notified.subscribe(topic, protocol="queue", endpoint="orders")

@@ -96,9 +96,7 @@ async def test_a_purge_takes_what_was_sent_before_and_nothing_else(world: QueueW
     assert await world.bodies(queue) == ["e"]
 
 
-async def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(
-    world: QueueWorld,
-) -> None:
+async def test_a_deleted_queue_is_gone_and_its_name_is_free(world: QueueWorld) -> None:
     queue = await world.make("jobs")
     await world.send(queue, *map(str, range(30)))
     await world.database.write(QUEUES.remove, queue, world.clock())
@@ -147,9 +145,7 @@ async def test_dead_letters_do_not_come_back(world: QueueWorld) -> None:
     await world.database.write(_set_redrive, world, await world.current(queues[1]), beside)
 
 
-async def test_two_changes_at_once_close_no_cycle_together(
-    world: QueueWorld, database_url: str
-) -> None:
+async def test_two_changes_at_once_close_no_cycle(world: QueueWorld, database_url: str) -> None:
     """Neither touches a queue of the other, and either alone is right."""
     a, b, c, d = [await world.make(name) for name in "abcd"]
     to = {name: await world.redrive(name, 1) for name in "abcd"}

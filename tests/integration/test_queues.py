@@ -123,9 +123,7 @@ REFUSED: Final[tuple[tuple[object, str], ...]] = (
 )
 
 
-async def test_a_message_that_cannot_be_taken_is_400_with_its_field(
-    served: Served, path: str
-) -> None:
+async def test_a_message_that_cannot_be_taken_is_400(served: Served, path: str) -> None:
     for body, field in REFUSED:
         assert (await refused(served, "POST", f"{path}/messages", body))["field"] == field
     assert (await done(served, "GET", path))["queue"]["depth"]["visible"] == 0

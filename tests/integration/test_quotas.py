@@ -200,8 +200,7 @@ async def limited(world: World, limit: int) -> None:
 
 
 async def used(world: World) -> int:
-    shown: int = (await world.ask("GET", "/v1/quotas/queues")).json()["quota"]["used"]
-    return shown
+    return int((await world.ask("GET", "/v1/quotas/queues")).json()["quota"]["used"])
 
 
 async def drop(world: World, queue_id: str) -> None:
@@ -220,7 +219,7 @@ def test_a_level_is_reached_and_not_rounded_to(has: int, limit: int, level: int)
 
 
 @on_both_databases
-async def test_each_level_is_told_once_and_again_after_it_fell_below(
+async def test_a_level_is_told_again_after_a_fall_below_it(
     notified: World, metadata_url: str
 ) -> None:
     there = await used(notified)
@@ -246,7 +245,7 @@ async def test_each_level_is_told_once_and_again_after_it_fell_below(
     assert [kind for kind, _ in told(metadata_url)] == [NEARLY, REACHED, REACHED]
 
 
-async def test_what_fell_far_is_told_by_the_one_addition_that_brings_it_back(
+async def test_a_level_far_below_is_told_by_one_addition(
     notified: World, metadata_url: str
 ) -> None:
     account_id, counted = notified.acme.account_id, ROWS.counted
@@ -292,7 +291,7 @@ def _use(tx: Connection, counted: Counted, account_id: str) -> Any:  # noqa: ANN
 
 @on_both_databases
 @pytest.mark.parametrize("many", ["queues", "topics", "buckets", "keys"])
-async def test_sixteen_that_race_for_the_last_places_get_no_more(
+async def test_sixteen_racers_get_the_last_places_only(
     notified: World, metadata_url: str, many: str
 ) -> None:
     account_id = notified.acme.account_id
