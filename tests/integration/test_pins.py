@@ -35,7 +35,6 @@ class PinWorld(World):
         return [pin["name"] for pin in found["pins"]]
 
     def after(self, seconds: int) -> str:
-        """Return the moment so many seconds from now."""
         return rfc3339(self.install.clock() + seconds * MICROSECONDS)
 
 
@@ -77,7 +76,7 @@ async def test_a_pin_from_its_making_to_its_end(pinned: PinWorld) -> None:
     assert await pinned.names() == []
 
 
-async def test_a_pin_that_is_over_is_gone_and_then_forgotten(
+async def test_a_pin_that_is_over_is_gone_then_forgotten(
     pinned: PinWorld, database_url: str
 ) -> None:
     for name, seconds in (("short", 60), ("long", 7200)):

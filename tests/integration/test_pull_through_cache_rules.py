@@ -14,7 +14,6 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import find_account
 from registry.metadata.pull_through import lookups
-from registry.metadata.pull_through.cache_rule import CACHE_RULE
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.pull_through.remote import credential_of
 from registry.services.pull_through.rules import update_rule
@@ -55,7 +54,7 @@ async def make(client: httpx.AsyncClient, prefix: str, **fields: Any) -> dict[st
 
 
 @on_both_databases
-async def test_a_rule_from_its_making_to_its_end(
+async def test_a_rule_is_made_changed_and_deleted(
     install: Install, client: httpx.AsyncClient
 ) -> None:
     rule = await make(client, "mirrors/quay", keep_unpulled_days=30)
@@ -223,18 +222,6 @@ async def test_a_new_rule_takes_over_what_an_earlier_one_cached(install: Install
     assert (rule["stats"]["cached_images"], rule["stats"]["cached_bytes"]) == (1, 7)
 
 
-async def test_a_rule_too_many_is_refused(client: httpx.AsyncClient) -> None:
-    for number in range(CACHE_RULE.quota):
-        await make(client, f"p{number}")
-    answer = await client.post(PATH, json={"prefix": "more", "upstream_url": QUAY})
-    refused(answer, 403, "QUOTA_EXCEEDED")
-    assert answer.json()["error"]["params"] == {
-        "quota": "pull_through_cache_rules",
-        "limit": CACHE_RULE.quota,
-        "used": CACHE_RULE.quota,
-    }
-
-
 async def test_no_rule_goes_on_unseen_once_the_region_is_renamed(
     install: Install, client: httpx.AsyncClient
 ) -> None:
@@ -331,7 +318,7 @@ CHANGES: Final[tuple[tuple[dict[str, Any], bool, bool], ...]] = (
     ({"negative_ttl_seconds": 60}, True, True),
     ({"negative_ttl_seconds": 61}, True, True),
 )
-"""A change of a rule; whether it stays paused, and what was absent for 60 seconds so."""
+"""A change of a rule, and whether its pause and an absence of 60 seconds hold after it."""
 
 
 async def test_a_limit_holds_for_the_upstream_and_the_credential_that_it_was_told_to(

@@ -36,7 +36,7 @@ async def fine() -> None:
     """Serve."""
 
 
-async def test_a_part_that_hangs_is_asked_once_and_told_in_time(
+async def test_a_hanging_part_is_asked_once_and_told_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.02)
@@ -130,10 +130,7 @@ def test_a_full_disk_is_told_of_writes(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "fstatvfs", full)
     found = answer(Settings(data=tmp_path))
-    assert (found.status_code, found.json()) == (
-        503,
-        READY | {"writes": "the blob store is full"},
-    )
+    assert (found.status_code, found.json()) == (503, READY | {"writes": "the blob store is full"})
 
 
 def refuse_unnamed_files(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

@@ -39,7 +39,6 @@ _CORRUPT: Final = Statement(table.update().values(bytes=bindparam("wrong")))
 
 
 def blob(number: int, size: int) -> bytes:
-    """Return bytes that differ by number."""
     return number.to_bytes(8, "big") * (size // 8)
 
 
@@ -60,7 +59,6 @@ async def registry(metadata_url: str, request: pytest.FixtureRequest) -> AsyncIt
 
 
 async def allow(registry: Registry, most: int | None) -> None:
-    """Set the limit of the account, or forget it."""
     account_id, write = await registry.account_id(), registry.ctx.database.write
     if most is None:
         await write(remove_limit, account_id, "registry_bytes")
@@ -77,7 +75,6 @@ async def used(registry: Registry) -> int:
 
 
 async def push(registry: Registry, data: bytes, name: str = "app") -> Answer:
-    """Push a blob in one request."""
     path = f"/v2/dev/{name}/blobs/uploads/?digest={digest_of(data)}"
     return await registry.client.request("POST", path, data)
 
@@ -119,7 +116,7 @@ def refused(answer: Answer, limit: int, used: int) -> None:
 
 @also_sealed
 @of_rows_and_of_the_store
-async def test_a_push_is_refused_at_its_post_if_it_does_not_fit(
+async def test_a_push_that_does_not_fit_is_refused_at_its_post(
     registry: Registry, size: int
 ) -> None:
     await allow(registry, 2 * size)
@@ -156,9 +153,7 @@ async def test_a_push_is_refused_at_the_patch_that_goes_over(registry: Registry,
 
 @also_sealed
 @of_rows_and_of_the_store
-async def test_a_push_is_refused_at_its_commit_and_a_201_is_never_taken_back(
-    registry: Registry, size: int
-) -> None:
+async def test_a_push_is_refused_at_its_commit_never_after(registry: Registry, size: int) -> None:
     await allow(registry, 3 * size)
     ask = registry.client.request
     blobs = [blob(number, 2 * size) for number in range(2)]
@@ -326,7 +321,7 @@ async def test_a_wrong_number_is_found_and_mended(registry: Registry) -> None:
     assert await findings() == []
 
 
-async def test_most_of_the_bytes_and_all_of_them_are_told_once(
+async def test_most_and_all_of_the_bytes_are_told_once(
     registry: Registry, metadata_url: str
 ) -> None:
     await allow(registry, 10 * KIB)

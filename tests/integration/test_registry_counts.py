@@ -214,9 +214,7 @@ async def test_what_is_created_and_restored_on_v1_is_refused_alike(install: Inst
 
 @on_both_databases
 @pytest.mark.parametrize("quota", ["images", "tags"])
-async def test_images_are_not_restored_beyond_what_the_account_may_have(
-    undo: UndoWorld, quota: str
-) -> None:
+async def test_images_are_not_restored_beyond_a_limit(undo: UndoWorld, quota: str) -> None:
     account_id = undo.account.id
     digest = await undo.image(b"one", tag="v1")
     await undo.delete(digest)

@@ -48,9 +48,7 @@ def is_tag_refused(answer: httpx.Response, plane: str, status: int, code: str) -
     return answer.status_code == status and found["errors"][0]["code"] == code
 
 
-async def test_rule_1_content_is_named_by_its_sha256_and_the_same_again_changes_nothing(
-    world: World,
-) -> None:
+async def test_rule_1_the_same_content_again_changes_nothing(world: World) -> None:
     image = await world.image_document("one", "two")
     pushed = await world.push(image, "v1")
     assert pushed["digest"] == f"sha256:{digest_of(json.dumps(image).encode())[7:]}"
@@ -69,9 +67,7 @@ async def test_rule_1_content_is_named_by_its_sha256_and_the_same_again_changes_
 
 
 @pytest.mark.parametrize("plane", PLANES)
-async def test_rule_2_the_tags_of_an_immutable_repository_do_not_change(
-    metadata_url: str, plane: str
-) -> None:
+async def test_rule_2_an_immutable_repositorys_tags_stay(metadata_url: str, plane: str) -> None:
     async with open_world(
         metadata_url, tag_mutability="immutable", immutable_tag_exclusions=["dev-*"]
     ) as world:
@@ -112,9 +108,7 @@ async def test_rule_3_what_lists_an_image_is_told_to_who_would_delete_it(world: 
     assert (answer.status_code, index["digest"] in answer.text) == (405, True)
 
 
-async def test_rule_5_a_blob_is_kept_once_an_account_and_counted_once_a_repository(
-    world: World,
-) -> None:
+async def test_rule_5_a_blob_counts_once_for_each_repository(world: World) -> None:
     other = await world.another("other")
     store = world.install.ctx.reader
     assert isinstance(store, MemoryStore)

@@ -19,8 +19,7 @@ PATH: Final = "/v1/registry-settings"
 async def read(client: httpx.AsyncClient) -> dict[str, Any]:
     answer = await client.get(PATH)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()["registry_settings"]
-    return found
+    return dict(answer.json()["registry_settings"])
 
 
 async def test_settings_begin_with_defaults_and_change_by_parts(
@@ -59,9 +58,7 @@ async def test_changes_at_once_lose_nothing(client: httpx.AsyncClient) -> None:
     assert (found["undelete_days"], found["uncounted_pullers"]) == (3, ["*"])
 
 
-async def test_of_another_accounts_handle_it_is_not_told_whether_it_exists(
-    install: Install,
-) -> None:
+async def test_another_accounts_handle_is_not_told_to_exist(install: Install) -> None:
     await install.add_account("partner")
     client = await client_of(install, "acme")
     told = []
@@ -128,9 +125,7 @@ async def test_an_account_without_a_row_has_the_defaults(install: Install) -> No
     assert await install.database.read(find_settings, account.id) == AccountSettings(7, ())
 
 
-async def test_what_is_deleted_keeps_its_time_until_it_is_restored_and_deleted_again(
-    install: Install,
-) -> None:
+async def test_what_is_deleted_keeps_its_time_until_restored(install: Install) -> None:
     world = await make_world(install)
     image = await world.push_image("image", "v1")
     path = f"{world.images}/{image['digest']}"

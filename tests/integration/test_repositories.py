@@ -83,7 +83,7 @@ async def test_what_cannot_be_a_repository(client: httpx.AsyncClient) -> None:
 
 
 @on_both_databases
-async def test_the_list_is_filtered_and_paged_by_name(
+async def test_the_list_is_filtered_by_name_and_paged(
     install: Install, client: httpx.AsyncClient
 ) -> None:
     other = await client_of(install, "other")
@@ -126,7 +126,6 @@ async def test_rights_over_a_prefix_reach_no_further(install: Install) -> None:
 
 async def test_rights_over_names_of_one_length_are_none_over_a_list(install: Install) -> None:
     """A ``?`` stands for one character of a name, never for the ``*`` that a list is asked by."""
-
     crns = [f"crn:registry:local:acme:repository/{name}" for name in ("web-?", "?")]
     client = await client_of(install, "acme", *(allow("registry:*", on=crn) for crn in crns))
     await create(client, "web-1")

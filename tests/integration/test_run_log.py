@@ -59,7 +59,6 @@ async def test_a_lifecycle_run_that_succeeded(lifecycle: LifecycleWorld, lines: 
 
 async def test_a_lifecycle_run_that_failed(lifecycle: LifecycleWorld, lines: Lines) -> None:
     """With the portions that were left: the step that finds the run over tells nothing anew."""
-
     for number in range(60):  # two portions
         await lifecycle.push_image(f"{number}")
     await lifecycle.pass_days(1)
