@@ -19,13 +19,7 @@ from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from registry.gc.collection import collection_kind
 from registry.gc.database_rollback import Generations, accept_database
-from registry.gc.orphans import (
-    EVERY_SECONDS,
-    OrphanScan,
-    blobs_of,
-    places_of,
-    set_orphans_aside,
-)
+from registry.gc.orphans import EVERY_SECONDS, OrphanScan, blobs_of, places_of, set_orphans_aside
 from registry.gc.purge import discard_expired_uploads
 from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_collection
@@ -74,8 +68,6 @@ class Site:
         asyncio.run(run())
 
     def push(self, first: int, last: int, *, notes: bool = True) -> None:
-        """Push the images of these numbers."""
-
         async def scenario(registry: Registry, _: FilesystemStore) -> None:
             for number in range(first, last):
                 await push_image(registry, b"layer %d" % number)
@@ -90,7 +82,6 @@ class Site:
         return copy
 
     def bring(self, copy: Path) -> None:
-        """Put a copy of the database in place."""
         for suffix in ("", "-wal", "-shm"):
             self.database.with_name(f"metadata.db{suffix}").unlink(missing_ok=True)
         shutil.copy(copy, self.database)
@@ -106,7 +97,6 @@ class Site:
         }
 
     def orphans(self) -> set[str]:
-        """Return the ids of the orphans."""
         folder = self.data / "blobs" / "orphans"
         return {each.name.rpartition(".")[2] for each in folder.iterdir()}
 
@@ -115,8 +105,6 @@ class Site:
         return main(("fsck", "--quick", "--remove-orphans", "--data", str(self.data)))
 
     def check_pulls(self, count: int) -> None:
-        """Pull all images."""
-
         async def scenario(registry: Registry, _: FilesystemStore) -> None:
             for number in range(count):
                 await check_image(registry, b"layer %d" % number)
@@ -126,7 +114,6 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, migrated_file: Path) -> Site:
-    """Return a data folder with a database."""
     return Site(tmp_path / "data", migrated_file)
 
 
@@ -178,7 +165,7 @@ def test_what_is_taken_for_orphans_waits_for_the_right_database(site: Site) -> N
         await push_blob(registry, b"newer than what is unknown")
         await scan_all(registry, store)
         registry.clock.advance(5 * DAY)
-        await scan_all(registry, store)
+        await OrphanScan(registry.ctx, store).turn()
 
     site.play(go_on, later=2 * HOUR, notes=False)
     orphans = site.orphans()
