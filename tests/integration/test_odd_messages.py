@@ -55,8 +55,13 @@ async def test_an_attempt_that_fails_unforeseen_counts_as_one_and_holds_up_no_ot
     assert "unforeseen" in caplog.text
 
 
-async def test_a_subject_of_several_lines_is_refused(notified: World) -> None:
+async def test_a_subject_of_several_lines_and_a_url_that_no_index_takes_are_refused(
+    notified: World,
+) -> None:
     topic = await notified.topic()
+    for length, wanted in ((2048, 201), (2049, 400)):
+        url = f"{notified.hook.url}/".ljust(length, "a")
+        assert (await notified.subscribe(topic, endpoint=url)).status_code == wanted
     path = f"/v1/topics/{topic['id']}/messages"
     for subject in ("a\nb", "a\x85b", "a\u2028b", "a\u2029b"):
         answer = await notified.ask("POST", path, {"message": "m", "subject": subject})
@@ -95,10 +100,3 @@ async def test_a_queue_takes_all_attributes_of_a_topics_message(notified: World)
     await notified.deliver()
     ((_, attributes),) = await notified.queued(queue_id)
     assert attributes == sent
-
-
-async def test_a_url_that_no_index_takes_is_refused(notified: World) -> None:
-    topic = await notified.topic()
-    for length, wanted in ((2048, 201), (2049, 400)):
-        url = f"{notified.hook.url}/".ljust(length, "a")
-        assert (await notified.subscribe(topic, endpoint=url)).status_code == wanted
