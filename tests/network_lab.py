@@ -118,6 +118,15 @@ class Lab:
         within(self.router(vpc), undo)
         within(self.machine, lambda: _run("ip", "link", "delete", f"vpc{short(vpc.id)}"))
 
+    def check_ways(
+        self, host: Path, interface: InterfacePlan, *, out: bool, into: bool = False
+    ) -> None:
+        """Check if an instance reaches the internet, and if it is reached from there by IPv6."""
+        found = reach(host, self.internet, INTERNET_ADDRESS, hopes=out)
+        assert found == (OPEN if out else CLOSED)
+        found = reach(self.internet, host, str(interface.address_ipv6), hopes=into)
+        assert found == (OPEN if into else CLOSED)
+
     def ruleset(self, vpc: VpcPlan) -> str:
         """Return all rules in the namespace of a VPC."""
         return within(self.router(vpc), lambda: _run("nft", "list", "ruleset"))

@@ -97,6 +97,18 @@ class ProviderWorld:
         """Go to the provider and come back."""
         return await self.come_back(self.provider.authorize(await self.leave()))
 
+    async def person(
+        self, subject: str, email: str | None = None, **claims: object
+    ) -> dict[str, Any]:
+        """Sign this person in; return the person."""
+        self.says(subject, email, **claims)
+        return await self.redeem(await self.sign_in())
+
+    async def complaint(self, subject: str, email: str | None = None, **claims: object) -> str:
+        """Try to sign this person in; return what the page complains of."""
+        self.says(subject, email, **claims)
+        return complaint(await self.sign_in())
+
     async def exchange(self, page: httpx.Response) -> httpx.Response:
         """Send the code that a page shows to the token endpoint."""
         assert page.status_code == 200, page.text

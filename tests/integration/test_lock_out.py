@@ -67,7 +67,6 @@ async def give_by_group(world: World) -> str:
 
 
 async def state(world: World, *paths: str) -> list[Any]:
-    """Return what the API shows of these."""
     return [(await world.ask("GET", path)).json() for path in paths]
 
 
@@ -206,7 +205,6 @@ def test_every_change_that_may_take_rights_is_checked() -> None:
 
 
 async def test_a_refused_change_leaves_no_event(served: Served) -> None:
-    """With a real token, and over the audit log."""
     token = served.acme.program_token
     events = "/v1/audit-events?action=iam:DetachPolicy"
     found = (await served.ask("GET", "/v1/policies?limit=200", token=token)).json()["policies"]

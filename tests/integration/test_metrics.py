@@ -163,7 +163,6 @@ def check_values(printed: str) -> None:
 
 
 def check_dashboard_and_alerts(shown: set[str]) -> None:
-    """Check that dashboard and alerts ask for metrics that there are."""
     shown.add("entrepot_jobs_unfinished")  # shown only while there are such jobs
     shown.add("entrepot_tls_certificate_expiry_seconds")  # shown only with a certificate
     shown.add("entrepot_node_seen_seconds")  # shown only by "entrepot serve"

@@ -52,22 +52,11 @@ async def test_a_listed_registry_is_known_by_ns_or_host(cached: CachedWorld) -> 
     assert {each.repository for each in cached.upstream.asked} == {"library/alpine"}
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        ALPINE,
-        f"{ALPINE}?ns=evil.example",
-        f"{ALPINE}?ns=",
-        f"{ALPINE}?ns=docker.io&ns=docker.io",
-        f"{ALPINE}?ns=https://docker.io",
-    ],
-)
-async def test_no_other_name_is_mapped(cached: CachedWorld, target: str) -> None:
-    assert await ask(cached, target, host="registry.example") == 404
+async def test_no_other_name_is_mapped_and_what_is_mapped_is_checked(cached: CachedWorld) -> None:
+    for query in ("", "?ns=evil.example", "?ns=", "?ns=docker.io&ns=docker.io"):
+        assert await ask(cached, f"{ALPINE}{query}", host="registry.example") == 404, query
+    assert await ask(cached, f"{ALPINE}?ns=https://docker.io", host="registry.example") == 404
     assert cached.upstream.asked == []
-
-
-async def test_what_is_mapped_is_checked_as_ever(cached: CachedWorld) -> None:
     assert await ask(cached, "/v2/UPPER/manifests/3?ns=docker.io") == 400
     assert await ask(cached, "/v2/?ns=docker.io") == 200
     assert await ask(cached, f"/v2/{'a/' * 120}b/manifests/3?ns=docker.io") == 400

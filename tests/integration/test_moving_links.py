@@ -26,7 +26,7 @@ from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.sealed_world import SealedWorld, make_sealed_world
 from tests.jobs import until
 from tests.recount import querying
-from tests.tenants import Install, open_install
+from tests.tenants import Install
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(120)]
 
@@ -45,15 +45,7 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
 @pytest.fixture
-async def install(postgresql_database: str) -> AsyncIterator[Install]:
-    """Return an install of the registry in this process, over PostgreSQL."""
-    async with open_install(postgresql_database) as install:
-        yield install
-
-
-@pytest.fixture
 async def world(install: Install) -> AsyncIterator[SealedWorld]:
-    """Return an install that seals blobs."""
     async with install.connect() as docker:
         yield await make_sealed_world(install, docker)
 
@@ -127,7 +119,7 @@ async def move_to_other(world: SealedWorld) -> tuple[str, Callable[[Connection],
     return new_id, move
 
 
-async def test_a_manifest_needs_a_blob_that_moves_to_another_key(
+async def test_a_blob_of_a_manifest_moves_to_another_key(
     world: SealedWorld, postgresql_database: str
 ) -> None:
     await world.push("red", DATA)

@@ -33,19 +33,16 @@ class Person:
         return str(role["id"])
 
     async def roles(self, query: str = "") -> dict[str, Any]:
-        """Return a page of the person's roles."""
         answer = await self.served.ask("GET", PATH + query, token=self.token)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
     async def assume(self, role_id: str) -> httpx.Response:
-        """Assume a role."""
         return await self.served.ask("POST", "/v1/assume-role", {"role": role_id}, token=self.token)
 
 
 @pytest.fixture
 async def person(served: Served) -> Person:
-    """Return a person to whom no role is assigned."""
     user, token = await served.add_person("pat")
     acme = served.acme
     await served.join(acme.organization_id, user.email, token, by=acme.person_token)

@@ -21,7 +21,6 @@ async def furnished(networked: World) -> tuple[str, str]:
     return vpc["id"], f"route-tables/{table['id']}"
 
 
-@on_both_databases
 async def test_routes_lead_to_gateways_of_the_vpc_and_become_its_plan(networked: World) -> None:
     vpc_id, path = await furnished(networked)
     await networked.make("subnets", "a", vpc="shop", cidr_ipv6="2001:db8:100:1::/64")
@@ -59,7 +58,6 @@ async def test_routes_lead_to_gateways_of_the_vpc_and_become_its_plan(networked:
     assert none["routes"] == shown[:2]
 
 
-@on_both_databases
 async def test_routes_that_cannot_be_are_refused(networked: World) -> None:
     _, path = await furnished(networked)
     await networked.vpc("other")
@@ -144,7 +142,6 @@ async def test_naming_a_gateway_needs_the_right_to_it(networked: World) -> None:
         assert answer.status_code == status
 
 
-@on_both_databases
 async def test_a_group_lets_out_and_nothing_in_until_it_has_rules(networked: World) -> None:
     vpc = await networked.vpc()
     made = await networked.make("security-groups", "web", vpc="shop")
@@ -216,7 +213,6 @@ async def test_rules_that_cannot_be_are_refused(networked: World) -> None:
         assert params["reason"] == "unknown_field"
 
 
-@on_both_databases
 async def test_a_group_is_not_deleted_while_used(networked: World) -> None:
     await networked.vpc()
     subnet = await networked.make("subnets", "a", vpc="shop", cidr_ipv4="10.1.0.0/24")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import pytest
 from msgspec import structs
@@ -93,6 +93,10 @@ class World:
         assert found is not None
         return found.status, [each.code for each in found.faults]
 
+    def watcher(self, node: Node, *watches: Watch, **more: Any) -> NodeWatcher:  # noqa: ANN401
+        identity = identity_of(node.folder)
+        return NodeWatcher(self.database, self.clock, node, identity, watches, **more)
+
     async def work(self, node: str) -> None:
         needs = BeaconNeeds(self.database, self.folder, self.clock)
         await run_due(self.database, [WORK.job_kind(needs, node)], self.clock)
@@ -107,9 +111,7 @@ async def world(database: Database, metadata_url: str, tmp_path: Path) -> World:
 
 
 @on_both_databases
-async def test_what_is_on_a_lost_machine_says_so_until_the_machine_is_back(
-    world: World,
-) -> None:
+async def test_what_is_on_a_lost_machine_says_so_until_the_machine_is_back(world: World) -> None:
     await world.claim("east", "1")
     await world.claim("west", "2")
     mills = [await world.make("east") for _ in range(3)]
@@ -141,9 +143,7 @@ async def test_what_is_on_a_lost_machine_says_so_until_the_machine_is_back(
 
 
 @on_both_databases
-async def test_a_name_is_one_machines_until_that_one_is_lost(
-    world: World,
-) -> None:
+async def test_a_name_is_one_machines_until_that_one_is_lost(world: World) -> None:
     await world.claim("east", "1")
     await world.claim("east", "1")  # its next process
     with pytest.raises(Conflict, match="another machine runs as 'east'"):
@@ -154,9 +154,7 @@ async def test_a_name_is_one_machines_until_that_one_is_lost(
 
 
 @on_both_databases
-async def test_a_machine_is_chosen_that_is_there_and_can_run_it(
-    world: World,
-) -> None:
+async def test_a_machine_is_chosen_that_is_there_and_can_run_it(world: World) -> None:
 
     async def chosen(what: str) -> set[str | None]:
         return {await world.database.read(rows.choose, what, world.clock()) for _ in range(20)}
@@ -175,10 +173,7 @@ async def test_a_machine_is_chosen_that_is_there_and_can_run_it(
     assert await chosen("networks") == {"east"}
 
 
-@on_both_databases
-async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(
-    world: World,
-) -> None:
+async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(world: World) -> None:
     node = Node("east", world.folder / "nodes" / "east")
     identity = identity_of(node.folder)
     assert identity_of(node.folder) == identity
@@ -191,8 +186,7 @@ async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(
             turns.append(name)
             taken.set()
 
-        watch = Watch("mills", 3600, turn)
-        return NodeWatcher(world.database, world.clock, node, identity, [watch])
+        return world.watcher(node, Watch("mills", 3600, turn))
 
     world.clock.pass_seconds(5)
     async with running(watcher("first")):
@@ -210,32 +204,24 @@ async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(
     assert world.clock() + 60 * MICROSECONDS - east.seen_at <= rows.LOST_SECONDS * MICROSECONDS
 
 
-@on_both_databases
 async def test_a_machine_whose_name_another_has_taken_looks_after_nothing(world: World) -> None:
     node = Node("east", world.folder / "nodes" / "east")
-    identity = identity_of(node.folder)
     await world.claim("east", "another")
-    turns: list[str] = []
+    seen: list[str] = []
 
     async def turn() -> None:
-        turns.append("taken")
+        seen.append("a turn")
 
-    watches = [Watch("mills", 3600, turn)]
-    lost: list[str] = []
-    watcher = NodeWatcher(
-        world.database, world.clock, node, identity, watches, lambda _: lost.append("lost")
-    )
-    await watcher.run()  # it ends
-    assert (turns, lost) == ([], ["lost"])
+    watch = Watch("mills", 3600, turn)
+    await world.watcher(node, watch, lost=lambda _: seen.append("lost")).run()  # it ends
+    assert seen == ["lost"]
     assert await world.database.write(rows.note_seen, "east", "another", world.clock())
 
 
-@on_both_databases
-async def test_a_turn_that_fails_is_logged_and_the_others_go_on(
+async def test_a_turn_that_fails_is_taken_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = Node("east", world.folder / "nodes" / "east")
-    identity = identity_of(node.folder)
     again = asyncio.Event()
     turns: list[str] = []
 
@@ -245,8 +231,6 @@ async def test_a_turn_that_fails_is_logged_and_the_others_go_on(
             again.set()
         raise ValueError("no wind")
 
-    async with running(
-        NodeWatcher(world.database, world.clock, node, identity, [Watch("mills", 0, fail)])
-    ):
+    async with running(world.watcher(node, Watch("mills", 0, fail))):
         await again.wait()
     assert "mills failed, and is looked at again" in caplog.text

@@ -50,10 +50,7 @@ async def test_of_too_many_messages_for_an_endpoint_the_oldest_fail(
     assert got == sorted(ids[2:] * 2)
 
 
-@on_both_databases
-async def test_nothing_is_published_while_an_account_has_too_much_that_waits(
-    notified: World,
-) -> None:
+async def test_nothing_is_published_while_too_much_waits(notified: World) -> None:
     database = notified.served.database
     topic = await notified.topic()
     await notified.confirmed(topic)
@@ -109,7 +106,6 @@ async def test_a_topic_is_deleted_once_its_messages_are_dropped_in_portions(
     assert found == [(before[0] - 6, before[1] - 3)]  # what there is of other topics
 
 
-@on_both_databases
 async def test_of_too_many_events_for_a_topic_that_is_gone_the_oldest_are_dropped_and_counted(
     notified: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,9 +130,7 @@ async def test_of_too_many_events_for_a_topic_that_is_gone_the_oldest_are_droppe
     assert sorted(names) == ["r2", "r3", "r4"]
 
 
-async def test_the_job_of_a_subscription_is_locked_before_the_subscription(
-    notified: World,
-) -> None:
+async def test_a_subscriptions_job_is_locked_before_it(notified: World) -> None:
     topic = await notified.topic()
     confirmed = await notified.confirmed(topic)
     other = (await notified.subscribe(topic, endpoint=f"{notified.hook.url}/2")).json()

@@ -14,9 +14,7 @@ from tests.webhook_receiver import status
 HOUR = 3600
 
 
-async def test_webhooks_and_mail_start_pending_and_a_200_to_the_handshake_never_confirms(
-    notified: World,
-) -> None:
+async def test_a_200_to_the_handshake_never_confirms(notified: World) -> None:
     topic = await notified.topic()
     hook = (await notified.subscribe(topic)).json()["subscription"]
     mail = (await notified.subscribe(topic, protocol="email", endpoint="a@example.org")).json()
@@ -24,9 +22,11 @@ async def test_webhooks_and_mail_start_pending_and_a_200_to_the_handshake_never_
     await notified.deliver()
     (request,) = notified.hook.of("subscription_confirmation")  # which was answered by a success
     assert (await notified.show(topic, hook))["status"] == "pending_confirmation"
-    # Publications made before the confirmation are not sent later.
-    early = await notified.publish(topic, "early")
+    # Publications made before the confirmation are not sent later, looked at by then or not.
+    await notified.publish(topic, "early")
     await notified.deliver()
+    await notified.publish(topic, "still in the outbox at the confirmation")
+    notified.served.clock.now += 1
     assert (await notified.confirm(request.envelope["token"])).json() == {
         "subscription_id": hook["id"],
         "endpoint": hook["endpoint"],
@@ -36,29 +36,22 @@ async def test_webhooks_and_mail_start_pending_and_a_200_to_the_handshake_never_
     late = await notified.publish(topic, "late")
     await notified.deliver()
     assert [each.envelope["message_id"] for each in notified.hook.of("notification")] == [late]
-    assert early != late
 
 
-async def test_what_was_published_before_the_confirmation_but_not_looked_at_is_not_sent(
-    notified: World,
-) -> None:
-    topic = await notified.topic()
-    await notified.subscribe(topic)
-    await notified.deliver()
-    (request,) = notified.hook.got
-    await notified.publish(topic, "early")  # still in the outbox at the confirmation
-    notified.served.clock.now += 1
-    await notified.confirm(request.envelope["token"])
-    await notified.deliver()
-    assert not notified.hook.of("notification")
-
-
-async def test_a_subscribed_queue_gets_messages_at_once(notified: World) -> None:
+async def test_a_queue_is_subscribed_at_once_by_name_id_or_crn(notified: World) -> None:
     queue_id = await notified.queue("orders")
     topic = await notified.topic()
-    made = await notified.subscribe(topic, protocol="queue", endpoint="orders")
-    assert made.json()["subscription"]["status"] == "confirmed"
-    assert "signing_secret" not in made.json()
+    first = (await notified.subscribe(topic, protocol="queue", endpoint="orders")).json()
+    assert first["subscription"]["status"] == "confirmed"
+    assert "signing_secret" not in first
+    # The endpoint of a queue is its CRN, and no answer has the topic.
+    crn = first["subscription"]["endpoint"]
+    assert crn == f"crn:queue:local:{notified.acme.account_id}:queue/orders"
+    assert topic["id"] not in str(first)
+    assert topic["crn"] not in str(first)
+    for reference in (crn, queue_id, queue_id.upper()):
+        again = await notified.subscribe(topic, protocol="queue", endpoint=reference)
+        assert again.json() == first
     message_id = await notified.publish(topic, "hi", attributes={"kind": "a"})
     await notified.deliver()
     ((envelope, attributes),) = await notified.queued(queue_id)
@@ -66,9 +59,7 @@ async def test_a_subscribed_queue_gets_messages_at_once(notified: World) -> None
     assert (envelope["type"], envelope["message_id"]) == ("notification", message_id)
 
 
-async def test_only_the_first_creation_has_the_secret_and_a_repeat_returns_the_existing_one(
-    notified: World,
-) -> None:
+async def test_only_the_first_creation_has_the_secret(notified: World) -> None:
     topic, url = await notified.topic(), notified.hook.url
     first = await notified.subscribe(topic, filter_policy={"a": ["b"]})
     assert first.status_code == 201
@@ -95,44 +86,21 @@ async def test_equal_subscriptions_at_once_make_one(notified: World) -> None:
     assert sum("signing_secret" in answer.json() for answer in answers) == 1
 
 
-async def test_name_id_and_crn_of_a_queue_are_one_endpoint(notified: World) -> None:
-    queue_id = await notified.queue("orders")
-    topic = await notified.topic()
-    first = (await notified.subscribe(topic, protocol="queue", endpoint="orders")).json()
-    crn = first["subscription"]["endpoint"]
-    # The endpoint of a queue is its CRN, and no answer has the topic.
-    assert crn == f"crn:queue:local:{notified.acme.account_id}:queue/orders"
-    assert topic["id"] not in str(first)
-    assert topic["crn"] not in str(first)
-    for reference in (crn, queue_id, queue_id.upper()):
-        again = await notified.subscribe(topic, protocol="queue", endpoint=reference)
-        assert again.json() == first
-
-
-HOSTILE = (
-    "http://localhost/",
-    "http://2130706433/",
-    "http://169.254.169.254/latest",
-    "http://[::ffff:127.0.0.1]/",
-    "http://user:password@192.0.32.7/",
-    "http://192.0.32.7:22/",
-    "gopher://192.0.32.7/",
-)
-
-
 async def test_hostile_destinations_are_refused_at_creation(notified: World) -> None:
+    """Which they are, `tests/unit/test_webhook_destinations.py` knows; and the scheme must fit."""
     topic = await notified.topic()
-    for endpoint in HOSTILE:
-        answer = await notified.subscribe(topic, endpoint=endpoint)
-        assert answer.status_code == 400, endpoint
-        assert answer.json()["error"]["code"] == "INVALID_INPUT"
-        assert answer.json()["error"]["params"]["field"] == "endpoint"
-
-
-async def test_the_scheme_must_match_the_protocol(notified: World) -> None:
-    topic = await notified.topic()
-    wrong = await notified.subscribe(topic, protocol="https", endpoint=f"{notified.hook.url}/hook")
-    assert (wrong.status_code, wrong.json()["error"]["params"]["reason"]) == (400, "wrong_scheme")
+    for protocol, endpoint in (
+        ("http", "http://localhost/"),
+        ("http", "http://169.254.169.254/latest"),
+        ("http", "http://user:password@192.0.32.7/"),
+        ("http", "http://192.0.32.7:22/"),
+        ("https", f"{notified.hook.url}/hook"),
+    ):
+        answer = await notified.subscribe(topic, protocol=protocol, endpoint=endpoint)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "INVALID_INPUT"), endpoint
+        assert error["params"]["field"] == "endpoint", endpoint
+    assert error["params"]["reason"] == "wrong_scheme"
     right = await notified.subscribe(topic, protocol="https", endpoint="https://192.0.32.7/")
     assert right.status_code == 201
 
@@ -153,9 +121,7 @@ async def test_redirects_are_failures(notified: World) -> None:
     assert [each["code"] for each in faults] == ["ENDPOINT_REFUSED"]
 
 
-async def test_confirmation_works_with_no_valid_or_garbage_authorization_alike(
-    notified: World,
-) -> None:
+async def test_confirmation_takes_any_or_no_authorization(notified: World) -> None:
     for number, authorization in enumerate(
         ("", f"Bearer {notified.acme.program_token}", "Bearer garbage", "Basic !!")
     ):
@@ -167,7 +133,6 @@ async def test_confirmation_works_with_no_valid_or_garbage_authorization_alike(
         assert (await notified.confirm(token, **headers)).status_code == 200
 
 
-@on_both_databases
 async def test_any_other_confirmation_token_gets_the_same_400(notified: World) -> None:
     topic = await notified.topic()
     made = (await notified.subscribe(topic)).json()["subscription"]
@@ -224,9 +189,7 @@ async def test_head_and_the_prefetch_of_a_scanner_do_not_confirm(notified: World
     assert again.status_code == 400
 
 
-async def test_a_change_of_a_subscription_keeps_replaces_and_removes_fields(
-    notified: World,
-) -> None:
+async def test_a_change_keeps_replaces_and_removes_fields(notified: World) -> None:
     await notified.queue("dead")
     topic = await notified.topic()
     policy = {"kind": ["a", "b"]}
@@ -262,9 +225,7 @@ async def test_a_change_of_a_subscription_keeps_replaces_and_removes_fields(
         assert (await notified.ask("PATCH", path, refused)).status_code == 400, refused
 
 
-async def test_filters_and_across_names_or_within_values_and_never_look_into_the_body(
-    notified: World,
-) -> None:
+async def test_filters_and_across_names_or_within_values(notified: World) -> None:
     orders = await notified.queue("orders")
     topic = await notified.topic()
     policy = {"kind": ["a", "b"], "size": ["big"]}
@@ -303,9 +264,7 @@ async def test_subscribing_a_queue_needs_the_right_to_send_to_it(notified: World
     assert (await notified.ask("POST", path, queue | {"endpoint": "none"})).status_code == 404
 
 
-async def test_unsubscribing_is_one_click_and_its_page_changes_nothing(
-    notified: World,
-) -> None:
+async def test_unsubscribing_is_one_click_and_its_page_changes_nothing(notified: World) -> None:
     topic = await notified.topic()
     made = await notified.confirmed(topic)
     await notified.publish(topic)
@@ -328,9 +287,7 @@ async def test_unsubscribing_is_one_click_and_its_page_changes_nothing(
     assert listed.json()["subscriptions"] == []
 
 
-async def test_confirmations_and_unsubscriptions_are_in_the_audit_log_with_their_address(
-    notified: World,
-) -> None:
+async def test_the_audit_log_has_confirmations_with_their_address(notified: World) -> None:
     topic = await notified.topic()
     agent = {"User-Agent": "mail/1", "X-Forwarded-For": "203.0.113.9"}
     assert (await notified.subscribe(topic, endpoint=f"{notified.hook.url}/s3cret")).is_success

@@ -41,8 +41,7 @@ def refusal(answer: httpx.Response) -> tuple[int, dict[str, Any], dict[str, str]
 
 
 def message(answer: httpx.Response) -> str:
-    told: str = refusal(answer)[1]["message"]
-    return told
+    return str(refusal(answer)[1]["message"])
 
 
 async def deployer(world: World) -> tuple[Program, Role]:
@@ -54,8 +53,6 @@ async def deployer(world: World) -> tuple[Program, Role]:
 
 @on_both_databases
 async def test_a_session_has_two_forms_and_one_end(oauth: World) -> None:
-    """A token and a key pair, which end at the same whole second."""
-
     oauth.now += 123_456  # not on a second
     ci, role = await deployer(oauth)
     token = await oauth.token_of(ci)
@@ -103,7 +100,6 @@ async def signing_credential(world: World, sid: str) -> Session:
 
 async def test_the_session_has_the_roles_rights_alone(oauth: World) -> None:
     """A right of the source only is refused, one of the role only is given."""
-
     acme = await oauth.add_account("acme")
     able = await oauth.add_program(acme, "able", may(ASSUME, "test:*"))
     unable = await oauth.add_program(acme, "unable", may(ASSUME))
@@ -119,7 +115,6 @@ async def test_the_session_has_the_roles_rights_alone(oauth: World) -> None:
 
 async def test_across_accounts_it_takes_permission_and_trust(oauth: World) -> None:
     """And each refusal is like that of a role that is not there."""
-
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
     able = await oauth.add_program(acme, "able", may(ASSUME))
     unable = await oauth.add_program(acme, "unable", may("test:*"))
@@ -189,11 +184,8 @@ async def test_in_one_account_it_takes_both_too(oauth: World) -> None:
     assert absent.status_code == 403
 
 
-async def test_to_a_person_the_assignment_is_the_permission_and_never_the_trust(
-    oauth: World,
-) -> None:
+async def test_an_assignment_is_a_persons_permission_never_the_trust(oauth: World) -> None:
     """A role takes both: that it is assigned to the person, and that it trusts the person."""
-
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
     ann, bob = await oauth.add_user(EMAIL), await oauth.add_user("bob@example.com")
     both = await oauth.add_role(acme, "both", crn_of(ann))
@@ -233,7 +225,6 @@ async def test_to_a_person_the_assignment_is_the_permission_and_never_the_trust(
 
 async def test_a_duration_is_clamped(oauth: World) -> None:
     """To 900 seconds at least, and to the most that the role allows."""
-
     ci, role = await deployer(oauth)
     token = await oauth.token_of(ci)
     short = await oauth.add_role(ci.account, "short", ci.crn, most=7200)
@@ -284,7 +275,6 @@ async def test_a_request_is_read_strictly(oauth: World) -> None:
 
 async def test_a_chain_is_bounded_and_never_lasts_longer(oauth: World) -> None:
     """A role that assumes itself gains neither time nor an endless line."""
-
     acme = await oauth.add_account("acme")
     ci = await oauth.add_program(acme, "ci", may(ASSUME))
     role = await oauth.add_role(acme, "self", ci.crn, f"crn:iam::{acme.id}:role/self")
@@ -323,7 +313,6 @@ async def test_a_role_of_a_suspended_account_is_nobodys(oauth: World) -> None:
 
 async def test_the_pair_of_a_session_is_no_client_of_the_token_endpoint(oauth: World) -> None:
     """The pair signs requests, once a family takes signatures; it gets no token."""
-
     ci, role = await deployer(oauth)
     made = (await oauth.assume(await oauth.token_of(ci), role.id)).json()
     answer = await oauth.token(
@@ -345,7 +334,6 @@ _SESSION = Statement(
 @pytest.mark.parametrize("kind", ["program", "role session"])
 async def test_who_takes_a_trusted_name_later_gains_nothing(oauth: World, kind: str) -> None:
     """A trust policy means who bore another account's names when it was written."""
-
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
 
     async def come() -> tuple[str, Callable[[Connection], None]]:

@@ -95,7 +95,6 @@ async def test_keys_are_sealed_and_shared_by_no_audience(oauth: World) -> None:
 
 async def test_metadata_says_where_everything_is(oauth: World) -> None:
     """RFC 8414."""
-
     answer = await oauth.request("GET", "/.well-known/oauth-authorization-server")
     said = answer.json()
     assert said["issuer"] == ISSUER

@@ -72,7 +72,6 @@ WRONG_QUERIES: Final[list[dict[str, str]]] = [
 
 async def test_what_is_asked_for_is_checked_and_not_redirected(oauth: World) -> None:
     """It is told on a page: the `redirect_uri` may be an attacker's, or leads nowhere."""
-
     for wrong in WRONG_QUERIES:
         page = await oauth.open_page(**wrong)
         assert page.status_code == 400, wrong
@@ -147,9 +146,7 @@ TOLD: Final = [
 
 
 @pytest.mark.parametrize("client_id", ["cli", "console"])
-async def test_a_known_client_is_told_what_is_wrong_by_a_redirect(
-    oauth: World, client_id: str
-) -> None:
+async def test_a_known_client_is_told_by_a_redirect(oauth: World, client_id: str) -> None:
     """RFC 6749 §4.1.2.1."""
     own = "http://127.0.0.1:4000/callback"
     to = own if client_id == "cli" else f"{ISSUER}/console/signed-in"
@@ -185,7 +182,6 @@ def check_told(answer: httpx.Response, to: str, error: str, state: str | None) -
 
 async def test_unknown_wrong_and_suspended_look_alike(oauth: World) -> None:
     """No answer tells whether an address has a person here."""
-
     await oauth.add_user(EMAIL)
     bob = await oauth.add_user("bob@example.com")
     await oauth.run(f"UPDATE users SET status = 'suspended' WHERE id = '{bob.id}'")
@@ -299,8 +295,6 @@ async def test_a_one_time_password_is_replaced_before_it_gives_a_code(oauth: Wor
 
 
 async def test_codes_and_passwords_are_not_kept_in_the_open(sqlite_database: str) -> None:
-    """No file of the database has one of them as it was given out."""
-
     async with open_world(sqlite_database) as oauth:
         await oauth.add_user(EMAIL)
         code = await oauth.sign_in(EMAIL)

@@ -53,7 +53,6 @@ async def test_a_key_pair_is_good_for_a_token_by_basic_and_by_form(oauth: World)
 
 async def test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike(oauth: World) -> None:
     """So do an inactive key and the pair of a role session."""
-
     ci = await program(oauth)
     stale = await oauth.add_program(ci.account, "stale")
     await oauth.run(f"UPDATE access_keys SET status = 'inactive' WHERE id = '{stale.key_id}'")
@@ -96,7 +95,6 @@ DURATIONS: Final = [
 
 async def test_a_duration_is_clamped_and_reported(oauth: World) -> None:
     """To 900 seconds at least and 43,200 at most; `expires_in` tells which it is."""
-
     ci = await program(oauth)
     for asked, given in DURATIONS:
         answer = await oauth.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
@@ -110,7 +108,6 @@ async def test_a_duration_is_clamped_and_reported(oauth: World) -> None:
 
 async def test_a_duration_is_a_whole_number(oauth: World) -> None:
     """Anything else is refused, not taken for the default."""
-
     ci = await program(oauth)
     for asked in ("abc", "-", "--1", "1.5", "1e3", "0x10", "٣", "1_0", "0" * 60_000 + "x"):
         form = CREDENTIALS | {"duration_seconds": asked}
@@ -119,7 +116,6 @@ async def test_a_duration_is_a_whole_number(oauth: World) -> None:
 
 async def test_what_a_token_says_of_its_time_is_what_was_asked_for(oauth: World) -> None:
     """To the second, in whatever part of a second, however long issuing takes."""
-
     await oauth.add_user("ann@example.com")
     ci = await program(oauth)
     role = await oauth.add_role(ci.account, "deploy", ci.crn)
@@ -222,7 +218,6 @@ async def test_other_refusals_say_nothing_of_storing(oauth: World) -> None:
 
 async def test_the_two_look_alike_refusals_have_opposite_remedies(oauth: World) -> None:
     """A right key of someone suspended is to be kept: not the answer to a wrong one."""
-
     for table in ("accounts", "service_accounts"):
         account = await oauth.add_account(table.replace("_", "-"))
         ci = await oauth.add_program(account)
@@ -239,7 +234,6 @@ async def test_the_two_look_alike_refusals_have_opposite_remedies(oauth: World) 
 
 async def test_a_program_has_no_codes_to_show(oauth: World) -> None:
     """A right key with a grant that is not for it is told so; a wrong one as ever."""
-
     ci = await program(oauth)
     for grant in (
         {"grant_type": "authorization_code", "code": "x"},
@@ -252,7 +246,6 @@ async def test_a_program_has_no_codes_to_show(oauth: World) -> None:
 
 async def test_a_token_goes_into_the_header_and_nothing_else_does(oauth: World) -> None:
     """Neither the query, nor the key pair, nor the retired signature."""
-
     ci = await program(oauth)
     token = await oauth.token_of(ci)
     signature = (

@@ -246,31 +246,33 @@ async def test_answers_of_the_browser_that_are_refused(provider: Provider) -> No
         sign_in.check_answer(metadata, {"code": "c", "iss": "https://evil.example"})
 
 
-@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::1"], []])
-async def test_a_name_is_vetted_by_its_addresses(provider: Provider, addresses: list[str]) -> None:
+class Resolver:
+    """Resolves every name to these addresses, and notes the names."""
+
+    def __init__(self, *addresses: str) -> None:
+        self._addresses = [ip_address(each) for each in addresses]
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, _port: int) -> Sequence[Address]:
+        self.asked.append(host)
+        return self._addresses
+
+
+async def test_a_name_is_vetted_by_its_addresses(provider: Provider) -> None:
     """A public name may resolve to an address inside; nothing is sent there."""
-
-    async def resolve(_host: str, _port: int) -> Sequence[Address]:
-        return [ip_address(address) for address in addresses]
-
     port = provider.url.rpartition(":")[2]
-    client = ProviderClient([], resolve)
-    with pytest.raises(ProviderFailed, match=r"not public|has no address"):
-        await client.get(f"https://login.example.com:{port}/keys")
+    for addresses in (["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::1"], []):
+        client = ProviderClient([], Resolver(*addresses))
+        with pytest.raises(ProviderFailed, match=r"not public|has no address"):
+            await client.get(f"https://login.example.com:{port}/keys")
     assert not provider.asked
 
 
 async def test_the_vetted_address_is_the_one_that_is_asked(provider: Provider) -> None:
-    asked: list[str] = []
-
-    async def resolve(host: str, _port: int) -> Sequence[Address]:
-        asked.append(host)
-        return [ip_address("127.0.0.1")]
-
-    port = provider.url.rpartition(":")[2]
+    resolver, port = Resolver("127.0.0.1"), provider.url.rpartition(":")[2]
     origin = f"http://sso.internal:{port}"
-    assert "keys" in await ProviderClient([origin], resolve).get(f"{origin}/keys")
-    assert asked == ["sso.internal"]
+    assert "keys" in await ProviderClient([origin], resolver).get(f"{origin}/keys")
+    assert resolver.asked == ["sso.internal"]
 
 
 async def test_a_provider_that_hangs_is_given_up(
@@ -293,7 +295,5 @@ async def test_a_provider_that_is_not_there_is_told() -> None:
 
 
 async def test_the_next_address_is_tried(provider: Provider) -> None:
-    async def resolve(_host: str, _port: int) -> Sequence[Address]:
-        return [ip_address("::1"), ip_address("127.0.0.1")]  # it listens on the second
-
-    assert "keys" in await ProviderClient([provider.url], resolve).get(f"{provider.url}/keys")
+    resolver = Resolver("::1", "127.0.0.1")  # it listens on the second
+    assert "keys" in await ProviderClient([provider.url], resolver).get(f"{provider.url}/keys")

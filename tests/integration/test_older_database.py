@@ -21,9 +21,10 @@ from registry.gc.collection import collection_kind
 from registry.gc.database_rollback import Generations, accept_database
 from registry.gc.orphans import (
     EVERY_SECONDS,
+    STAGED,
     OrphanScan,
     blobs_of,
-    places_of,
+    due_places,
     set_orphans_aside,
 )
 from registry.gc.purge import discard_expired_uploads
@@ -35,7 +36,7 @@ from tests.inprocess import START, Registry, open_registry
 
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
-BEFORE: Final = 150
+BEFORE: Final = 24
 Scenario = Callable[[Registry, FilesystemStore], Awaitable[None]]
 
 
@@ -74,8 +75,6 @@ class Site:
         asyncio.run(run())
 
     def push(self, first: int, last: int, *, notes: bool = True) -> None:
-        """Push the images of these numbers."""
-
         async def scenario(registry: Registry, _: FilesystemStore) -> None:
             for number in range(first, last):
                 await push_image(registry, b"layer %d" % number)
@@ -90,7 +89,6 @@ class Site:
         return copy
 
     def bring(self, copy: Path) -> None:
-        """Put a copy of the database in place."""
         for suffix in ("", "-wal", "-shm"):
             self.database.with_name(f"metadata.db{suffix}").unlink(missing_ok=True)
         shutil.copy(copy, self.database)
@@ -106,7 +104,6 @@ class Site:
         }
 
     def orphans(self) -> set[str]:
-        """Return the ids of the orphans."""
         folder = self.data / "blobs" / "orphans"
         return {each.name.rpartition(".")[2] for each in folder.iterdir()}
 
@@ -114,9 +111,20 @@ class Site:
         """Run ``entrepot fsck --quick --remove-orphans``."""
         return main(("fsck", "--quick", "--remove-orphans", "--data", str(self.data)))
 
-    def check_pulls(self, count: int) -> None:
-        """Pull all images."""
+    async def scan_all(self, registry: Registry, store: FilesystemStore) -> None:
+        """Let the scan come round once, and sweep each place by itself, but no empty one."""
+        objects = self.data / "blobs" / "objects"
+        used = {STAGED, *(each.parent.name for each in objects.rglob("*") if each.is_file())}
+        orphan_scan = OrphanScan(registry.ctx, store)
+        for _ in store.partitions():
+            *_, ((partition,), _) = due_places(store, registry.clock(), None)
+            if partition in used:
+                await orphan_scan.turn()
+            registry.clock.advance(EVERY_SECONDS)
+        for place in sorted(used):
+            await set_orphans_aside(registry.ctx, store, place)
 
+    def check_pulls(self, count: int) -> None:
         async def scenario(registry: Registry, _: FilesystemStore) -> None:
             for number in range(count):
                 await check_image(registry, b"layer %d" % number)
@@ -126,21 +134,10 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, migrated_file: Path) -> Site:
-    """Return a data folder with a database."""
     return Site(tmp_path / "data", migrated_file)
 
 
-async def scan_all(registry: Registry, store: FilesystemStore) -> None:
-    """Let the scan come round once, and each place be swept by itself."""
-    orphan_scan = OrphanScan(registry.ctx, store)
-    for _ in store.partitions():
-        await orphan_scan.turn()
-        registry.clock.advance(EVERY_SECONDS)
-    for place in places_of(store):
-        await set_orphans_aside(registry.ctx, store, place)
-
-
-@pytest.mark.parametrize(("more", "notes"), [(1, True), (3, True), (15, True), (15, False)])
+@pytest.mark.parametrize(("more", "notes"), [(1, True), (15, True), (15, False)])
 def test_nothing_is_lost_beside_an_older_database(
     site: Site,
     capsys: pytest.CaptureFixture[str],
@@ -157,7 +154,7 @@ def test_nothing_is_lost_beside_an_older_database(
     assert site.remove_orphans() == 1
     assert "gc accept-database" in capsys.readouterr().err
     with caplog.at_level(logging.ERROR):
-        site.play(scan_all, later=2 * HOUR, notes=notes)
+        site.play(site.scan_all, later=2 * HOUR, notes=notes)
     assert "gc accept-database" in caplog.text
     assert site.files() == files
     assert not site.orphans()
@@ -176,9 +173,9 @@ def test_what_is_taken_for_orphans_waits_for_the_right_database(site: Site) -> N
 
     async def go_on(registry: Registry, store: FilesystemStore) -> None:
         await push_blob(registry, b"newer than what is unknown")
-        await scan_all(registry, store)
+        await site.scan_all(registry, store)
         registry.clock.advance(5 * DAY)
-        await scan_all(registry, store)
+        await OrphanScan(registry.ctx, store).turn()
 
     site.play(go_on, later=2 * HOUR, notes=False)
     orphans = site.orphans()

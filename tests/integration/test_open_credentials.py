@@ -80,7 +80,6 @@ def events_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return events
 
 
-@on_both_databases
 async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await oauth.database.write(put_limit, EVERY_ACCOUNT, "role_sessions", CAP, oauth.now)
 

@@ -29,7 +29,6 @@ DIGEST: Final = digest_of(DATA)
 
 @pytest.fixture
 async def registry(metadata_url: str) -> AsyncIterator[Registry]:
-    """Return a registry of these limits."""
     async with open_registry(metadata_url, MemoryStore(), limits=LIMITS) as registry:
         yield registry
 
@@ -105,8 +104,6 @@ async def test_an_account_has_so_many_uploads_open_and_no_more(registry: Registr
 
 @on_both_databases
 async def test_what_has_expired_does_not_count(registry: Registry) -> None:
-    """Nor does it wait for the sweep."""
-
     for name in "aab":
         await begin(registry, f"dev/{name}")
     registry.clock.advance(LIMITS.upload_idle_seconds - 1)
@@ -121,31 +118,22 @@ async def test_what_has_expired_does_not_count(registry: Registry) -> None:
 
 
 @on_both_databases
-async def test_a_bound_is_met_exactly(registry: Registry) -> None:
-    for name in "aab":
-        await begin(registry, f"dev/{name}")
-    found = await registry.ctx.database.read(find_repository, "dev", "a")
-    assert found is not None
-    for most, full in (
-        ((2, 3), "repository"),
-        ((3, 3), "account"),
-        ((3, 4), None),
-        ((0, 9), "repository"),
-        ((9, 0), "account"),
-    ):
-        now = registry.clock()
-        args = found.id, found.account_id, now, *most
-        assert (await registry.ctx.database.read(upload_quota.find_room, *args)).full == full
-
-
-@on_both_databases
-async def test_a_maximum_of_zero_allows_none(registry: Registry) -> None:
+async def test_a_bound_is_met_exactly_and_one_of_zero_allows_none(registry: Registry) -> None:
     await post(registry, "dev/a", f"?digest={DIGEST}", DATA)
     found = await registry.ctx.database.read(find_repository, "dev", "a")
     assert found is not None
-    for most, full in (((0, 9), "repository"), ((9, 0), "account"), ((1, 1), None)):
-        args = found.id, found.account_id, registry.clock(), *most
-        assert (await registry.ctx.database.read(upload_quota.find_room, *args)).full == full
+
+    async def check(*rooms: tuple[int, int, str | None]) -> None:
+        for of_repository, of_account, full in rooms:
+            args = found.id, found.account_id, registry.clock(), of_repository, of_account
+            room = await registry.ctx.database.read(upload_quota.find_room, *args)
+            assert room.full == full, args
+
+    none = (0, 9, "repository"), (9, 0, "account")
+    await check(*none, (1, 1, None))
+    for name in "aab":
+        await begin(registry, f"dev/{name}")
+    await check(*none, (2, 3, "repository"), (3, 3, "account"), (3, 4, None))
 
 
 def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) -> None:
@@ -179,8 +167,7 @@ def test_open_uploads_are_looked_up_in_indexes_alone(sqlite_database: str) -> No
     with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
         names = ("repository_id", "account_id", "now", "of_repository", "of_account", "adding")
         plan = raw.execute(
-            f"EXPLAIN QUERY PLAN {upload_quota._FIND_ROOM.sqlite}",
-            dict.fromkeys(names, 0),
+            f"EXPLAIN QUERY PLAN {upload_quota._FIND_ROOM.sqlite}", dict.fromkeys(names, 0)
         ).fetchall()
     details = [row[3] for row in plan if "SEARCH uploads " in row[3]]
     assert len(details) == 2
@@ -193,14 +180,11 @@ class BrokenDisk(Steps):
     """Fails whatever deletes staged bytes."""
 
     def take(self, step: str) -> None:
-        """Take a step, or fail."""
         if step == "before discard":
             raise StoreUnavailable("the disk failed")
 
 
-async def test_a_session_is_cancelled_though_its_bytes_cannot_be_deleted(
-    sqlite_database: str,
-) -> None:
+async def test_a_session_is_cancelled_though_its_bytes_stay(sqlite_database: str) -> None:
     store = cast("BlobStore", SteppingStore(MemoryStore(), BrokenDisk()))
     async with open_registry(sqlite_database, store) as registry:
         location = await begin(registry, "dev/app")
@@ -208,9 +192,7 @@ async def test_a_session_is_cancelled_though_its_bytes_cannot_be_deleted(
         assert (await registry.client.request("GET", location)).status == 404
 
 
-async def test_a_wrong_digest_is_told_though_the_bytes_cannot_be_deleted(
-    sqlite_database: str,
-) -> None:
+async def test_a_wrong_digest_is_told_though_the_bytes_stay(sqlite_database: str) -> None:
     store = cast("BlobStore", SteppingStore(MemoryStore(), BrokenDisk()))
     async with open_registry(sqlite_database, store) as registry:
         ask, other = registry.client.request, digest_of(b"other")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -66,32 +67,29 @@ async def prepare(install: Install) -> str:
     return await install.exchange(await install.login(pusher), *scopes)
 
 
-async def test_a_layer_held_elsewhere_is_as_unknown_as_any(install: Install) -> None:
-    """And so are GET and HEAD of it."""
-
+@pytest.fixture
+async def pusher(install: Install) -> AsyncIterator[httpx.AsyncClient]:
+    """Return the client of a program that `prepare` has made."""
     token = await prepare(install)
     async with install.connect() as client:
         client.headers = httpx.Headers(bearer(token))
-        config = b"{}"
-        assert (await push(client, "acme/app", config)).status_code == 201
-        for method in ("GET", "HEAD"):
-            path = "/v2/acme/app/blobs"
-            answers = [
-                await client.request(method, f"{path}/{digest}")
-                for digest in (DIGEST, OTHER_DIGEST)
-            ]
-            assert told(answers[0]) == told(answers[1])
-            assert answers[0].status_code == 404
-        put = [
-            await client.put(
-                "/v2/acme/app/manifests/v1",
-                content=manifest(config, digest),
-                headers={"Content-Type": OCI_MANIFEST},
-            )
-            for digest in (DIGEST, OTHER_DIGEST)
-        ]
-        assert told(put[0]) == told(put[1])
-        assert put[0].json()["errors"][0]["code"] == "MANIFEST_BLOB_UNKNOWN"
+        yield client
+
+
+async def test_a_layer_held_elsewhere_is_as_unknown_as_any(pusher: httpx.AsyncClient) -> None:
+    config, kind = b"{}", {"Content-Type": OCI_MANIFEST}
+    assert (await push(pusher, "acme/app", config)).status_code == 201
+    both = (DIGEST, OTHER_DIGEST)
+    for method in ("GET", "HEAD"):
+        path = "/v2/acme/app/blobs"
+        answers = [await pusher.request(method, f"{path}/{digest}") for digest in both]
+        assert told(answers[0]) == told(answers[1])
+        assert answers[0].status_code == 404
+    path = "/v2/acme/app/manifests/v1"
+    contents = [manifest(config, digest) for digest in both]
+    put = [await pusher.put(path, content=content, headers=kind) for content in contents]
+    assert told(put[0]) == told(put[1])
+    assert put[0].json()["errors"][0]["code"] == "MANIFEST_BLOB_UNKNOWN"
 
 
 def manifest(config: bytes, layer: str) -> bytes:
@@ -102,44 +100,34 @@ def manifest(config: bytes, layer: str) -> bytes:
     return json.dumps(fields).encode()
 
 
-@pytest.mark.parametrize("source", ["acme/secret", "other/theirs", "acme/absent", "nobody/x", None])
-async def test_a_mount_one_may_not_make_is_an_upload(install: Install, source: str | None) -> None:
+async def test_a_mount_one_may_not_make_is_an_upload(pusher: httpx.AsyncClient) -> None:
     """202 for a blob that is there as for one that is nowhere."""
-
-    token = await prepare(install)
-    asked = "" if source is None else f"&from={source}"
-    async with install.connect() as client:
-        client.headers = httpx.Headers(bearer(token))
+    for source in ("acme/secret", "other/theirs", "acme/absent", "nobody/x", ""):
         answers = []
         for digest in (DIGEST, OTHER_DIGEST):
-            path = f"/v2/acme/app/blobs/uploads/?mount={digest}{asked}"
-            answer = await client.post(path)
+            path = f"/v2/acme/app/blobs/uploads/?mount={digest}"
+            path += f"&from={source}" if source else ""
+            answer = await pusher.post(path)
             # A token silent on the source is asked for more once, whoever has the blob.
-            again = await client.post(path) if answer.status_code == 401 else answer
+            again = await pusher.post(path) if answer.status_code == 401 else answer
             answers.append((told(answer), told(again)))
-        assert answers[0] == answers[1]
-        assert answers[0][1][0] == 202
+        assert answers[0] == answers[1], source
+        assert answers[0][1][0] == 202, source
 
 
 @pytest.mark.parametrize("way", ["at once", "in chunks"])
-async def test_a_push_of_what_is_held_elsewhere_answers_as_of_what_is_new(
-    install: Install, way: str
+async def test_a_push_of_what_is_held_elsewhere_is_as_new(
+    pusher: httpx.AsyncClient, way: str
 ) -> None:
     """Status, headers and bytes; and all of the body is wanted, or nothing is stored."""
-
-    token = await prepare(install)
-    async with install.connect() as client:
-        client.headers = httpx.Headers(bearer(token))
-        answers = [
-            [told(answer) for answer in await exchange(client, data, way)]
-            for data in (LAYER, OTHER)
-        ]
-        assert answers[0] == answers[1]
-        assert [answer[0] for answer in answers[0]] == STATUSES[way]
-        for data in (LAYER, OTHER):
-            digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-            pulled = await client.get(f"/v2/acme/app/blobs/{digest}")
-            assert pulled.content == data
+    answers = []
+    for data in (LAYER, OTHER):
+        answers.append([told(answer) for answer in await exchange(pusher, data, way)])
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        pulled = await pusher.get(f"/v2/acme/app/blobs/{digest}")
+        assert pulled.content == data
+    assert answers[0] == answers[1]
+    assert [answer[0] for answer in answers[0]] == STATUSES[way]
 
 
 STATUSES: Final = {"at once": [400, 404, 201], "in chunks": [202, 202, 400, 202, 202, 404, 201]}

@@ -11,7 +11,6 @@ from typing import Any
 
 from cloudcore.notifications.envelope import RecipientLinks
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
-from tests.databases import on_both_databases
 from tests.entrepot import Home
 from tests.integration.cli_world import cli_world
 from tests.integration.console_shop import open_shop
@@ -20,7 +19,6 @@ from tests.integration.notifications_world import World
 TOPICS = "/console/services/topics"
 
 
-@on_both_databases
 async def test_the_whole_link_confirms_as_its_token_does(notified: World) -> None:
     topic = await notified.topic()
     await notified.subscribe(topic)
@@ -71,9 +69,7 @@ def test_a_webhook_is_confirmed_by_the_command_without_a_sign_in(tmp_path: Path)
         hook.server_close()
 
 
-async def test_a_subscription_is_confirmed_on_the_console_by_its_link_and_by_nothing_else(
-    tmp_path: Path,
-) -> None:
+async def test_the_console_confirms_a_subscription_by_its_link_alone(tmp_path: Path) -> None:
     async with open_shop(tmp_path / "data") as shop:
         served, token = shop.served, shop.served.acme.program_token
         topic = await served.make("/v1/topics", {"name": "news"}, token=token)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import httpx
-import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.iam.passwords import ScryptCost, hash_password
@@ -21,7 +20,7 @@ from registry.services.access.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET
 from tests.databases import on_both_databases
 from tests.integration.acting_persons import assume, set_password
 from tests.integration.provider_world import open_provider_world
-from tests.integration.served_world import Served, open_served
+from tests.integration.served_world import Served
 from tests.integration.tokens_world import access_of
 from tests.tenants import allow, claims_of, document, trust
 
@@ -37,6 +36,8 @@ CONTENT: Final = b"a layer"
 class Developer(NamedTuple):
     """A person with a role of acme, who has signed in."""
 
+    name: str
+    """Of the role, and of its policy."""
     id: str
     crn: str
     token: str
@@ -51,39 +52,29 @@ async def renew_sign_in(served: Served, token: str) -> str:
     return sid
 
 
-async def add_developer(served: Served, *actions: str) -> Developer:
+async def add_developer(served: Served, *actions: str, name: str = ROLE) -> Developer:
     """Add a person who may pull, log container clients in and do `actions`, by a role of acme."""
     acme = served.acme
-    user, token = await served.add_person("dev")
+    user, token = await served.add_person(f"of-{name}")
     await served.join(acme.organization_id, user.email, token, by=acme.person_token)
     await renew_sign_in(served, token)
     crn = f"crn:iam::{user.organization_id}:user/{user.id}"
-    role = await served.make(
-        "/v1/roles", {"name": ROLE, "trust_policy": trust(crn)}, token=acme.program_token
-    )
+    make = partial(served.make, token=acme.program_token)
+    role = await make("/v1/roles", {"name": name, "trust_policy": trust(crn)})
     allowed = ["registry:GetAuthorizationToken", "registry:PullImage", *actions]
-    policy = await served.make(
-        "/v1/policies", {"name": ROLE, "document": rights(*allowed)}, token=acme.program_token
-    )
-    attached = {"role": role["id"]}
-    await served.make(
-        f"/v1/policies/{policy['id']}/attachments", attached, token=acme.program_token
-    )
-    await served.make(
-        f"/v1/roles/{role['id']}/assignments", {"user": user.email}, token=acme.program_token
-    )
-    return Developer(user.id, crn, token, role["id"])
+    policy = await make("/v1/policies", {"name": name, "document": rights(*allowed)})
+    await make(f"/v1/policies/{policy['id']}/attachments", {"role": role["id"]})
+    await make(f"/v1/roles/{role['id']}/assignments", {"user": user.email})
+    return Developer(name, user.id, crn, token, role["id"])
 
 
 def rights(*actions: str) -> dict[str, Any]:
-    """Return a document that allows these actions on everything."""
     return document(allow(*actions))
 
 
 async def make(served: Served, developer: Developer, **fields: object) -> dict[str, Any]:
-    wanted = {"name": "laptop", "role": ROLE, **fields}
-    made: dict[str, Any] = await served.make(PATH, wanted, token=developer.token)
-    return made
+    wanted = {"name": "laptop", "role": developer.name, **fields}
+    return dict(await served.make(PATH, wanted, token=developer.token))
 
 
 def life_of(made: dict[str, Any]) -> int:
@@ -102,11 +93,9 @@ async def exchange(served: Served, password: str, username: str = "token") -> ht
 
 async def listed(served: Served, developer: Developer) -> list[dict[str, Any]]:
     answer = await served.ask("GET", PATH, token=developer.token)
-    found: list[dict[str, Any]] = answer.json()["container_passwords"]
-    return found
+    return list(answer.json()["container_passwords"])
 
 
-@on_both_databases
 async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served) -> None:
     developer = await add_developer(served)
     asked = {"name": "laptop", "role": ROLE}
@@ -136,10 +125,7 @@ async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served
     assert (await exchange(served, made["password"], "AKAAAAAAAAAAAAAAAAAA")).status_code == 401
 
 
-@on_both_databases
-async def test_what_is_decided_at_a_request_is_decided_for_the_password_while_it_is_in_force(
-    served: Served,
-) -> None:
+async def test_what_a_request_decides_holds_while_the_password_does(served: Served) -> None:
     """The first push of a name, a mount, and the list of names."""
     acts = ("registry:PushImage", "registry:CreateRepository", "registry:DescribeRepositories")
     developer = await add_developer(served, *acts)
@@ -204,14 +190,11 @@ async def suspend_account(served: Served, _: Developer) -> None:
 
 async def take_right(served: Served, developer: Developer) -> None:
     """Take the right to log container clients in from the role, not that to pull."""
-    found = await served.ask("GET", f"/v1/policies?name={ROLE}", token=served.acme.program_token)
+    path = f"/v1/policies?name={developer.name}"
+    found = await served.ask("GET", path, token=served.acme.program_token)
     (policy,) = found.json()["policies"]
     changed = {"document": rights("registry:PullImage")}
     await request("PATCH", f"/v1/policies/{policy['id']}", changed)(served, developer)
-
-
-async def wait(served: Served, _: Developer) -> None:
-    served.clock.now += 12 * HOUR + 1
 
 
 unassign: Final = request("DELETE", "/v1/roles/{role}/assignments/{person}")
@@ -225,19 +208,33 @@ SHARED: Final[dict[str, Ending]] = {
     "reset": request("POST", "/v1/users/{person}/reset-password", by_owner=True),
     "account suspended": suspend_account,
 }
-OF_PASSWORDS: Final = {**SHARED, "revoked": revoke, "right taken": take_right, "over": wait}
+"""What ends passwords and logins alike; the last ends those of everyone."""
+OF_PASSWORDS: Final = {"revoked": revoke, "right taken": take_right, **SHARED}
 
 
-@pytest.mark.parametrize("end", OF_PASSWORDS.values(), ids=OF_PASSWORDS)
-async def test_a_password_ends_with_what_it_stands_for(served: Served, end: Ending) -> None:
-    developer = await add_developer(served)
-    password = (await make(served, developer))["password"]
-    assert (await exchange(served, password)).status_code == 200
-    await end(served, developer)
-    refused = await exchange(served, password)
-    assert refused.status_code == 401
+async def add_developers(served: Served, ends: Iterable[str]) -> dict[str, Developer]:
+    return {end: await add_developer(served, name=end.replace(" ", "-")) for end in ends}
+
+
+async def check_ends(
+    served: Served,
+    ends: dict[str, Ending],
+    developers: dict[str, Developer],
+    passwords: dict[str, str],
+) -> None:
+    """Check that each end ends the password of its person, and not those of others."""
     wrong = await exchange(served, "ecp_" + "0" * 32 + "_x")
-    assert refused.json() == wrong.json()
+    for name, end in ends.items():
+        assert (await exchange(served, passwords[name])).status_code == 200, name
+        await end(served, developers[name])
+        refused = await exchange(served, passwords[name])
+        assert (refused.status_code, refused.json()) == (401, wrong.json()), name
+
+
+async def test_a_password_ends_with_what_it_stands_for(served: Served) -> None:
+    found = await add_developers(served, OF_PASSWORDS)
+    passwords = {end: (await make(served, each))["password"] for end, each in found.items()}
+    await check_ends(served, OF_PASSWORDS, found, passwords)
 
 
 async def test_a_password_of_an_assignment_that_ended_does_not_come_back(served: Served) -> None:
@@ -261,30 +258,16 @@ async def test_an_own_new_password_ends_those_of_container_clients(served: Serve
     assert (await exchange(served, password)).status_code == 401
 
 
-@pytest.mark.parametrize(
-    ("asked", "seconds"),
-    [(None, 12 * 3600), (1800, 1800), (1, 900), (10**30, 12 * 3600)],
-)
-async def test_a_life_is_brought_within_the_operators(
-    served: Served, asked: int | None, seconds: int
-) -> None:
-    developer = await add_developer(served)
-    made = await make(served, developer, duration_seconds=asked)
-    assert life_of(made) == seconds * MICROSECONDS
-    told = moment_of(datetime.fromisoformat(made["expires_at"]))
-    served.clock.now = told - SECOND
-    assert (await exchange(served, made["password"])).status_code == 200
-    served.clock.now = told
-    assert (await exchange(served, made["password"])).status_code == 401
-
-
-async def test_the_operator_lengthens_their_life(tmp_path: Path) -> None:
-    longest = 90 * 24 * 3600
-    async with open_served(tmp_path / "data", container_password_seconds=longest) as served:
-        developer = await add_developer(served)
-        password = (await make(served, developer))["password"]
-        served.clock.now += 89 * DAY
-        assert (await exchange(served, password)).status_code == 200
+async def test_a_life_is_brought_within_the_operators(served: Served) -> None:
+    developer, passwords = await add_developer(served), []
+    for asked, seconds in ((1, 900), (1800, 1800), (None, 12 * 3600), (10**30, 12 * 3600)):
+        made = await make(served, developer, name=f"{asked}"[:9], duration_seconds=asked)
+        assert life_of(made) == seconds * MICROSECONDS
+        passwords.append((moment_of(datetime.fromisoformat(made["expires_at"])), made["password"]))
+    for moment, password in passwords:
+        for at, status in ((moment - SECOND, 200), (moment, 401)):
+            served.clock.now = at
+            assert (await exchange(served, password)).status_code == status
 
 
 async def test_names_are_the_persons_own_and_free_again_when_expired(served: Served) -> None:
@@ -386,13 +369,12 @@ async def test_the_last_use_is_told_by_the_hour(served: Served) -> None:
     assert moment_of(datetime.fromisoformat(shown["last_used_at"])) == used
 
 
-async def test_a_password_ends_with_the_providers_sign_in_and_with_the_provider(
-    tmp_path: Path,
-) -> None:
-    """However long the operator lets passwords last: groups are asked for at each sign-in."""
+async def test_a_password_ends_with_the_providers_sign_in(tmp_path: Path) -> None:
+    """However long the operator lets others last: groups are asked for at each sign-in."""
     data, month = tmp_path / "data", 30 * 24 * 3600
     async with open_provider_world(data, container_password_seconds=month) as world:
         served, acme = world.served, world.served.acme
+        lasting = (await make(served, await add_developer(served)))["password"]
         role_id = acme.ids["/v1/roles/{}"]
         trusted = {"trust_policy": trust(world.row["crn"])}
         path = f"/v1/roles/{role_id}"
@@ -403,8 +385,7 @@ async def test_a_password_ends_with_the_providers_sign_in_and_with_the_provider(
         await served.make(attached, {"role": role_id}, token=acme.program_token)
         await world.assign_group("devs")
         await world.change(session_hours=2)
-        world.says("subject-1", "zoe@example.org", groups=["devs"])
-        person = await world.redeem(await world.sign_in())
+        person = await world.person("subject-1", "zoe@example.org", groups=["devs"])
         made = await served.make(PATH, {"name": "x", "role": role_id}, token=person["token"])
         assert 2 * HOUR - MINUTE < life_of(made) <= 2 * HOUR
         assert (await exchange(served, made["password"])).status_code == 200
@@ -412,6 +393,8 @@ async def test_a_password_ends_with_the_providers_sign_in_and_with_the_provider(
         assert (await exchange(served, made["password"])).status_code == 401
         await world.change(status="active")
         assert (await exchange(served, made["password"])).status_code == 401
+        served.clock.now += 29 * DAY
+        assert (await exchange(served, lasting)).status_code == 200
 
 
 async def sign_out(served: Served, developer: Developer) -> None:
@@ -420,28 +403,29 @@ async def sign_out(served: Served, developer: Developer) -> None:
     await served.database.write(sessions.revoke_session, sid, served.clock())
 
 
-OF_LOGINS: Final = {**SHARED, "signed out": sign_out}
+OF_LOGINS: Final = {"signed out": sign_out, **SHARED}
 
 
 @on_both_databases
-@pytest.mark.parametrize("end", OF_LOGINS.values(), ids=OF_LOGINS)
-async def test_a_login_lasts_as_long_as_it_says_and_ends_with_what_it_stands_for(
-    served: Served, end: Ending
-) -> None:
+async def test_a_login_ends_when_it_says_or_with_what_it_stands_for(served: Served) -> None:
     """It was made in a role session of an hour, which its person would renew."""
-    acme, developer = served.acme, await add_developer(served)
+    acme, passwords = served.acme, {}
     await renew_sign_in(served, acme.person_token)
-    session = await assume(served, developer.token, ROLE)
-    minted = (await served.ask("POST", "/v1/authorization-token", token=session)).json()
-    told = moment_of(datetime.fromisoformat(minted["expires_at"]))
-    assert told - moment_of(datetime.fromisoformat(minted["issued_at"])) == 12 * HOUR
+    found = await add_developers(served, OF_LOGINS)
+    for end, developer in found.items():
+        session = await assume(served, developer.token, developer.name)
+        minted = (await served.ask("POST", "/v1/authorization-token", token=session)).json()
+        told = moment_of(datetime.fromisoformat(minted["expires_at"]))
+        assert told - moment_of(datetime.fromisoformat(minted["issued_at"])) == 12 * HOUR
+        passwords[end] = minted["password"]
     served.clock.now = told - SECOND
-    assert (await exchange(served, minted["password"])).status_code == 200
+    assert (await exchange(served, passwords[end])).status_code == 200
     served.clock.now = told - 2 * HOUR
     acme.person_token = reissued(served, acme.person_token)
     acme.program_token = reissued(served, acme.program_token)
-    await end(served, developer._replace(token=reissued(served, developer.token)))
-    assert (await exchange(served, minted["password"])).status_code == 401
+    for end, developer in found.items():
+        found[end] = developer._replace(token=reissued(served, developer.token))
+    await check_ends(served, OF_LOGINS, found, passwords)
 
 
 def reissued(served: Served, token: str) -> str:

@@ -128,9 +128,7 @@ async def test_making_one_again_changes_its_policy_and_nothing_else(identity: Wo
 
 
 @on_both_databases
-async def test_one_goes_with_its_policy_and_its_sessions_and_only_by_its_service(
-    identity: World,
-) -> None:
+async def test_one_goes_with_its_sessions_and_only_by_its_service(identity: World) -> None:
     role_id, account_id = await made(identity), identity.acme.account_id
     service = service_of(identity)
     session = await service.begin(account_id, role_id, "replica-0")

@@ -132,8 +132,7 @@ async def test_a_program_is_set_up_whole_or_not_at_all(served: Served) -> None:
         answer = await served.ask("POST", "/v1/service-accounts", body, token=token)
         assert answer.status_code == status, answer.text
         error: dict[str, Any] = answer.json()["error"]
-        params: dict[str, Any] = error.get("params", {})
-        return params
+        return dict(error.get("params", {}))
 
     push = {"template": "pusher", "names": ["web/*"]}
     for names, reason in (([], "too_short"), (["web/"], "malformed"), (["Web"], "malformed")):
@@ -164,9 +163,7 @@ async def test_a_program_is_set_up_whole_or_not_at_all(served: Served) -> None:
     assert "access_key" not in made.json()
 
 
-async def test_a_program_that_was_deleted_is_set_up_again_with_the_policy_left(
-    served: Served,
-) -> None:
+async def test_a_deleted_program_is_set_up_again_with_its_policy(served: Served) -> None:
     ask, push = served.ask, {"template": "pusher", "names": ["web/*"]}
     token, body = served.acme.program_token, {"name": "again", "grants": [push]}
     made = (await ask("POST", "/v1/service-accounts", body, token=token)).json()

@@ -52,7 +52,6 @@ class Steps:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Return the settings of an install."""
     settings = Settings(data=tmp_path / "data", public_url="http://registry.test")
     prepare(settings)
     create_root_key(settings.root_key)
@@ -61,14 +60,17 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def steps() -> Steps:
-    """Return what notes each step."""
     return Steps()
 
 
+def fishing_with(steps: Steps) -> Family[list[str]]:
+    return Family(name="fishing", runs=Runtime(open=steps.open_needs))
+
+
 def registry_of(settings: Settings, steps: Steps, *offers: Offer) -> Registry:
-    """Return a registry with a further family, to which these ports are offered."""
-    fishing = Family[list[str]](name="fishing", runs=Runtime(open=steps.open_needs))
-    return Registry(settings, replace(DEV, families=(*DEV.families, fishing), offers=offers))
+    """Return a registry with that family, to which these ports are offered."""
+    families = (*DEV.families, fishing_with(steps))
+    return Registry(settings, replace(DEV, families=families, offers=offers))
 
 
 async def test_each_port_is_filled_once_and_closed_before_what_it_asked_for(
@@ -76,14 +78,15 @@ async def test_each_port_is_filled_once_and_closed_before_what_it_asked_for(
 ) -> None:
     offers = (offer(ROD, steps.make_rod), offer(LINE, steps.make_line))
     async with registry_of(settings, steps, *offers).open_planes() as (opening, _):
-        fishing = Family[list[str]](name="fishing", runs=Runtime(open=steps.open_needs))
-        assert await opening.needs_of(fishing) == ["rod with line", "line", "rod with line"]
+        assert await opening.needs_of(fishing_with(steps)) == [
+            "rod with line",
+            "line",
+            "rod with line",
+        ]
     assert steps.seen == ["line", "rod", "fishing", "no fishing", "no rod", "no line"]
 
 
-async def test_a_registry_whose_family_lacks_a_port_does_not_start(
-    settings: Settings, steps: Steps
-) -> None:
+async def test_a_family_without_its_port_stops_the_start(settings: Settings, steps: Steps) -> None:
     registry = registry_of(settings, steps, offer(ROD, steps.make_rod))
     told = (
         "the family fishing needs the port tackle.line, which nothing offers."

@@ -53,11 +53,11 @@ async def test_what_a_sign_in_changes_is_recorded(world: ProviderWorld) -> None:
     acme, provider = world.served.acme, world.row
     await world.assign_group("devs")
     for groups in (["devs"], ["devs"], []):
-        world.says("subject-1", "zoe@example.org", groups=groups)
-        person = await world.redeem(await world.sign_in())
+        person = await world.person("subject-1", "zoe@example.org", groups=groups)
     # Nothing of a sign-in that is refused.
-    world.says("subject-2", "zoe@example.org", groups=["devs"])
-    assert "as another user of the provider" in complaint(await world.sign_in())
+    assert "as another user of the provider" in await world.complaint(
+        "subject-2", "zoe@example.org", groups=["devs"]
+    )
 
     found = await events(world, acme.organization_id)
     assert [each["action"] for each in found] == [
@@ -83,8 +83,7 @@ async def test_what_a_sign_in_changes_is_recorded(world: ProviderWorld) -> None:
 
 async def test_a_person_who_was_added_by_hand_is_linked_only(world: ProviderWorld) -> None:
     await world.add_person("zoe@example.org")
-    world.says("subject-1", "zoe@example.org")
-    await world.redeem(await world.sign_in())
+    await world.person("subject-1", "zoe@example.org")
     found = await events(world, world.served.acme.organization_id)
     assert [each["action"] for each in found] == ["iam:LinkUser", "iam:SignIn"]
 
@@ -166,13 +165,10 @@ async def test_every_failure_is_a_page(world: ProviderWorld) -> None:
         assert page.headers.get("retry-after") == ("7" if status == 503 else None)
 
 
-async def test_a_person_of_another_organization_too_is_not_taken_by_address(
-    world: ProviderWorld,
-) -> None:
+async def test_a_person_of_two_organizations_is_not_taken_by_address(world: ProviderWorld) -> None:
     served = world.served
     ann = await world.add_person("ann@example.org")
-    world.says("subject-ann", "ann@example.org")
-    person = await world.redeem(await world.sign_in())
+    person = await world.person("subject-ann", "ann@example.org")
     assert person["id"] == ann["id"]
     globex = served.globex
     await served.join(
@@ -196,23 +192,22 @@ async def test_a_person_of_another_organization_too_is_not_taken_by_address(
     }
     path = f"/v1/organizations/{globex.organization_id}/identity-providers"
     world.row = await served.make(path, about, token=globex.person_token)
-    world.says("subject-x", "ann@example.org")
-    assert "not this organization's alone" in complaint(await world.sign_in())
+    assert "not this organization's alone" in await world.complaint("subject-x", "ann@example.org")
 
 
 async def test_a_person_who_owns_accounts_signs_in_by_no_provider(world: ProviderWorld) -> None:
     """By a link from before, nor by e-mail address: whoever names the person would have them."""
     served = world.served
     await world.add_person("ann@example.org")
-    world.says("subject-ann", "ann@example.org")
-    linked = await world.redeem(await world.sign_in())
+    linked = await world.person("subject-ann", "ann@example.org")
     await served.database.write(ACCOUNTS.add, account_of(linked, "of-ann", served.clock.now))
     assert "owns accounts" in complaint(await world.sign_in())
 
     eve = await world.add_person("eve@example.org")
     await served.database.write(ACCOUNTS.add, account_of(eve, "of-eve", served.clock.now))
-    world.says("subject-eve", "eve@example.org")
-    assert "not this organization's alone" in complaint(await world.sign_in())
+    assert "not this organization's alone" in await world.complaint(
+        "subject-eve", "eve@example.org"
+    )
 
 
 async def test_an_owner_is_found_by_a_link_alone(world: ProviderWorld) -> None:
@@ -235,17 +230,16 @@ async def test_an_owner_is_found_by_a_link_alone(world: ProviderWorld) -> None:
 
 
 def account_of(person: dict[str, Any], handle: str, now: int) -> Account:
-    """Return the row of an account of a person's own."""
     personal = person["crn"].split(":")[3]
     return Account(uuid7(), personal, handle, now)
 
 
 @on_both_databases
 async def test_sign_ins_at_once_link_once(world: ProviderWorld) -> None:
-    world.says("null\0", "ann@example.org")
-    assert "printable characters" in complaint(await world.sign_in())
-    world.says("other", "ann\0@example.org", groups=["devs\0"])
-    assert "no verified e-mail address" in complaint(await world.sign_in())
+    assert "printable characters" in await world.complaint("null\0", "ann@example.org")
+    assert "no verified e-mail address" in await world.complaint(
+        "other", "ann\0@example.org", groups=["devs\0"]
+    )
     served = world.served
     ann = await world.add_person("ann@example.org")
 
@@ -276,12 +270,9 @@ async def trust_and_assign(world: ProviderWorld, tenant: Tenant, person: dict[st
     return role_id
 
 
-async def test_trust_in_a_provider_needs_it_active_and_the_person_a_member(
-    world: ProviderWorld,
-) -> None:
+async def test_trust_in_a_provider_is_for_its_current_members(world: ProviderWorld) -> None:
     served, acme, globex = world.served, world.served.acme, world.served.globex
-    world.says("subject-1", "zoe@example.org")
-    person = await world.redeem(await world.sign_in())
+    person = await world.person("subject-1", "zoe@example.org")
 
     async def assume(role_id: str, status: int) -> None:
         await world.assume(role_id, person["token"], status=status)
@@ -310,6 +301,5 @@ async def test_trust_in_a_provider_needs_it_active_and_the_person_a_member(
     await served.join(acme.organization_id, "zoe@example.org", token, by=acme.person_token)
     role_id = await trust_and_assign(world, acme, person)
     await assume(role_id, 403)
-    world.says("subject-2", "zoe@example.org")
-    assert (await world.redeem(await world.sign_in()))["id"] == person["id"]
+    assert (await world.person("subject-2", "zoe@example.org"))["id"] == person["id"]
     await assume(role_id, 200)

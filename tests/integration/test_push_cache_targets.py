@@ -89,9 +89,7 @@ async def test_a_known_place_is_read_in_the_transaction_that_writes(world: Seale
         assert (await world.link("red", data))[1] == (await world.platform_key()).id
 
 
-async def test_a_new_blob_takes_one_statement_where_each_is_a_round_trip(
-    world: SealedWorld,
-) -> None:
+async def test_a_new_blob_takes_one_statement_if_each_is_a_round_trip(world: SealedWorld) -> None:
     """One that is known, or is linked in the target, takes as many as it needs."""
     counted = CountingDatabase(world.install.ctx.database)
     async with world.served_by(database=counted) as seen:
@@ -196,9 +194,7 @@ async def test_a_session_ends_once(world: SealedWorld) -> None:
     assert error_of(again)[1] == "BLOB_UPLOAD_UNKNOWN"
 
 
-async def test_material_that_was_open_for_long_is_opened_anew(
-    world: SealedWorld, push: Push
-) -> None:
+async def test_material_open_for_long_is_opened_anew(world: SealedWorld, push: Push) -> None:
     world.install.clock.advance(MAX_AGE_SECONDS + 1)
     await world.sign_in()
     assert (await push(world, b"data")).status_code == 201

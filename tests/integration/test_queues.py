@@ -36,6 +36,16 @@ async def make(served: Served, name: str, **fields: object) -> dict[str, Any]:
     return dict((await done(served, "POST", "", {"name": name, **fields}))["queue"])
 
 
+async def lease(served: Served, path: str, **fields: object) -> list[dict[str, Any]]:
+    return list((await done(served, "POST", f"{path}/messages/lease", fields))["messages"])
+
+
+async def send(served: Served, path: str, *bodies: str) -> None:
+    """Send messages in one request."""
+    sent = {"messages": [{"body": each} for each in bodies]}
+    await done(served, "POST", f"{path}/messages", sent)
+
+
 @pytest.fixture
 async def path(served: Served) -> str:
     """Return the path of a queue, after ``/v1/queues``."""
@@ -76,8 +86,7 @@ async def test_messages_are_sent_leased_and_acknowledged(served: Served, path: s
     more = await done(served, "POST", f"{path}/messages", batch)
     assert [list(each) for each in more["messages"]] == [["id", "sent_at"]] * 3
     served.clock.advance(7)
-    lease = {"max_messages": 5, "lease_seconds": 60}
-    leased = (await done(served, "POST", f"{path}/messages/lease", lease))["messages"]
+    leased = await lease(served, path, max_messages=5, lease_seconds=60)
     assert [each["body"] for each in leased] == ["a\u2028", "b", "d"]
     assert [each["attributes"] for each in leased] == [attributes, {}, {}]
     assert leased[0]["id"] == sent["messages"][0]["id"]
@@ -98,12 +107,12 @@ async def test_messages_are_sent_leased_and_acknowledged(served: Served, path: s
         "LEASE_EXPIRED",
         "LEASE_EXPIRED",
     ]
-    back = (await done(served, "POST", f"{path}/messages/lease", {"max_messages": 9}))["messages"]
+    back = await lease(served, path, max_messages=9)
     assert [(each["body"], each["lease_count"]) for each in back] == [("b", 2), ("c", 1), ("d", 2)]
     held = {"lease_ids": [each["lease_id"] for each in back], "lease_seconds": 0}
     assert len((await done(served, "POST", f"{path}/messages/extend", held))["extended"]) == 3
     await done(served, "POST", f"{path}/purge")
-    assert (await done(served, "POST", f"{path}/messages/lease", {}))["messages"] == []
+    assert await lease(served, path) == []
     empty = {"visible": 0, "leased": 0, "delayed": 0}
     assert await depth(served, path) == {**empty, "oldest_age_seconds": None}
 
@@ -123,30 +132,26 @@ REFUSED: Final[tuple[tuple[object, str], ...]] = (
 )
 
 
-async def test_a_message_that_cannot_be_taken_is_400_with_its_field(
-    served: Served, path: str
-) -> None:
+async def test_a_message_that_cannot_be_taken_is_400(served: Served, path: str) -> None:
     for body, field in REFUSED:
         assert (await refused(served, "POST", f"{path}/messages", body))["field"] == field
     assert (await done(served, "GET", path))["queue"]["depth"]["visible"] == 0
     # The largest is taken, and what is leased at once stays small.
     largest = "x" * MAX_MESSAGE_BYTES
     for _ in range(17):
-        await done(served, "POST", f"{path}/messages", {"body": largest})
-    lease = {"max_messages": 100}
-    leased = (await done(served, "POST", f"{path}/messages/lease", lease))["messages"]
+        await send(served, path, largest)
+    leased = await lease(served, path, max_messages=100)
     assert [each["body"] == largest for each in leased] == [True] * 16
 
 
 async def test_a_message_is_leased_behind_hundreds_that_are_over(served: Served, path: str) -> None:
     for _ in range(3):
-        await done(served, "POST", f"{path}/messages", {"messages": [{"body": "over"}] * 100})
-        await done(served, "POST", f"{path}/messages/lease", {"max_messages": 100})
+        await send(served, path, *["over"] * 100)
+        await lease(served, path, max_messages=100)
     await done(served, "POST", f"{path}/purge")
     await done(served, "POST", f"{path}/messages", {"body": "new", "delay_seconds": 60})
     served.clock.advance(60)
-    leased = (await done(served, "POST", f"{path}/messages/lease", {}))["messages"]
-    assert [each["body"] for each in leased] == ["new"]
+    assert [each["body"] for each in await lease(served, path)] == ["new"]
 
 
 @pytest.fixture
@@ -166,20 +171,17 @@ async def test_a_wait_ends_with_a_send_and_reads_nothing_meanwhile(
     served: Served, path: str, waits: asyncio.Semaphore
 ) -> None:
     queue = served.acme.ids["/v1/queues/{}"]
-    waiting = asyncio.create_task(
-        done(served, "POST", f"{path}/messages/lease", {"wait_seconds": 20, "max_messages": 9})
-    )
+    waiting = asyncio.create_task(lease(served, path, wait_seconds=20, max_messages=9))
     await waits.acquire()
     await until_quiet(served)
     before = len(served.database.noted)
     await asyncio.sleep(0.5)
     assert len(served.database.noted) == before, "a wait asks the database only after a commit"
-    await done(served, "POST", f"/{queue}/messages", {"body": "of another queue"})
+    await send(served, f"/{queue}", "of another queue")
     assert not waiting.done()
     began = asyncio.get_running_loop().time()
-    await done(served, "POST", f"{path}/messages", {"messages": [{"body": "a"}, {"body": "b"}]})
-    leased = (await waiting)["messages"]
-    assert [each["body"] for each in leased] == ["a", "b"]
+    await send(served, path, "a", "b")
+    assert [each["body"] for each in await waiting] == ["a", "b"]
     assert asyncio.get_running_loop().time() - began < 15, "it waited for its end"
 
 
@@ -187,19 +189,15 @@ async def test_a_wait_ends_empty_or_with_the_queue_and_each_message_wakes_one(
     served: Served, path: str, waits: asyncio.Semaphore
 ) -> None:
     began = asyncio.get_running_loop().time()
-    answer = await done(served, "POST", f"{path}/messages/lease", {"wait_seconds": 1})
-    assert answer == {"messages": []}
+    assert await lease(served, path, wait_seconds=1) == []
     assert asyncio.get_running_loop().time() - began >= 1
     await waits.acquire()
-    waiting = [
-        asyncio.create_task(done(served, "POST", f"{path}/messages/lease", {"wait_seconds": 20}))
-        for _ in range(5)
-    ]
+    waiting = [asyncio.create_task(lease(served, path, wait_seconds=20)) for _ in range(5)]
     for _ in waiting:
         await waits.acquire()
     for body in "abcde":
-        await done(served, "POST", f"{path}/messages", {"body": body})
-    found = [each["messages"][0]["body"] for each in await asyncio.gather(*waiting)]
+        await send(served, path, body)
+    found = [each[0]["body"] for each in await asyncio.gather(*waiting)]
     assert sorted(found) == list("abcde")
     last = asyncio.create_task(ask(served, "POST", f"{path}/messages/lease", {"wait_seconds": 20}))
     await waits.acquire()
@@ -220,8 +218,8 @@ async def test_a_right_that_is_taken_during_a_wait_gets_no_message(
         return f"/v1/{kind}/{made['id']}"
 
     policy, program = await named("policies"), await named("service-accounts")
-    lease = f"/v1/queues{path}/messages/lease"
-    waiting = asyncio.create_task(served.ask("POST", lease, {"wait_seconds": 20}, token=token))
+    at = f"/v1/queues{path}/messages/lease"
+    waiting = asyncio.create_task(served.ask("POST", at, {"wait_seconds": 20}, token=token))
     await waits.acquire()
     if taken == "policy":
         denial = {"effect": "deny", "actions": ["queue:*"], "resources": [crn]}
@@ -232,9 +230,9 @@ async def test_a_right_that_is_taken_during_a_wait_gets_no_message(
     else:
         answer = await served.submit("/v1/oauth/revoke", f"token={token}")
     assert answer.is_success, answer.text
-    await done(served, "POST", f"{path}/messages", {"body": "a"})
+    await send(served, path, "a")
     assert (await waiting).status_code == (403 if taken == "policy" else 401)
-    leased = (await done(served, "POST", f"{path}/messages/lease", {}))["messages"]
+    leased = await lease(served, path)
     assert [(each["body"], each["lease_count"]) for each in leased] == [("a", 1)]
 
 

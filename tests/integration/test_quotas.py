@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
-from cloudcore.db.statement import Statement
 from cloudcore.queue.queues import ROWS
 from cloudcore.quotas.limits import (
     ALL_OF_IT,
     EVERY_ACCOUNT,
     Counted,
     put_limit,
-    quota_levels,
     reached_level,
     remove_limit,
 )
@@ -29,10 +25,7 @@ from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
 from tests.integration.served_world import Served
 from tests.recount import querying
-
-_LEVELS: Final = Statement(
-    select(quota_levels.c.name, quota_levels.c.percent).where(given(quota_levels.c.account_id))
-)
+from tests.tenants import allow
 
 
 async def ask(served: Served, method: str, path: str, body: object = None) -> httpx.Response:
@@ -47,6 +40,7 @@ async def quota_of(served: Served, name: str) -> dict[str, Any]:
 
 async def test_an_account_sees_its_own_limits_and_what_it_uses(served: Served) -> None:
     account_id = served.acme.account_id
+    await served.database.write(put_limit, served.globex.account_id, "queues", 0, 1)  # another's
     before = await quota_of(served, "queues")
     assert (before["limit"], before["default"]) == (1000, 1000)
     assert before["crn"] == f"crn:quotas:local:{account_id}:quota/queues"
@@ -65,12 +59,6 @@ async def test_an_account_sees_its_own_limits_and_what_it_uses(served: Served) -
     assert (await quota_of(served, "queues"))["limit"] == 7
 
 
-async def test_the_limit_of_one_account_is_not_that_of_another(served: Served) -> None:
-    await served.database.write(put_limit, served.globex.account_id, "queues", 0, 1)
-    assert (await quota_of(served, "queues"))["limit"] == 1000
-    assert (await ask(served, "POST", "/v1/queues", {"name": "own"})).status_code == 201
-
-
 async def test_all_quotas_of_accounts_are_listed_in_pages(served: Served) -> None:
     every = (await ask(served, "GET", "/v1/quotas?limit=200")).json()
     names = [each["name"] for each in every["quotas"]]
@@ -85,9 +73,6 @@ async def test_all_quotas_of_accounts_are_listed_in_pages(served: Served) -> Non
     counted = {each["name"] for each in every["quotas"] if each["used"] is not None}
     many = {each.many for family in FAMILIES for each in family.resources}
     assert counted >= many & wanted
-
-
-async def test_an_unknown_quota_is_missing(served: Served) -> None:
     for name in ("nothing", "accounts", "organizations"):
         assert (await ask(served, "GET", f"/v1/quotas/{name}")).status_code == 404
 
@@ -128,12 +113,15 @@ async def test_an_operator_sets_what_all_accounts_may_have(served: Served) -> No
     assert (await ask(served, "DELETE", "/v1/quotas/queues")).status_code == 204
 
 
-async def test_an_account_that_is_near_its_new_limit_is_told(served: Served) -> None:
+async def test_an_account_that_is_near_its_new_limit_is_told(
+    served: Served, metadata_url: str
+) -> None:
     used = (await quota_of(served, "keys"))["used"]
     body = {"limit": used, "account": served.acme.account_id}
     assert (await ask(served, "PUT", "/v1/quotas/keys", body)).status_code == 200
-    levels = await served.database.read(_levels, served.acme.account_id)
-    assert levels == [("keys", ALL_OF_IT)]
+    with querying(metadata_url) as query:
+        of_acme = "SELECT name, percent FROM quota_levels WHERE account_id = ?"
+        assert [*query(of_acme, served.acme.account_id)] == [("keys", ALL_OF_IT)]
 
 
 async def test_what_is_no_limit_is_refused(served: Served) -> None:
@@ -172,17 +160,9 @@ async def test_an_account_that_is_no_operator_sets_and_sees_nothing_else(served:
 
 
 async def test_the_right_is_needed_also_in_the_account_of_an_operator(served: Served) -> None:
-    owner = served.acme.program_token
-    program = await served.make("/v1/service-accounts", {"name": "plain"}, token=owner)
-    path = f"/v1/service-accounts/{program['id']}/access-keys"
-    key = await served.make(path, {}, token=owner)
-    token = await served.program_token(key["access_key_id"], key["secret_access_key"])
+    token = await served.token_that_may(allow("quotas:GetQuota"))
     answer = await served.ask("PUT", "/v1/quotas/queues", {"limit": 1}, token=token)
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "ACCESS_DENIED")
-
-
-def _levels(tx: Connection, account_id: str) -> list[tuple[str, int]]:
-    return [(name, level) for name, level in tx.rows(_LEVELS, account_id=account_id)]
 
 
 NEARLY, REACHED = "quotas.quota.nearly_reached", "quotas.quota.reached"
@@ -200,8 +180,7 @@ async def limited(world: World, limit: int) -> None:
 
 
 async def used(world: World) -> int:
-    shown: int = (await world.ask("GET", "/v1/quotas/queues")).json()["quota"]["used"]
-    return shown
+    return int((await world.ask("GET", "/v1/quotas/queues")).json()["quota"]["used"])
 
 
 async def drop(world: World, queue_id: str) -> None:
@@ -220,7 +199,7 @@ def test_a_level_is_reached_and_not_rounded_to(has: int, limit: int, level: int)
 
 
 @on_both_databases
-async def test_each_level_is_told_once_and_again_after_it_fell_below(
+async def test_a_level_is_told_again_after_a_fall_below_it(
     notified: World, metadata_url: str
 ) -> None:
     there = await used(notified)
@@ -246,7 +225,7 @@ async def test_each_level_is_told_once_and_again_after_it_fell_below(
     assert [kind for kind, _ in told(metadata_url)] == [NEARLY, REACHED, REACHED]
 
 
-async def test_what_fell_far_is_told_by_the_one_addition_that_brings_it_back(
+async def test_a_level_far_below_is_told_by_one_addition(
     notified: World, metadata_url: str
 ) -> None:
     account_id, counted = notified.acme.account_id, ROWS.counted
@@ -266,9 +245,14 @@ async def test_what_fell_far_is_told_by_the_one_addition_that_brings_it_back(
     assert [await add(*each) for each in ((20, 1), (79, 1), (80, 20))] == [4, 5, 6]
 
 
-async def test_a_refused_or_undone_change_tells_nothing(notified: World, metadata_url: str) -> None:
+async def test_a_change_that_is_refused_or_far_from_the_limit_tells_nothing(
+    notified: World, metadata_url: str
+) -> None:
+    await notified.queue("q")
+    with querying(metadata_url) as query:
+        assert query("SELECT count(*) FROM quota_levels")[0][0] == 0
     await limited(notified, await used(notified) + 1)
-    body = {"name": "q", "dead_letter_queue": "nothing"}
+    body = {"name": "other", "dead_letter_queue": "nothing"}
     assert (await notified.ask("POST", "/v1/queues", body)).status_code in (400, 404)
     assert told(metadata_url) == []
 
@@ -292,7 +276,7 @@ def _use(tx: Connection, counted: Counted, account_id: str) -> Any:  # noqa: ANN
 
 @on_both_databases
 @pytest.mark.parametrize("many", ["queues", "topics", "buckets", "keys"])
-async def test_sixteen_that_race_for_the_last_places_get_no_more(
+async def test_sixteen_racers_get_the_last_places_only(
     notified: World, metadata_url: str, many: str
 ) -> None:
     account_id = notified.acme.account_id
@@ -305,12 +289,6 @@ async def test_sixteen_that_race_for_the_last_places_get_no_more(
     refused = {str(each.json()["error"]["params"]) for each in answers if each.status_code == 403}
     assert refused == {str({"quota": many, "limit": there + 3, "used": there + 3})}
     assert [data["quota"] for kind, data in told(metadata_url) if kind == REACHED] == [many]
-
-
-async def test_far_from_the_limit_nothing_is_written(notified: World, metadata_url: str) -> None:
-    await notified.queue("q")
-    with querying(metadata_url) as query:
-        assert query("SELECT count(*) FROM quota_levels")[0][0] == 0
 
 
 async def test_a_rule_has_it_delivered(notified: World) -> None:

@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
-from cloudcore.network.reachability import (
-    Kind,
-    Place,
-    between,
-    from_internet,
-    places,
-    to_internet,
-)
+from cloudcore.network.reachability import Kind, Place, between, from_internet, places, to_internet
 from tests.network_lab import GLANCE, INTERNET_ADDRESS, PATIENCE, Lab, open_lab, ping, tcp, udp
 from tests.network_plans import interface, is_way_in, is_way_out, new_id, subnet, vpc, with_gateways
 

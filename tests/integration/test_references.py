@@ -58,9 +58,7 @@ def test_no_record_names_another_thing_by_a_bare_text(described: dict[str, Any])
     assert bare == BARE.keys()
 
 
-def test_a_request_that_names_a_thing_can_be_told_that_it_is_missing(
-    described: dict[str, Any],
-) -> None:
+def test_a_request_can_be_told_that_what_it_names_is_missing(described: dict[str, Any]) -> None:
     schemas: dict[str, Any] = described["components"]["schemas"]
     naming = {}
     for methods in described["paths"].values():

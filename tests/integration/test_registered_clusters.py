@@ -20,7 +20,6 @@ from cloudcore.databases.needs import DatabaseTerms
 from cloudcore.errors import InvalidInput
 from cloudcore.outbound.destinations import Address
 from tests.cluster_world import World, open_world
-from tests.databases import on_both_databases
 from tests.elsewhere import LOOPBACK, PASSWORD, Elsewhere, elsewhere
 from tests.integration.oauth_world import World as Identity
 
@@ -47,7 +46,6 @@ async def register(
     return await world.add(new)
 
 
-@on_both_databases
 async def test_it_is_active_if_it_lets_us_in_by_tls(world: World, server: Elsewhere) -> None:
     made = await register(world, server.endpoint(ca=server.roots))
     assert made.status == "provisioning"

@@ -39,14 +39,19 @@ _CORRUPT: Final = Statement(table.update().values(bytes=bindparam("wrong")))
 
 
 def blob(number: int, size: int) -> bytes:
-    """Return bytes that differ by number."""
     return number.to_bytes(8, "big") * (size // 8)
 
 
-@pytest.fixture(params=[pytest.param(False, id="plain"), pytest.param(True, id="sealed")])
+also_sealed = pytest.mark.parametrize(
+    "registry", [False, True], indirect=True, ids=["plain", "sealed"]
+)
+of_rows_and_of_the_store = pytest.mark.parametrize("size", [KIB, 64 * KIB])
+
+
+@pytest.fixture
 async def registry(metadata_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Registry]:
-    """Return a registry that keeps small blobs in rows."""
-    sealed = bool(request.param)
+    """Return a registry that keeps small blobs in rows, and seals them if it is told so."""
+    sealed = bool(getattr(request, "param", False))
     async with open_registry(metadata_url, MemoryStore(), limits=LIMITS, seals=sealed) as registry:
         yield registry
         with querying(metadata_url) as query:
@@ -54,7 +59,6 @@ async def registry(metadata_url: str, request: pytest.FixtureRequest) -> AsyncIt
 
 
 async def allow(registry: Registry, most: int | None) -> None:
-    """Set the limit of the account, or forget it."""
     account_id, write = await registry.account_id(), registry.ctx.database.write
     if most is None:
         await write(remove_limit, account_id, "registry_bytes")
@@ -71,7 +75,6 @@ async def used(registry: Registry) -> int:
 
 
 async def push(registry: Registry, data: bytes, name: str = "app") -> Answer:
-    """Push a blob in one request."""
     path = f"/v2/dev/{name}/blobs/uploads/?digest={digest_of(data)}"
     return await registry.client.request("POST", path, data)
 
@@ -111,9 +114,9 @@ def refused(answer: Answer, limit: int, used: int) -> None:
     assert f"has {used}" in error["message"]
 
 
-@on_both_databases
-@pytest.mark.parametrize("size", [KIB, 64 * KIB])
-async def test_a_push_is_refused_at_its_post_if_it_does_not_fit(
+@also_sealed
+@of_rows_and_of_the_store
+async def test_a_push_that_does_not_fit_is_refused_at_its_post(
     registry: Registry, size: int
 ) -> None:
     await allow(registry, 2 * size)
@@ -126,8 +129,8 @@ async def test_a_push_is_refused_at_its_post_if_it_does_not_fit(
     assert await used(registry) == 2 * size
 
 
-@on_both_databases
-@pytest.mark.parametrize("size", [KIB, 64 * KIB])
+@also_sealed
+@of_rows_and_of_the_store
 async def test_a_push_is_refused_at_the_patch_that_goes_over(registry: Registry, size: int) -> None:
     await allow(registry, 5 * size)
     assert (await push(registry, blob(1, size))).status == 201
@@ -148,11 +151,9 @@ async def test_a_push_is_refused_at_the_patch_that_goes_over(registry: Registry,
         refused(await ask("PATCH", await begin(registry), body), 5 * size, 5 * size)
 
 
-@on_both_databases
-@pytest.mark.parametrize("size", [KIB, 64 * KIB])
-async def test_a_push_is_refused_at_its_commit_and_a_201_is_never_taken_back(
-    registry: Registry, size: int
-) -> None:
+@also_sealed
+@of_rows_and_of_the_store
+async def test_a_push_is_refused_at_its_commit_never_after(registry: Registry, size: int) -> None:
     await allow(registry, 3 * size)
     ask = registry.client.request
     blobs = [blob(number, 2 * size) for number in range(2)]
@@ -171,8 +172,8 @@ async def test_a_push_is_refused_at_its_commit_and_a_201_is_never_taken_back(
     assert await used(registry) == 4 * size
 
 
-@on_both_databases
-@pytest.mark.parametrize("size", [KIB, 64 * KIB])
+@also_sealed
+@of_rows_and_of_the_store
 async def test_what_the_account_has_counts_nothing_again(registry: Registry, size: int) -> None:
     data = blob(1, size)
     assert (await push(registry, data)).status == 201
@@ -188,6 +189,7 @@ async def test_what_the_account_has_counts_nothing_again(registry: Registry, siz
 
 
 @on_both_databases
+@also_sealed
 async def test_sixteen_racing_pushes_never_exceed_the_limit(registry: Registry) -> None:
     size = 16 * KIB
     for few in (KIB, size):
@@ -211,6 +213,7 @@ async def test_sixteen_racing_pushes_never_exceed_the_limit(registry: Registry) 
 
 
 @on_both_databases
+@also_sealed
 async def test_sixteen_pushes_of_the_same_bytes_count_once(registry: Registry) -> None:
     for number, size in enumerate((KIB, 16 * KIB)):
         before = await used(registry)
@@ -221,7 +224,7 @@ async def test_sixteen_pushes_of_the_same_bytes_count_once(registry: Registry) -
         assert await used(registry) == before + size
 
 
-@on_both_databases
+@also_sealed
 async def test_an_upload_that_does_not_end_well_holds_nothing(registry: Registry) -> None:
     size = 64 * KIB
     await allow(registry, size)
@@ -246,6 +249,7 @@ async def test_an_upload_that_does_not_end_well_holds_nothing(registry: Registry
 
 
 @on_both_databases
+@also_sealed
 async def test_what_the_collector_removes_is_given_back(registry: Registry) -> None:
     size = 64 * KIB
     await allow(registry, size)
@@ -263,7 +267,6 @@ async def test_what_the_collector_removes_is_given_back(registry: Registry) -> N
     assert (await push(registry, blob(2, size))).status == 201
 
 
-@on_both_databases
 async def test_the_limit_of_all_accounts_holds_for_each_alone(registry: Registry) -> None:
     size = 8 * KIB
     write = registry.ctx.database.write
@@ -318,8 +321,7 @@ async def test_a_wrong_number_is_found_and_mended(registry: Registry) -> None:
     assert await findings() == []
 
 
-@on_both_databases
-async def test_most_of_the_bytes_and_all_of_them_are_told_once(
+async def test_most_and_all_of_the_bytes_are_told_once(
     registry: Registry, metadata_url: str
 ) -> None:
     await allow(registry, 10 * KIB)

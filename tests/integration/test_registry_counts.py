@@ -140,7 +140,6 @@ async def test_sixteen_racing_pushes_never_exceed_a_limit(registry: Registry, qu
     assert await used(registry, quota) == before + 5
 
 
-@on_both_databases
 async def test_the_limits_of_another_account_are_its_own(registry: Registry) -> None:
     write, other = registry.ctx.database.write, uuid7()
     await write(add_account, other, "other", registry.clock())
@@ -157,7 +156,6 @@ async def test_the_limits_of_another_account_are_its_own(registry: Registry) -> 
             assert (await registry.client.request("PUT", done)).status == 201
 
 
-@on_both_databases
 async def test_an_operator_sets_how_many_uploads_may_be_open(registry: Registry) -> None:
     """Beyond, it is 429 as ever: some end by themselves."""
     ask = registry.client.request
@@ -216,9 +214,7 @@ async def test_what_is_created_and_restored_on_v1_is_refused_alike(install: Inst
 
 @on_both_databases
 @pytest.mark.parametrize("quota", ["images", "tags"])
-async def test_images_are_not_restored_beyond_what_the_account_may_have(
-    undo: UndoWorld, quota: str
-) -> None:
+async def test_images_are_not_restored_beyond_a_limit(undo: UndoWorld, quota: str) -> None:
     account_id = undo.account.id
     digest = await undo.image(b"one", tag="v1")
     await undo.delete(digest)

@@ -25,8 +25,7 @@ async def add_rule(undo: UndoWorld, *types: str, prefix: str = "", topic: str = 
     await add_topics(undo.install.database, "acme", topic)
     answer = await undo.control.post("/v1/event-rules", json=body)
     assert answer.status_code == 201, answer.text
-    found: str = answer.json()["event_rule"]["topic"]["crn"]
-    return found
+    return str(answer.json()["event_rule"]["topic"]["crn"])
 
 
 def told(undo: UndoWorld) -> list[tuple[str, dict[str, Any]]]:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,6 +24,20 @@ from registry.composition.dev import DEV
 from registry.composition.main import PlaneApplications, Registry, prepare
 from registry.composition.stores import STORES, RegistryStores
 from registry.settings.settings import Settings
+
+
+def registry_of(
+    settings: Settings,
+    processes: list[RegistryStores],
+    **runs: Any,  # noqa: ANN401
+) -> Registry:
+    """Return a registry with a further family, which notes the stores of the process."""
+
+    async def note(opening: Opening) -> None:
+        processes.append(await opening.get(STORES))
+
+    family = Family[None](name="test", runs=Runtime(open=note, **runs))
+    return Registry(settings, replace(DEV, families=(*DEV.families, family)))
 
 
 async def test_what_a_failed_start_opened_is_closed(tmp_path: Path) -> None:
@@ -58,9 +73,6 @@ async def test_a_process_whose_machine_lost_its_name_gives_up_the_jobs_of_the_ma
     processes: list[RegistryStores] = []
     node = settings.node.node(settings.data)
 
-    async def note(opening: Opening) -> None:
-        processes.append(await opening.get(STORES))
-
     async def hang(_job: Job) -> Done:
         begun.set()
         try:
@@ -76,18 +88,14 @@ async def test_a_process_whose_machine_lost_its_name_gives_up_the_jobs_of_the_ma
     async def watch() -> None:
         pass
 
-    family = Family[None](
-        name="test",
-        runs=Runtime(
-            open=note,
-            job_kinds=lambda _: (
-                JobKind(name="grind", step=hang, slots=1, node=node.name),
-                JobKind(name="tell", step=tell),
-            ),
-            on_node=lambda _: (Watch("mills", 3600, watch),),
-        ),
+    kinds = (
+        JobKind(name="grind", step=hang, slots=1, node=node.name),
+        JobKind(name="tell", step=tell),
     )
-    registry = Registry(settings, replace(DEV, families=(*DEV.families, family)))
+    watches = (Watch("mills", 3600, watch),)
+    registry = registry_of(
+        settings, processes, job_kinds=lambda _: kinds, on_node=lambda _: watches
+    )
     await registry.start()
     try:
         ctx = processes[0].ctx
@@ -121,12 +129,7 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(
     settings = Settings(data=tmp_path / "data", database_url=postgresql_database)
     prepare(settings)
     processes: list[RegistryStores] = []
-
-    async def note(opening: Opening) -> None:
-        processes.append(await opening.get(STORES))
-
-    noting = Family[None](name="test", runs=Runtime(open=note))
-    registry = Registry(settings, replace(DEV, families=(*DEV.families, noting)))
+    registry = registry_of(settings, processes)
     await registry.start()
     processes[0].ctx.pulls.note(uuid7())
     await asyncio.to_thread(end_connections, postgresql_database, accepts_others=comes_back)

@@ -34,9 +34,7 @@ class Meddled(PassingConnection):
 
 
 @pytest.mark.postgresql
-async def test_a_repository_that_is_deleted_before_it_is_found_is_made_anew(
-    postgresql_database: str,
-) -> None:
+async def test_a_repository_deleted_meanwhile_is_made_anew(postgresql_database: str) -> None:
     def delete() -> None:
         with querying(postgresql_database) as query:
             assert len(query("UPDATE repositories SET deleted_at = 1 RETURNING id")) == 1

@@ -58,9 +58,7 @@ async def test_whom_a_repository_denies_is_denied_everywhere(world: World) -> No
 
 
 @pytest.mark.parametrize("whom", ["program", "account"])
-async def test_whom_of_its_account_a_repository_lets_in_needs_nothing_else(
-    world: World, whom: str
-) -> None:
+async def test_a_policy_alone_lets_its_own_account_in(world: World, whom: str) -> None:
     digest = (await world.push_image("one", "v1"))["digest"]
     program = await world.install.add_program(world.account, "let", _NEITHER)
     principal = program.crn if whom == "program" else world.account.id

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx
 import pytest
 
-from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.services import service_accounts
 from registry.services.lifecycle import rules as lifecycle_policies
@@ -68,8 +67,7 @@ async def test_a_policy_from_its_making_to_its_end(install: Install) -> None:
 
 
 async def visibility(client: Any, ident: str) -> str:  # noqa: ANN401
-    found: str = (await client.get(f"{PATH}/{ident}")).json()["repository"]["visibility"]
-    return found
+    return str((await client.get(f"{PATH}/{ident}")).json()["repository"]["visibility"])
 
 
 async def pulls(install: Install, program: Program, name: str) -> int:
@@ -82,7 +80,6 @@ async def pulls(install: Install, program: Program, name: str) -> int:
 
 async def test_a_partner_needs_both_policies(install: Install) -> None:
     """Rule 8, also where the repository is public."""
-
     acme = await install.add_account("acme")
     partner = await install.add_account("partner")
     allowed = await install.add_program(partner, "ci", ALLOW_ALL)
@@ -120,18 +117,16 @@ async def test_an_insider_may_be_let_in_by_name_but_not_as_the_public(install: I
         assert await pulls(install, program, f"r{number}") == status, resource
 
 
-@pytest.mark.parametrize("handle", ["acme", "partner"])
-async def test_who_takes_a_name_later_gains_nothing(install: Install, handle: str) -> None:
-    accounts = {name: await install.add_account(name) for name in ("acme", "partner")}
-    account = accounts[handle]
-    said = ALLOW_ALL if handle == "partner" else allow("storage:GetObject")
-    first = await install.add_program(account, "ci", said)
-    name = f"crn:iam::{handle}:service-account/ci"
-    await install.add_repository(accounts["acme"], "r", let(name))
-    assert await pulls(install, first, "r") == 200
-    await install.database.write(service_accounts.delete_service_account, account.id, first.id)
-    second = await install.add_program(account, "ci", said, policy="ci2")
-    assert await pulls(install, second, "r") == 403
+async def test_who_takes_a_name_later_gains_nothing(install: Install) -> None:
+    acme, partner = [await install.add_account(name) for name in ("acme", "partner")]
+    for account, said in ((acme, allow("storage:GetObject")), (partner, ALLOW_ALL)):
+        first, name = await install.add_program(account, "ci", said), f"of-{account.handle}"
+        letting = let(f"crn:iam::{account.handle}:service-account/ci")
+        await install.add_repository(acme, name, letting)
+        assert await pulls(install, first, name) == 200
+        await install.database.write(service_accounts.delete_service_account, account.id, first.id)
+        second = await install.add_program(account, "ci", said, policy="ci2")
+        assert await pulls(install, second, name) == 403
 
 
 async def test_of_another_account_it_is_not_told_who_exists(install: Install) -> None:
@@ -149,7 +144,6 @@ async def test_of_another_account_it_is_not_told_who_exists(install: Install) ->
 
 async def test_of_another_account_it_is_not_told_whether_it_exists(install: Install) -> None:
     """Answers differ by nothing but what was written, and later bearers gain nothing."""
-
     await install.add_account("partner")
     client = await client_of(install, "acme")
     ident = (await create(client, "r"))["id"]
@@ -173,55 +167,27 @@ async def test_of_another_account_it_is_not_told_whether_it_exists(install: Inst
 
 
 @on_both_databases
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("policy", document(PARTNER)),
-        ("lifecycle-policy", {"rules": [{"priority": 1, "selector": "any", "keep_last": 1}]}),
-    ],
-)
-async def test_a_revision_never_comes_again(
-    install: Install, kind: str, said: dict[str, Any]
-) -> None:
+async def test_a_revision_never_comes_again(install: Install) -> None:
     client = await client_of(install, "acme")
-    other = f"{PATH}/{(await create(client, 'other'))['id']}/{kind}"
-    path = f"{PATH}/{(await create(client, 'r'))['id']}/{kind}"
-
-    async def put(where: str) -> int:
-        (answer,) = (await client.put(where, json=said)).json().values()
-        revision: int = answer["revision"]
-        return revision
-
-    assert [await put(path), await put(path)] == [1, 2]
-    for expected in (3, 5):
-        assert (await client.delete(path)).status_code == 204
-        assert (await client.delete(path)).status_code == 404
-        assert [await put(path), await put(path)] == [expected, expected + 1]
-    assert await put(other) == 1
+    r, other = [f"{PATH}/{(await create(client, name))['id']}" for name in ("r", "other")]
+    rule = {"priority": 1, "selector": "any", "keep_last": 1}
+    for kind, said in (("policy", document(PARTNER)), ("lifecycle-policy", {"rules": [rule]})):
+        path = f"{r}/{kind}"
+        for expected in (1, 3, 5):
+            for revision in (expected, expected + 1):
+                (told,) = (await client.put(path, json=said)).json().values()
+                assert told["revision"] == revision
+            assert (await client.delete(path)).status_code == 204
+            assert (await client.delete(path)).status_code == 404
+        (told,) = (await client.put(f"{other}/{kind}", json=said)).json().values()
+        assert told["revision"] == 1
 
 
 RULE = LifecycleRule(priority=1, selector="any", keep_last=1)
-CHANGES_OF_POLICIES: dict[str, Callable[[Connection, str, str, int], object]] = {
-    "set its policy": lambda tx, repository, account, now: resource_policies.put_resource_policy(
-        tx, repository, account, document(let("*")), now
-    ),
-    "delete its policy": lambda tx, repository, _account, _now: (
-        resource_policies.delete_resource_policy(tx, repository)
-    ),
-    "set its lifecycle policy": lambda tx, repository, _account, now: lifecycle_policies.put_policy(
-        tx, repository, [RULE], now
-    ),
-    "delete its lifecycle policy": lambda tx, repository, _account, _now: (
-        lifecycle_policies.delete_policy(tx, repository)
-    ),
-}
 
 
 @on_both_databases
-@pytest.mark.parametrize("what", CHANGES_OF_POLICIES)
-async def test_a_repository_that_was_deleted_meanwhile_keeps_its_policies(
-    install: Install, what: str
-) -> None:
+async def test_a_repository_deleted_meanwhile_keeps_its_policies(install: Install) -> None:
     """A change that was authorized before the deletion, and comes to its lock after it."""
     write, now = install.database.write, install.clock()
     acme = await install.add_account("acme")
@@ -229,9 +195,15 @@ async def test_a_repository_that_was_deleted_meanwhile_keeps_its_policies(
     await write(lifecycle_policies.put_policy, repository, [RULE], now)
     change = install.ctx.change_by("")
     await write(delete_repository, acme.id, repository, change, force=False)
-
-    with pytest.raises(NotFound, match="no such repository"):
-        await write(CHANGES_OF_POLICIES[what], repository, acme.id, now)
+    put = resource_policies.put_resource_policy
+    for late in (
+        write(put, repository, acme.id, document(let("*")), now),
+        write(resource_policies.delete_resource_policy, repository),
+        write(lifecycle_policies.put_policy, repository, [RULE], now),
+        write(lifecycle_policies.delete_policy, repository),
+    ):
+        with pytest.raises(NotFound, match="no such repository"):
+            await late
 
 
 async def test_conditions_are_judged_at_the_exchange(install: Install) -> None:
@@ -271,7 +243,6 @@ async def open_client(
 
 
 def only(statement: dict[str, Any], **conditions: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return a statement under conditions."""
     return statement | {"conditions": conditions}
 
 
@@ -317,7 +288,6 @@ async def test_a_policy_that_denies_its_setter_is_forced_or_refused(sqlite_datab
 
 async def test_what_one_may_not_do_anyway_cannot_be_lost(sqlite_database: str) -> None:
     """The way out stays open: no policy of a repository can deny its own replacement."""
-
     own = allow("registry:PutRepositoryPolicy", "registry:DeleteRepositoryPolicy")
     async with open_client(sqlite_database, own) as (client, path):
         assert (await client.put(path, json=document(refuse("*")))).status_code == 200

@@ -1,6 +1,7 @@
-"""Undo on both databases: what was deleted is gone at once, and for a while can be had again.
+"""Undo: what was deleted is gone at once, and for a while can be had again.
 
-`tests.property.test_control_model` restores in every order; here is what it does not look at.
+`tests.property.test_control_model` restores in every order, on both databases; here is what it does
+not look at.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from registry.services.images import restoration
 from tests.databases import on_both_databases
 from tests.integration.pushing import PATH, create, refused
 from tests.integration.restoration_world import DAY, UndoWorld
-
-pytestmark = on_both_databases
 
 
 async def test_a_deleted_image_comes_back_as_it_was(undo: UndoWorld) -> None:
@@ -38,10 +37,7 @@ async def test_a_deleted_image_comes_back_as_it_was(undo: UndoWorld) -> None:
     assert ends - datetime.fromisoformat(found["deleted_at"]) == timedelta(days=7)
 
     outcome = await undo.restore(digest)
-    assert outcome == {
-        "restored": [{"digest": digest, "tags": ["a", "b", "v1"]}],
-        "failures": [],
-    }
+    assert outcome == {"restored": [{"digest": digest, "tags": ["a", "b", "v1"]}], "failures": []}
     assert (await undo.pull("b")).content == pulled.content
     assert await undo.get(f"/images/{digest}") == before
     assert await undo.deleted() == []
@@ -57,7 +53,6 @@ async def test_one_request_restores_so_many_images_and_no_more(
     undo: UndoWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each takes statements of the one writer, and an index may list thousands."""
-
     monkeypatch.setattr(restoration, "MAX_RESTORED", 4)
     children = [await undo.image(f"{number}".encode()) for number in range(4)]
     digest = await undo.index(*children, tag="v1")
@@ -73,6 +68,7 @@ async def test_one_request_restores_so_many_images_and_no_more(
     assert await undo.pulls("v1")
 
 
+@on_both_databases
 async def test_after_its_time_a_deleted_image_is_gone_for_good(undo: UndoWorld) -> None:
     digest = await undo.image(b"one", tag="v1")
     await undo.delete(digest)
@@ -87,9 +83,9 @@ async def test_after_its_time_a_deleted_image_is_gone_for_good(undo: UndoWorld) 
         assert undo.query(f"SELECT count(*) FROM {table}")[0][0] == 0
 
 
+@on_both_databases
 async def test_the_objects_of_a_deleted_image_cannot_be_collected(undo: UndoWorld) -> None:
     """The database itself refuses it, whatever a collector believes."""
-
     digest = await undo.image(b"held", tag="v1")
     await undo.delete(digest)
     blob = f"/v2/{undo.name}/blobs/{digest_of(b'held')}"
@@ -139,6 +135,7 @@ async def test_a_deleted_repository_comes_back_with_all_it_held(undo: UndoWorld)
     refused(await undo.control.post(f"{undo.path}/restore"), 409, "CONFLICT")
 
 
+@on_both_databases
 async def test_a_repository_whose_time_is_over_goes_with_its_tombstones(undo: UndoWorld) -> None:
     await undo.image(b"one", tag="v1")
     await undo.delete(await undo.image(b"two"))
@@ -189,24 +186,23 @@ async def test_a_restored_tag_names_its_image_as_it_was_pushed(undo: UndoWorld) 
     assert (await undo.pull("v1")).headers["docker-content-digest"] == alias
 
 
-@pytest.mark.parametrize("is_image", [False, True])
-async def test_a_restored_tag_keeps_the_time_of_its_creation(
-    undo: UndoWorld, *, is_image: bool
-) -> None:
+async def test_a_restored_tag_keeps_the_time_of_its_creation(undo: UndoWorld) -> None:
     digest = await undo.image(b"one", tag="v1")
-    tag = (await undo.get("/tags/v1"))["tag"]
-    undo.install.clock.advance(60)
-    await undo.delete(digest if is_image else "v1")
-    undo.install.clock.advance(60)
-    path = "images/restore" if is_image else "tags/v1/restore"
-    body = {"digests": [digest]} if is_image else None
-    answer = await undo.control.post(f"{undo.path}/{path}", json=body)
-    assert answer.status_code == 200, answer.text
-    restored = (await undo.get("/tags/v1"))["tag"]
-    assert restored["created_at"] == tag["created_at"]
-    assert restored["updated_at"] > tag["updated_at"]
+    for deleted in ("v1", digest):
+        tag = (await undo.get("/tags/v1"))["tag"]
+        undo.install.clock.advance(60)
+        await undo.delete(deleted)
+        undo.install.clock.advance(60)
+        if deleted == digest:
+            await undo.restore(digest)
+        else:
+            assert (await undo.restore_tag("v1")).status_code == 200
+        restored = (await undo.get("/tags/v1"))["tag"]
+        assert restored["created_at"] == tag["created_at"]
+        assert restored["updated_at"] > tag["updated_at"]
 
 
+@on_both_databases
 async def test_history_is_forgotten_after_a_year(undo: UndoWorld) -> None:
     await undo.image(b"one", tag="v1")
     undo.install.clock.advance(365 * DAY - 1)
@@ -217,9 +213,8 @@ async def test_history_is_forgotten_after_a_year(undo: UndoWorld) -> None:
     assert undo.query("SELECT count(*) FROM tag_events")[0][0] == 0
 
 
-async def test_deleted_tags_are_listed_last_deleted_first_until_they_are_tags_again(
-    undo: UndoWorld,
-) -> None:
+@on_both_databases
+async def test_deleted_tags_are_listed_last_deleted_first(undo: UndoWorld) -> None:
     async def listed() -> list[str]:
         return [each["tag"] for each in (await undo.get("/deleted-tags"))["tags"]]
 

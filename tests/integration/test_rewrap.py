@@ -248,7 +248,7 @@ def once(keyed: KeyedRegistry, disturb: Disturbance, digests: list[str]) -> Call
 
 @on_both_databases
 @pytest.mark.parametrize("disturb", [push_again, delete, replace_bytes, mount, pull])
-async def test_what_happens_between_reading_and_writing(
+async def test_what_comes_between_read_and_write(
     keyed: KeyedRegistry, disturb: Disturbance
 ) -> None:
     digests = await push_many(keyed, 4)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from tests.databases import on_both_databases
 from tests.integration.id_places import BODIES, PLACES, UNKNOWN, Place, filled, token_of, told
 from tests.integration.keyed_requests import asked
 from tests.integration.served_world import Served
@@ -90,7 +89,6 @@ async def test_who_shows_no_token_is_refused_by_every_operation(served: Served) 
 
 
 async def test_without_its_action_an_operation_is_refused(limited: Limited) -> None:
-    """Whatever other rights there are."""
     wrong = {}
     for operation in of_programs(limited.served):
         deny = {"effect": "deny", "actions": [operation.action], "resources": ["*"]}
@@ -118,7 +116,6 @@ async def bodies_of(served: Served) -> Mapping[str, object]:
     return {**{name: body for name, body in good.items() if body is not None}, **BODIES}
 
 
-@on_both_databases
 async def test_a_right_on_another_thing_is_none(limited: Limited) -> None:
     """A statement about one resource does not let its holder touch the next one."""
     limited.bodies = await bodies_of(limited.served)

@@ -16,7 +16,6 @@ from cloudcore.jobs.queue import Job, NewJob, enqueue, record_failure
 from cloudcore.serving.logs import JsonFormatter
 from registry.gc.collection import collection_kind
 from registry.services.collector_runs import start_collection
-from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.jobs import lose_workers, run_due
 from tests.memory_store import MemoryStore
@@ -41,7 +40,6 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     return found
 
 
-@on_both_databases
 async def test_a_lifecycle_run_that_succeeded(lifecycle: LifecycleWorld, lines: Lines) -> None:
     await lifecycle.push_image("1", "v1")
     await lifecycle.push_image("22")
@@ -61,7 +59,6 @@ async def test_a_lifecycle_run_that_succeeded(lifecycle: LifecycleWorld, lines: 
 
 async def test_a_lifecycle_run_that_failed(lifecycle: LifecycleWorld, lines: Lines) -> None:
     """With the portions that were left: the step that finds the run over tells nothing anew."""
-
     for number in range(60):  # two portions
         await lifecycle.push_image(f"{number}")
     await lifecycle.pass_days(1)
@@ -75,11 +72,9 @@ async def test_a_lifecycle_run_that_failed(lifecycle: LifecycleWorld, lines: Lin
     assert line["fault"].startswith("POLICY_CHANGED")
 
 
-@on_both_databases
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_collection(lifecycle: LifecycleWorld, lines: Lines, is_lost: bool) -> None:
     """It succeeds at once, or has failed when its steps were tried too often."""
-
     install = lifecycle.install
     ctx, database = install.ctx, install.database
     account_id = lifecycle.account.id

@@ -50,6 +50,17 @@ class Failing(Bucket):
         """Call `then` with the method that it stands for, and its arguments."""
         self._plans[name] = then
 
+    def keep_once(self, key: str) -> None:
+        """Refuse the next deletion of this key."""
+
+        def refuse_it(real: Callable[..., Any], keys: Sequence[str]) -> None:
+            if keys == [key]:
+                refuse()
+            real(keys)
+            self.once("delete_all", refuse_it)
+
+        self.once("delete_all", refuse_it)
+
     def _next(self, name: str, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - any call
         real = getattr(super(), name)
         plan = self._plans.pop(name, None)
@@ -88,7 +99,6 @@ def bucket() -> Iterator[Failing]:
 
 
 def another(bucket: Bucket) -> S3Files:
-    """Return the store of another process."""
     return S3Files(bucket, sizes=lambda _: 5 * MIB)
 
 
@@ -116,9 +126,7 @@ def refuse(*_: object, **__: object) -> None:
 
 
 @both_forms
-def test_an_upload_goes_back_into_its_parts_and_goes_on(
-    bucket: Failing, key: DataKey | None
-) -> None:
+def test_an_upload_goes_back_into_its_parts(bucket: Failing, key: DataKey | None) -> None:
     """As when a process dies after a flush, and before the row tells of it."""
     upload_id, _ = staged(bucket, key)
     assert committed(bucket, upload_id, key, 6 * MIB, b"more") == DATA[: 6 * MIB] + b"more"
@@ -152,13 +160,7 @@ def test_parts_that_could_not_be_deleted_after_they_were_sent_again_lose_nothing
     with closing(another(bucket).open_staged(upload_id, key)) as growing:
         assert isinstance(growing, GrowingUpload)  # they are not the blob
 
-    def refuse_the_object(real: Callable[..., Any], keys: Sequence[str]) -> None:
-        if keys == [object_key(upload_id)]:
-            refuse()
-        real(keys)
-        bucket.once("delete_all", refuse_the_object)
-
-    bucket.once("delete_all", refuse_the_object)
+    bucket.keep_once(object_key(upload_id))
     with closing(files.resume(upload_id)) as resumed, pytest.raises(StoreUnavailable):
         resumed.rewind(len(DATA), digests, data_key=key)
     assert committed(bucket, upload_id, key, len(DATA), b"more") == DATA + b"more"
@@ -171,14 +173,7 @@ def test_old_parts_that_could_not_be_deleted_are_not_taken_for_the_blob(
 ) -> None:
     """As when an upload goes back to fewer bytes than its parts have, and a deletion fails."""
     upload_id, _ = staged(bucket, key)
-
-    def refuse_the_object(real: Callable[..., Any], keys: Sequence[str]) -> None:
-        if keys == [object_key(upload_id)]:
-            refuse()
-        real(keys)
-        bucket.once("delete_all", refuse_the_object)
-
-    bucket.once("delete_all", refuse_the_object)
+    bucket.keep_once(object_key(upload_id))
     with closing(another(bucket).resume(upload_id)) as resumed, pytest.raises(StoreUnavailable):
         resumed.rewind(6 * MIB, {}, data_key=key)
     bucket.once("delete_all", lambda real, keys: real(keys))
@@ -212,16 +207,10 @@ def test_a_scan_leaves_the_tail_that_was_just_stored_again(bucket: Failing) -> N
 
     def stage_again(real: Callable[..., Any], prefix: str) -> Any:  # noqa: ANN401
         """Store the tail anew between two listings of the scan; the object is there still."""
-        bucket.once("delete_all", refuse_objects)
+        bucket.keep_once(object_key(upload_id))
         with closing(another(bucket).resume(upload_id)) as resumed, suppress(StoreUnavailable):
             resumed.rewind(MIB, digests)
         return real(prefix)
-
-    def refuse_objects(real: Callable[..., Any], keys: Sequence[str]) -> None:
-        if keys == [object_key(upload_id)]:
-            refuse()
-        real(keys)
-        bucket.once("delete_all", refuse_objects)
 
     bucket.once("begun", stage_again)
     list(another(bucket).list_staged())
@@ -282,9 +271,7 @@ def _settings(url: str) -> StoreSettings:
 
 
 @pytest.mark.parametrize("error", [ResponseParserError, ValueError, KeyError, AttributeError])
-def test_an_answer_that_cannot_be_parsed_is_a_store_that_does_not_answer(
-    error: type[Exception],
-) -> None:
+def test_an_answer_that_cannot_be_parsed_counts_as_none(error: type[Exception]) -> None:
     with pytest.raises(StoreUnavailable, match=error.__name__):  # noqa: SIM117
         with answered("ListObjectsV2", Circuit()):
             raise error("no element found")
@@ -299,9 +286,7 @@ def test_an_answer_that_cannot_be_parsed_is_a_store_that_does_not_answer(
     ],
     ids=["none", "half", "not had"],
 )
-def test_missing_credentials_are_called_so(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_credentials_are_named(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """Clients hear that there are none, and operators in the log what to set."""
     with pytest.raises(StoreUnavailable, match="has no credentials"):  # noqa: SIM117
         with answered("PutObject", Circuit()):
