@@ -105,7 +105,6 @@ async def test_a_things_own_policy_may_allow_what_no_policy_of_the_caller_does(
 
 async def test_a_foreign_thing_is_as_one_that_is_not(plane: World) -> None:
     """A foreign id answers as an unknown one, with every operation that takes an id."""
-
     made = (await plane.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
     for method, suffix in [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/parts")]:
         answers = [

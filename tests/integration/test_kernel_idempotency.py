@@ -132,7 +132,6 @@ async def test_a_key_is_its_principals_own(plane: World) -> None:
 
 async def test_permission_is_checked_before_a_replay(plane: World) -> None:
     """Also where the action as such is still allowed."""
-
     first = await create(plane)
     for statements in [(), (ALLOW, DENY_CREATE)]:
         plane.tokens.restrict("writer", *statements)
@@ -147,7 +146,6 @@ async def test_permission_is_checked_before_a_replay(plane: World) -> None:
 
 async def test_a_replay_needs_nothing_that_is_gone(plane: World) -> None:
     """The thing that a part was made for is deleted; the retry still learns of the part."""
-
     thing = (await create(plane)).json()["thing"]["id"]
     first = await plane.ask("POST", f"/v1/things/{thing}/parts", key="p")
     assert (await plane.ask("DELETE", f"/v1/things/{thing}")).status_code == 204

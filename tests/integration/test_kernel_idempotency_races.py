@@ -221,7 +221,6 @@ class Gated(PassingDatabase):
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_who_was_taken_over_has_no_effect(database_url: str, order: tuple[int, int]) -> None:
     """The first attempt outlives its lease and a retry takes over; both then reach for COMMIT."""
-
     async with open_world(database_url, Options(wrap=Gated)) as world:
         database = world.database
         assert isinstance(database, Gated)

@@ -82,7 +82,6 @@ async def test_an_ipv6_network_is_one_subject_and_who_signs_in_another(plane: Wo
 
 async def test_a_credential_that_is_not_valid_is_nobodys(plane: World) -> None:
     """It opens no window of its own, and does not keep anyone out."""
-
     assert rate_limits(await weather(plane))[1] == 2
     unknown = await weather(plane, token="nobody")
     assert unknown.status_code == 200
