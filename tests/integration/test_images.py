@@ -278,7 +278,6 @@ async def test_referrers_are_listed_newest_first_and_filtered(world: World) -> N
     ]
     digests = [each["digest"] for each in reversed(made)]
     path = f"/images/{image['digest']}/referrers"
-    assert await walk(world, path) == digests
     assert await walk(world, path, limit=2) == digests
     kind = "application/vnd.example.1"
     assert await walk(world, path, artifact_type=kind, limit=1) == digests[1::2]

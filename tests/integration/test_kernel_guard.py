@@ -103,25 +103,6 @@ async def test_a_things_own_policy_may_allow_what_no_policy_of_the_caller_does(
     assert_envelope(await plane.ask("GET", path, token="nobody"), 403, "ACCESS_DENIED")
 
 
-async def test_a_foreign_thing_is_as_one_that_is_not(plane: World) -> None:
-    """A foreign id answers as an unknown one, with every operation that takes an id."""
-    made = (await plane.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
-    for method, suffix in [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/parts")]:
-        answers = [
-            await plane.ask(
-                method,
-                f"/v1/things/{identity}{suffix}",
-                {"description": None} if method == "PATCH" else None,
-                token="stranger",
-            )
-            for identity in (made, str(uuid4()))
-        ]
-        foreign, absent = (assert_envelope(each, 404, "NOT_FOUND") for each in answers)
-        assert foreign.pop("request_id") != absent.pop("request_id")
-        assert foreign == absent
-    assert (await plane.ask("GET", f"/v1/things/{made}")).status_code == 200
-
-
 async def test_an_id_is_a_uuid_with_its_dashes(plane: World) -> None:
     good = "01890000-0000-7000-8000-0000000000ab"
     odd = f"{good}x %7B{good}%7D urn:uuid:{good} {good}%0A {good}%00 x .. %2e%2e %EF%BC%91"
@@ -134,18 +115,6 @@ async def test_a_malformed_id_is_400_where_the_specification_says_so(plane: Worl
     error = assert_envelope(await plane.ask("GET", "/v1/test-templates/x"), 400, "INVALID_INPUT")
     assert error["params"] == {"field": "template_id", "reason": "malformed"}
     assert_envelope(await plane.ask("GET", f"/v1/test-templates/{uuid4()}"), 404, "NOT_FOUND")
-
-
-async def test_policies_decide_over_single_things(plane: World) -> None:
-    made = {
-        name: (await plane.ask("POST", "/v1/things", {"name": name})).json()["thing"]["id"]
-        for name in ("a", "b")
-    }
-    only_a = {**GET, "resources": [f"crn:test:local:{ACCOUNT}:thing/a"]}
-    plane.tokens.add("reader", ACCOUNT, only_a)
-    assert (await plane.ask("GET", f"/v1/things/{made['a']}", token="reader")).is_success
-    refused = await plane.ask("GET", f"/v1/things/{made['b']}", token="reader")
-    assert_envelope(refused, 403, "ACCESS_DENIED")
 
 
 async def test_conditions_see_the_source_address(plane: World) -> None:

@@ -78,7 +78,7 @@ async def test_what_is_about_several_images_stays_while_one_of_them_does(
 
 
 async def test_signatures_follow_in_many_portions(
-    lifecycle: LifecycleWorld, database_url: str, monkeypatch: pytest.MonkeyPatch
+    lifecycle: LifecycleWorld, sqlite_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No rule takes them: only the expiry of their image takes them along."""
     monkeypatch.setattr(runs, "PORTION", 10)
@@ -90,7 +90,7 @@ async def test_signatures_follow_in_many_portions(
     await lifecycle.pass_days(8)
     assert (await lifecycle.run(CI))["expired"] == 13
     assert await lifecycle.digests() == set()
-    with querying(database_url) as query:
+    with querying(sqlite_database) as query:
         check_counters(query, "acme")
 
 

@@ -66,25 +66,31 @@ async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
     await pin(world, newest)
 
 
+MEDDLINGS: Final[tuple[tuple[dict[str, Any], Meddling], ...]] = (
+    *((rule, tag) for rule in (UNTAGGED, STALE, NEWEST)),
+    (STALE, pull),
+    (UNTAGGED, pin),
+    (STALE, pin_for_an_hour),
+    *((rule, delete_and_restore) for rule in (UNTAGGED, NEWEST)),
+    *((rule, list_in_an_index) for rule in (UNTAGGED, NEWEST)),
+    (NEWEST, delete_a_newer_one),  # so it is one of the two newest now
+    (NEWEST, pin_a_newer_one),  # which does not count any more
+)
+
+
 @pytest.mark.parametrize(
-    ("rule", "meddling"),
+    ("database_url", "rule", "meddling"),
     [
-        (UNTAGGED, tag),
-        (STALE, tag),
-        (NEWEST, tag),
-        (STALE, pull),
-        (UNTAGGED, pin),
-        (STALE, pin_for_an_hour),
-        (UNTAGGED, delete_and_restore),
-        (NEWEST, delete_and_restore),
-        (NEWEST, list_in_an_index),
-        (UNTAGGED, list_in_an_index),
-        (NEWEST, delete_a_newer_one),  # so it is one of the two newest now
-        (NEWEST, pin_a_newer_one),  # which does not count any more
+        *(("sqlite", *each) for each in MEDDLINGS),
+        *(
+            pytest.param("postgresql", *each, marks=pytest.mark.postgresql)
+            for each in MEDDLINGS[2:6]
+        ),
     ],
+    indirect=["database_url"],
 )
 async def test_what_happens_between_selection_and_deletion_saves_the_image(
-    lifecycle: LifecycleWorld, database_url: str, rule: dict[str, Any], meddling: Meddling
+    database_url: str, lifecycle: LifecycleWorld, rule: dict[str, Any], meddling: Meddling
 ) -> None:
     other, image = [await lifecycle.push_image(name) for name in ("other", "image")]
     await lifecycle.pass_days(4)
@@ -177,7 +183,7 @@ async def delete_the_repository(world: LifecycleWorld) -> None:
 )
 async def test_a_run_stops_when_it_is_no_longer_wanted(
     lifecycle: LifecycleWorld,
-    database_url: str,
+    sqlite_database: str,
     meddling: Callable[[LifecycleWorld], Awaitable[None]],
     fault: str,
 ) -> None:
@@ -186,7 +192,7 @@ async def test_a_run_stops_when_it_is_no_longer_wanted(
     await lifecycle.put(UNTAGGED)
     assert (await lifecycle.control.post(f"{lifecycle.policy}/runs")).status_code == 202
     await lifecycle.work(meddle=lambda: meddling(lifecycle))
-    with querying(database_url) as query:
+    with querying(sqlite_database) as query:
         ((state, words, counts),) = query("SELECT state, fault, counts FROM runs")
         assert query("SELECT count(*) FROM manifests") == [(1,)]
     assert (state, json.loads(counts)["expired"]) == ("failed", 0)
