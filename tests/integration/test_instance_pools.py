@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import instances, rows
 from cloudcore.compute.reconciler import InstanceReconciler
 from cloudcore.errors import Conflict, QuotaExceeded
@@ -257,19 +256,6 @@ async def test_use_is_sampled_from_the_instances_that_there_are(world: World) ->
     await world.delete(pool)
     await world.settle(6)
     assert await rows.memory_by_account(world.database) == {}
-
-
-@on_both_databases
-async def test_what_is_left_of_a_deleted_pool_goes_after_a_day(world: World) -> None:
-    pool = await world.running(environment={"A": "b"})
-    await world.delete(pool)
-    await world.settle(4)
-    now, place = world.identity.now, (world.account.id, "local", pool.id)
-    day = 24 * 3600 * MICROSECONDS
-    assert await world.database.write(rows.forget_deleted, now + day - 60 * MICROSECONDS) == 0
-    assert await world.database.read(rows.name_of_deleted, *place) == "web"
-    assert await world.database.write(rows.forget_deleted, now + day) == 1
-    assert await world.database.read(rows.name_of_deleted, *place) is None
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Final
 
 import pytest
@@ -281,13 +279,3 @@ async def test_events_that_nobody_takes_are_forgotten_after_thirty_days(
     late = system_clock() + outbox.KEPT_SECONDS * 1_000_000
     assert await database.write(forget_delivered, late) == 3
     assert f"deleted {2 * count} events" in caplog.text
-
-
-def test_forgetting_reads_an_index(sqlite_database: str) -> None:
-    path = sqlite_database.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(path)) as connection:
-        text = outbox._forget_undelivered.sqlite
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", {"before": 0})
-        details = [row[3] for row in plan]
-    assert any("INDEX ix_outbox_undelivered (created_at<?)" in each for each in details), details
-    assert not any(each.startswith("SCAN outbox") or "TEMP" in each for each in details), details
