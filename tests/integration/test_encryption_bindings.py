@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
 from cloudcore.kms.chores import delete_due_keys
 from registry.metadata.encryption_bindings import count_bindings, effective_key
-from registry.oci.media_types import OCI_MANIFEST
 from registry.services.encryption_bindings import key_usage
 from tests.databases import on_both_databases
-from tests.integration.id_places import UNKNOWN
-from tests.integration.served_world import Served, open_served
-from tests.tenants import allow
+from tests.integration.pushing import Pusher, make_world
+from tests.integration.served_world import URL, Served
+from tests.tenants import allow, bearer, open_install
 
 DAY: Final = 24 * 3600
 
@@ -39,15 +35,18 @@ async def record(answer: Awaitable[httpx.Response]) -> dict[str, Any]:
     return dict(value)
 
 
-async def make_key(served: Served, name: str, **fields: str) -> dict[str, Any]:
-    return dict(
-        await served.make("/v1/keys", {"name": name, **fields}, token=served.acme.program_token)
-    )
+async def make_keys(served: Served, *names: str) -> list[dict[str, Any]]:
+    token = served.acme.program_token
+    return [await served.make("/v1/keys", {"name": name}, token=token) for name in names]
 
 
 async def make_repository(served: Served, name: str, **fields: str) -> dict[str, Any]:
     body = {"name": name, **fields}
     return dict(await served.make("/v1/repositories", body, token=served.acme.program_token))
+
+
+async def disable(served: Served, key: dict[str, Any]) -> None:
+    await record(asking(served)("POST", f"/v1/keys/{key['id']}/disable"))
 
 
 def refused(answer: httpx.Response, status: int, reason: str | None = None) -> None:
@@ -66,7 +65,7 @@ async def test_a_repository_is_sealed_under_its_own_key_else_the_default_else_th
 ) -> None:
     ask = asking(served)
     assert (await ask("DELETE", "/v1/encryption-binding")).status_code == 204
-    team, own = await make_key(served, "team"), await make_key(served, "own")
+    team, own = await make_keys(served, "team", "own")
     repository = await make_repository(served, "web")
     path = f"/v1/repositories/{repository['id']}"
 
@@ -109,22 +108,21 @@ async def test_a_repository_is_sealed_under_its_own_key_else_the_default_else_th
 
 async def test_a_repository_is_created_with_a_key(served: Served) -> None:
     ask = asking(served)
-    key = await make_key(served, "own")
+    (key,) = await make_keys(served, "own")
     made = await make_repository(served, "web", kms_key="own")
     assert made["encryption"]["source"] == "repository"
     assert made["encryption"]["kms_key"] == reference(key)
-    await record(ask("POST", f"/v1/keys/{key['id']}/disable"))
-    refused(
-        await ask("POST", "/v1/repositories", {"name": "x", "kms_key": "own"}), 400, "key_disabled"
-    )
-    refused(await ask("POST", "/v1/repositories", {"name": "x", "kms_key": "none"}), 404)
+    await disable(served, key)
+    for name, status, reason in (("own", 400, "key_disabled"), ("none", 404, "key_not_found")):
+        named = {"name": "x", "kms_key": name}
+        refused(await ask("POST", "/v1/repositories", named), status, reason)
     assert (await ask("GET", "/v1/repositories?name=x")).json()["meta"]["total"] == 0
 
 
 @on_both_databases
 async def test_the_history_has_ended_bindings_and_deleted_keys(served: Served) -> None:
     ask = asking(served)
-    first, _ = await make_key(served, "first"), await make_key(served, "second")
+    first, _ = await make_keys(served, "first", "second")
     repository = await make_repository(served, "web")
     path = f"/v1/repositories/{repository['id']}/encryption-binding"
     for name in ("first", "second", "second", "first"):
@@ -143,10 +141,9 @@ async def test_the_history_has_ended_bindings_and_deleted_keys(served: Served) -
     assert page["encryption_bindings"] + rest["encryption_bindings"] == rows["encryption_bindings"]
     assert (page["meta"]["total"], rest["meta"]["has_more"]) == (3, False)
 
-    key = f"/v1/keys/{first['id']}"
-    await record(ask("POST", f"{key}/disable"))
+    await disable(served, first)
     assert (await history())[0] == ("key_disabled", "first")
-    await record(ask("DELETE", f"{key}?pending_window_days=7"))
+    await record(ask("DELETE", f"/v1/keys/{first['id']}?pending_window_days=7"))
     assert (await history())[0] == ("key_disabled", "first")
     served.clock.advance(8 * DAY)
     await delete_due_keys(served.kms)
@@ -166,23 +163,16 @@ async def test_the_history_has_ended_bindings_and_deleted_keys(served: Served) -
 async def test_what_is_no_key_of_the_account_is_bound_to_neither(served: Served) -> None:
     """Some rows of the table of references; `test_kms_references` has all of it."""
     ask = asking(served)
-    account = served.acme.account_id
-    app = await make_key(served, "app")
-    off = await make_key(served, "off")
-    await record(ask("POST", f"/v1/keys/{off['id']}/disable"))
+    app, off = await make_keys(served, "app", "off")
+    await disable(served, off)
     theirs = served.globex.ids["/v1/keys/{}"]
     rows: list[tuple[object, int, str | None]] = [
-        ({}, 400, None),
-        ({"kms_key": None}, 400, None),
-        ({"kms_key": "x" * 513}, 400, None),
+        *((wrong, 400, None) for wrong in ({}, {"kms_key": None}, {"kms_key": "x" * 513}))
     ]
     values = [
         ("App", 400, "malformed"),
-        (UNKNOWN, 404, "key_not_found"),
         (theirs, 404, "key_not_found"),
-        ("nobodys", 404, "key_not_found"),
         ("crn:kms:local:globex:key/key", 400, "foreign_account"),
-        (f"crn:kms:local:{account}:key/nobodys", 404, "key_not_found"),
         ("off", 400, "key_disabled"),
     ]
     rows += [({"kms_key": value}, status, reason) for value, status, reason in values]
@@ -191,16 +181,14 @@ async def test_what_is_no_key_of_the_account_is_bound_to_neither(served: Served)
         for body, status, reason in rows:
             refused(await ask("PUT", path, body), status, reason)
         assert (await record(ask("GET", path)))["kms_key"]["name"] == "platform"
-        for value in (app["id"], app["id"].upper(), "app", "crn:kms:local:acme:key/app"):
+        for value in (app["id"].upper(), "app"):
             bound = await record(ask("PUT", path, {"kms_key": value}))
             assert bound["kms_key"] == reference(app)
 
 
 async def test_binding_needs_the_use_of_the_key(served: Served) -> None:
-    ask = asking(served)
-    await make_key(served, "open")
-    shut = await make_key(served, "shut")
-    await record(ask("POST", f"/v1/keys/{shut['id']}/disable"))
+    _, shut = await make_keys(served, "open", "shut")
+    await disable(served, shut)
     uses = allow("kms:UseKey", on="crn:kms:*:*:key/open")
     theirs = asking(served, await served.token_that_may(allow("registry:*"), uses))
     repository = f"/v1/repositories/{served.acme.ids['/v1/repositories/{}']}"
@@ -217,8 +205,7 @@ async def test_binding_needs_the_use_of_the_key(served: Served) -> None:
 @on_both_databases
 async def test_of_two_bindings_at_once_one_is_active(served: Served) -> None:
     ask = asking(served)
-    for name in ("first", "second"):
-        await make_key(served, name)
+    await make_keys(served, "first", "second")
     repository = await make_repository(served, "web")
     for scope, repository_id in (("/v1", None), (f"/v1/repositories/{repository['id']}",) * 2):
         path = f"{scope}/encryption-binding"
@@ -236,7 +223,7 @@ async def test_of_two_bindings_at_once_one_is_active(served: Served) -> None:
 
 async def test_a_change_is_in_the_audit_log_and_a_repetition_is_not(served: Served) -> None:
     ask = asking(served)
-    key = await make_key(served, "own")
+    (key,) = await make_keys(served, "own")
     repository = await make_repository(served, "web")
     path = f"/v1/repositories/{repository['id']}/encryption-binding"
     for _ in range(2):
@@ -253,53 +240,33 @@ async def test_a_change_is_in_the_audit_log_and_a_repetition_is_not(served: Serv
     assert [repository["crn"], key["crn"]] == put["resources"]
 
 
-async def test_where_nothing_is_sealed_nothing_is_bound(tmp_path: Path) -> None:
-    async with open_served(tmp_path, sealing="off") as served:
-        ask = asking(served)
-        for scope in ("/v1", f"/v1/repositories/{served.acme.ids['/v1/repositories/{}']}"):
+async def test_where_nothing_is_sealed_nothing_is_bound(sqlite_database: str) -> None:
+    async with open_install(sqlite_database, sealing="off") as install:
+        world = await make_world(install)
+        await world.push_blob(b"plain")
+        client = world.control
+        assert (await world.record())["encryption"]["has_plain_blobs"] is True
+        for scope in ("/v1", world.path):
             path, body = f"{scope}/encryption-binding", {"kms_key": "platform"}
-            refused(await ask("PUT", path, body), 400, "sealing_disabled")
-            assert (await record(ask("GET", path)))["source"] == "platform"
-            refused(await ask("DELETE", path), 404)
+            refused(await client.put(path, json=body), 400, "sealing_disabled")
+            assert (await record(client.get(path)))["source"] == "platform"
+            refused(await client.delete(path), 404)
         named = {"name": "x", "kms_key": "platform"}
-        refused(await ask("POST", "/v1/repositories", named), 400, "sealing_disabled")
-        plain = await record(ask("GET", scope))
-        assert plain["encryption"]["has_plain_blobs"] is True
-
-
-async def new_key(served: Served, name: str) -> str:
-    """Make a key; return its id."""
-    return str((await make_key(served, name))["id"])
+        refused(await client.post("/v1/repositories", json=named), 400, "sealing_disabled")
 
 
 async def push(served: Served, repository: str, *layers: bytes) -> str:
-    """Push an image of these layers, the first of which is its config too; return its digest."""
-    bearer = await served.bearer(served.acme, f"repository:acme/{repository}:*")
-    descriptors = []
-    for layer in layers:
-        digest = f"sha256:{hashlib.sha256(layer).hexdigest()}"
-        path = f"/v2/acme/{repository}/blobs/uploads/?digest={digest}"
-        assert (await served.ask("POST", path, layer, token=bearer)).status_code == 201
-        descriptors.append({"mediaType": "application/x", "digest": digest, "size": len(layer)})
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": descriptors[0],
-        "layers": descriptors,
-    }
-    body, kind = json.dumps(manifest).encode(), {"Content-Type": OCI_MANIFEST}
-    digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
-    path = f"/v2/acme/{repository}/manifests/{digest}"
-    put = await served.ask("PUT", path, body, token=bearer, headers=kind)
-    assert put.status_code == 201, put.text
-    return digest
+    """Push an image of these layers, and a config of two bytes; return its digest."""
+    token = await served.bearer(served.acme, f"repository:acme/{repository}:*")
+    transport = httpx.ASGITransport(served.app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url=URL, headers=bearer(token)
+    ) as docker:
+        return await Pusher(docker, f"acme/{repository}").image(*layers)
 
 
-async def usage(served: Served, key_id: str) -> dict[str, Any]:
-    path = f"/v1/key-usage/{key_id}"
-    answer = await served.ask("GET", path, token=served.acme.program_token)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json()["key_usage"])
+async def usage(served: Served, key: dict[str, Any]) -> dict[str, Any]:
+    return await record(asking(served)("GET", f"/v1/key-usage/{key['id']}"))
 
 
 def counts(found: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -309,7 +276,7 @@ def counts(found: dict[str, Any]) -> tuple[int, int, int, int]:
 
 @on_both_databases
 async def test_what_only_a_key_opens_is_told_from_what_another_opens_too(served: Served) -> None:
-    one, two = await new_key(served, "one"), await new_key(served, "two")
+    ask, (one, two) = asking(served), await make_keys(served, "one", "two")
     assert counts(await usage(served, one)) == (0, 0, 0, 0)
     first = (await make_repository(served, "first", kms_key="one"))["id"]
     await make_repository(served, "second", kms_key="two")
@@ -318,59 +285,42 @@ async def test_what_only_a_key_opens_is_told_from_what_another_opens_too(served:
 
     found = await usage(served, one)
     assert found["kms_key"]["name"] == "one"
-    assert counts(found) == (2, 1, 6, 1)
+    assert counts(found) == (3, 1, 6, 1)
     assert [(each["id"], each["name"]) for each in found["repositories"]] == [(first, "first")]
-    assert [(each["repository"]["name"], each["digest"]) for each in found["images"]] == [
-        ("first", image)
-    ]
+    images = [(each["repository"]["name"], each["digest"]) for each in found["images"]]
+    assert images == [("first", image)]
     assert (found["repository_count"], found["is_account_default"]) == (1, False)
     assert found["is_partial"] is False
-    assert counts(await usage(served, two)) == (1, 0, 0, 1)
+    assert counts(await usage(served, two)) == (2, 0, 0, 1)
+    of_key = served.acme.account_id, "local", one["id"]
+    partial_usage = await served.database.read(key_usage, *of_key, 2)
+    assert (partial_usage.is_partial, partial_usage.blob_count) == (True, 2)
+    assert not (await served.database.read(key_usage, *of_key, 100)).is_partial
 
-    token = served.acme.program_token
-    await served.make("/v1/buckets", {"name": "files", "kms_key": "one"}, token=token)
-    path = "/v1/buckets/files/objects/key"
-    assert (await served.ask("PUT", path, b"12345", token=token)).status_code == 200
+    await record(ask("POST", "/v1/buckets", {"name": "files", "kms_key": "one"}))
+    assert (await ask("PUT", "/v1/buckets/files/objects/key", b"12345")).status_code == 200
+    await record(ask("PUT", "/v1/encryption-binding", {"kms_key": "one"}))
     found = await usage(served, one)
     assert (found["bucket_count"], found["buckets"][0]["name"]) == (1, "files")
     assert (found["object_count"], found["object_bytes"]) == (1, 5)
-
-    path = "/v1/encryption-binding"
-    assert (await served.ask("PUT", path, {"kms_key": "one"}, token=token)).status_code == 200
-    assert (await usage(served, one))["is_account_default"] is True
+    assert found["is_account_default"] is True
 
 
 async def test_a_key_that_is_to_be_deleted_itself_does_not_save_a_blob(served: Served) -> None:
-    one, two = await new_key(served, "one"), await new_key(served, "two")
+    one, two = await make_keys(served, "one", "two")
     for name in ("one", "two"):
         await make_repository(served, name, kms_key=name)
         await push(served, name, b"shared")
-    token = served.acme.program_token
-    assert (await served.ask("POST", f"/v1/keys/{two}/disable", token=token)).status_code == 200
-    assert counts(await usage(served, one)) == (1, 0, 0, 1)  # who enables it keeps the blob
-    assert (await served.ask("DELETE", f"/v1/keys/{two}", token=token)).status_code == 202
-    assert counts(await usage(served, one)) == (1, 1, 6, 1)
-    assert counts(await usage(served, two)) == (1, 0, 0, 1)
-
-
-@on_both_databases
-async def test_no_more_is_read_than_the_bound(served: Served) -> None:
-    key = await new_key(served, "one")
-    for name in ("first", "second"):
-        await make_repository(served, name, kms_key="one")
-        await push(served, name, b"a layer", name.encode())
-    found = await served.database.read(key_usage, served.acme.account_id, "local", key, 2)
-    assert found.is_partial
-    assert (found.repository_count, found.blob_count) == (2, 2)
-    whole = await served.database.read(key_usage, served.acme.account_id, "local", key, 100)
-    assert not whole.is_partial
-    assert (whole.blob_count, whole.image_count) == (3, 2)
+    await disable(served, two)
+    assert counts(await usage(served, one)) == (2, 0, 0, 1)  # who enables it keeps the blobs
+    await record(asking(served)("DELETE", f"/v1/keys/{two['id']}"))
+    assert counts(await usage(served, one)) == (2, 2, 8, 1)
+    assert counts(await usage(served, two)) == (2, 0, 0, 1)
 
 
 async def test_only_who_may_read_all_repositories_is_told_of_an_own_key(served: Served) -> None:
-    named = await served.ask("GET", "/v1/key-usage/platform", token=served.acme.program_token)
-    assert named.status_code == 404, named.text
+    refused(await asking(served)("GET", "/v1/key-usage/platform"), 404)
     app = f"crn:registry:local:{served.acme.account_id}:repository/app"
     reader = await served.token_that_may(allow("registry:DescribeKeyUsage", on=app))
     path = f"/v1/key-usage/{served.acme.ids['/v1/keys/{}']}"
-    assert (await served.ask("GET", path, token=reader)).status_code == 403
+    refused(await served.ask("GET", path, token=reader), 403)

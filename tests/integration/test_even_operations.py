@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, get_args
 
 import httpx
-import pytest
 from msgspec import Struct, structs
 
 from cloudcore.web.route_spec import RouteSpec
 from tests.databases import on_both_databases
 from tests.integration.id_places import BODIES, PLACES, filled, token_of
 from tests.integration.keyed_requests import Asked, asked, end_runs
-from tests.integration.served_world import Served, open_served
+from tests.integration.served_world import Served
 from tests.spec.operations import OPERATIONS, Operation
 
 SECRETS: Final = {
@@ -96,13 +94,6 @@ _MARKS: Final = ("updated_at", "revision", "rewrap")
 PATHS: Final = {place.operation.place: place for place in PLACES}
 
 
-@pytest.fixture
-async def served(tmp_path: Path, metadata_url: str) -> AsyncIterator[Served]:
-    """Return ``entrepot serve`` over the database that a test asks for."""
-    async with open_served(tmp_path / "data", metadata_url) as made:
-        yield made
-
-
 async def test_no_answer_for_its_caller_alone_is_stored(served: Served) -> None:
     """Secrets come with ``no-store``, also in a replay, and what may become one does too."""
     seen: set[str] = set()
@@ -146,20 +137,17 @@ async def _successes(served: Served) -> AsyncIterator[tuple[str, httpx.Response]
 def _names(answer: object) -> Iterator[str]:
     if isinstance(answer, dict):
         yield from answer
-        for value in answer.values():
-            yield from _names(value)
-    if isinstance(answer, list):
-        for value in answer:
-            yield from _names(value)
+        answer = list(answer.values())
+    for value in answer if isinstance(answer, list) else ():
+        yield from _names(value)
 
 
 async def test_a_post_that_needs_no_body_takes_none_and_the_empty_object(served: Served) -> None:
     """With the same outcome: under one key, the other is its repetition if neither is read."""
     specs = {_place_of(spec): spec for spec in served.specs if spec.method == "POST"}
     requests, wrong, sent = await asked(served), {}, 0
-    fresh = await served.make(
-        "/v1/service-accounts", {"name": "e"}, token=served.acme.program_token
-    )
+    token = served.acme.program_token
+    fresh = await served.make("/v1/service-accounts", {"name": "e"}, token=token)
     keys = "/v1/service-accounts/{}/access-keys"  # two at most
     requests[keys] = requests[keys]._replace(path=keys.format(fresh["id"]))
     unkeyed = [each for each in OPERATIONS if each.place in specs and not each.takes_key]
@@ -260,7 +248,6 @@ def _schema(schemas: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, Any]
     return dict(named.get("properties", {}))
 
 
-@on_both_databases
 async def test_null_takes_away_what_the_creation_may_leave_out(served: Served) -> None:
     """Alike for all PATCHes: then the resource is as if the creation had left the field out."""
     specs = {_place_of(spec): spec for spec in served.specs}
@@ -289,9 +276,8 @@ async def test_null_takes_away_what_the_creation_may_leave_out(served: Served) -
 async def test_null_for_what_the_creation_needs_is_refused(served: Served) -> None:
     """With the field's name, as a value of a wrong type."""
     path = f"/v1/roles/{served.acme.ids['/v1/roles/{}']}"
-    refused = await served.ask(
-        "PATCH", path, {"trust_policy": None}, token=served.acme.program_token
-    )
+    token = served.acme.program_token
+    refused = await served.ask("PATCH", path, {"trust_policy": None}, token=token)
     assert refused.status_code == 400
     assert refused.json()["error"]["params"]["field"] == "trust_policy"
 

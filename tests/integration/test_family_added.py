@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -11,7 +10,6 @@ import httpx
 from sqlalchemy import select
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import create_root_key
 from cloudcore.web.app import ControlPlane
@@ -43,9 +41,8 @@ async def test_a_family_is_added_by_one_line(tmp_path: Path) -> None:
     with raw_engine(settings.database) as engine:
         things_metadata.create_all(engine)
 
-    async with AsyncExitStack() as resources:
-        registry = Registry(settings, WITH_THINGS)
-        opening, planes = await resources.enter_async_context(registry.open_planes())
+    registry = Registry(settings, WITH_THINGS)
+    async with registry.open_planes() as (opening, planes):
         process = await opening.needs_of(REGISTRY)
         control = cast("ControlPlane", planes.control)
         found = {route.spec.operation for route in control.routes}
@@ -62,25 +59,9 @@ async def test_a_family_is_added_by_one_line(tmp_path: Path) -> None:
         assert await _names(database) == ["old"]
         await expiry(WITH_THINGS.families, database, process.ctx.clock).run()
         assert await _names(database) == []
-
-
-async def test_its_jobs_and_chores_run_with_those_of_others(tmp_path: Path) -> None:
-    settings = Settings(data=tmp_path / "data", public_url="http://registry.test")
-    prepare(settings)
-    create_root_key(settings.root_key)
-
-    database = open_database(settings.database)
-    try:
-        registry = Registry(settings, WITH_THINGS, database=database)
-        async with registry.open_planes() as (opening, _):
-            opened = [(each, await opening.needs_of(each)) for each in WITH_THINGS.families]
-            kinds = [kind.name for each, needs in opened for kind in each.runtime.job_kinds(needs)]
-            assert "test.grow" in kinds
-            assert len(set(kinds)) == len(kinds) > 1
-            chores = [
-                chore.name for each, needs in opened for chore in each.runtime.schedule(needs)
-            ]
-            assert "test.look" in chores
-            assert len(set(chores)) == len(chores) > 1
-    finally:
-        await database.close()
+        runtimes = [(each.runtime, await opening.needs_of(each)) for each in WITH_THINGS.families]
+        kinds = [kind.name for runtime, needs in runtimes for kind in runtime.job_kinds(needs)]
+        chores = [chore.name for runtime, needs in runtimes for chore in runtime.schedule(needs)]
+        for name, all_of_them in (("test.grow", kinds), ("test.look", chores)):
+            assert name in all_of_them
+            assert len(set(all_of_them)) == len(all_of_them) > 1

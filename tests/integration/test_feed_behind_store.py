@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -45,16 +46,34 @@ async def bring_the_rest(worker: Worker, feed: Feed) -> None:
     await bring_blob(worker.ctx, await worker.source(link, DIGEST), feed)
 
 
-@pytest.mark.parametrize("seals", [False, True])
-async def test_the_rest_is_read_from_the_store(fills: OpenFills, seals: bool) -> None:
-    upstream = DrippingUpstream(BLOB)
-    async with fills(upstream, seals=seals) as world:
+@asynccontextmanager
+async def stored(
+    fills: OpenFills, *, seals: bool = False
+) -> AsyncIterator[tuple[Worker, StagedFill]]:
+    """Store the blob; yield who has it, and its bytes as those of a fill."""
+    async with fills(DrippingUpstream(BLOB), seals=seals) as world:
         worker = world.workers[0]
         assert await worker.pull(DIGEST) == BLOB
         found = await stat_blob(worker.ctx, NAME, DIGEST)
-        feed = Feed()
-        feed.open(len(BLOB), StagedFill(found.link.stored_id, found.data_key))
-        feed.append(BLOB[:MIB])
+        yield worker, StagedFill(found.link.stored_id, found.data_key)
+
+
+def feed_of(stage: StagedFill, data: bytes = BLOB[:MIB]) -> Feed:
+    """Return a feed to which some bytes have come."""
+    feed = Feed()
+    feed.open(len(BLOB), stage)
+    feed.append(data)
+    return feed
+
+
+@pytest.mark.parametrize(
+    ("seals", "kind"), [(False, "http.response.zerocopysend"), (True, "entrepot.send_parts")]
+)
+async def test_the_rest_is_read_from_the_store_and_sent_as_that_of_any_stored_blob(
+    fills: OpenFills, seals: bool, kind: str
+) -> None:
+    async with stored(fills, seals=seals) as (worker, stage):
+        feed = feed_of(stage)
         stream = (await reader_of(worker, feed)).stream()
         begun = await anext(stream)
         await bring_the_rest(worker, feed)
@@ -62,21 +81,7 @@ async def test_the_rest_is_read_from_the_store(fills: OpenFills, seals: bool) ->
         late = (await reader_of(worker, feed)).stream(MIB + 5)
         assert await joined(late) == BLOB[MIB + 5 :]
 
-
-@pytest.mark.parametrize(
-    ("seals", "kind"), [(False, "http.response.zerocopysend"), (True, "entrepot.send_parts")]
-)
-async def test_the_rest_is_sent_as_that_of_any_stored_blob(
-    fills: OpenFills, seals: bool, kind: str
-) -> None:
-    upstream = DrippingUpstream(BLOB)
-    async with fills(upstream, seals=seals) as world:
-        worker = world.workers[0]
-        assert await worker.pull(DIGEST) == BLOB
-        found = await stat_blob(worker.ctx, NAME, DIGEST)
-        feed = Feed()
-        feed.open(len(BLOB), StagedFill(found.link.stored_id, found.data_key))
-        feed.append(BLOB[:MIB])
+        sent_feed = feed_of(stage)
         kinds: list[str] = []
         body = b""
 
@@ -84,8 +89,8 @@ async def test_the_rest_is_sent_as_that_of_any_stored_blob(
             nonlocal body
             kinds.append(message["type"])
             body += message.get("body", b"")
-            if message["type"] == "http.response.body" and not feed.has_ended:
-                await bring_the_rest(worker, feed)
+            if message["type"] == "http.response.body" and not sent_feed.has_ended:
+                await bring_the_rest(worker, sent_feed)
             elif message["type"] == "entrepot.send_parts":
                 body += b"".join(bytes(part) for part in message["parts"](0))
             elif message["type"] == "http.response.zerocopysend":
@@ -93,7 +98,7 @@ async def test_the_rest_is_sent_as_that_of_any_stored_blob(
 
         names = "http.response.zerocopysend", "entrepot.send_parts"
         scope: Scope = {"method": "GET", "extensions": {name: {} for name in names}}
-        reader = await reader_of(worker, feed)
+        reader = await reader_of(worker, sent_feed)
         await send_response(scope, send, Response(200, [], BlobBody(reader, 0, len(BLOB))), b"id")
         assert kinds == ["http.response.start", "http.response.body", kind]
         assert body == BLOB
@@ -103,13 +108,8 @@ async def test_the_rest_is_sent_as_that_of_any_stored_blob(
 async def test_bytes_of_a_fill_that_was_given_up_are_taken_back(
     fills: OpenFills, came: int
 ) -> None:
-    upstream = DrippingUpstream(BLOB)
-    async with fills(upstream) as world:
-        worker = world.workers[0]
-        assert await worker.pull(DIGEST) == BLOB
-        feed = Feed()
-        feed.open(len(BLOB), StagedFill(worker.ctx.new_id(), None))
-        feed.append(bytes(came))
+    async with stored(fills) as (worker, _):
+        feed = feed_of(StagedFill(worker.ctx.new_id(), None), bytes(came))
         stream = (await reader_of(worker, feed)).stream()
         assert await anext(stream) == bytes(min(came, len(BLOB) - 1))
         late = (await reader_of(worker, feed)).stream()
@@ -134,18 +134,18 @@ class Telling(FilesystemStore):
             raise
 
 
-async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(fills: OpenFills) -> None:
-    async with fills(DrippingUpstream(BLOB)) as world:
-        worker = world.workers[0]
-        await worker.pull(DIGEST)
+async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(
+    fills: OpenFills, tmp_path: Path
+) -> None:
+    async with stored(fills) as (worker, stage):
         found = await stat_blob(worker.ctx, NAME, DIGEST)
         feed = Feed()
         feed.open(len(BLOB), StagedFill(worker.ctx.new_id(), None), 2 * MIB)
-        with closing(Telling(world.folder)) as store:
+        with closing(Telling(tmp_path)) as store:
             reader = FeedReader(feed, store, partial(open_blob, worker.ctx, NAME, found))
             begun = asyncio.ensure_future(anext(reader.stream(5)))
             await store.missed.wait()
-            feed.open(len(BLOB), StagedFill(found.link.stored_id, found.data_key), 2 * MIB)
+            feed.open(len(BLOB), stage, 2 * MIB)
             assert BLOB[5:].startswith(await begun)
             await reader.aclose()
 
@@ -157,13 +157,9 @@ async def test_a_blob_that_is_not_recorded_yet_is_read_to_its_end(
     async def not_recorded() -> OpenObject:
         raise BlobUnknown("the worker that fetches has not recorded it yet")
 
-    upstream = DrippingUpstream(BLOB)
-    async with fills(upstream, seals=seals) as world:
-        worker = world.workers[0]
-        await worker.pull(DIGEST)
-        found = await stat_blob(worker.ctx, NAME, DIGEST)
+    async with stored(fills, seals=seals) as (worker, stage):
         feed = Feed()
-        feed.open(len(BLOB), StagedFill(found.link.stored_id, found.data_key), MIB)
+        feed.open(len(BLOB), stage, MIB)
         feed.append(BLOB[MIB:])
         feed.finish()
         reader = FeedReader(feed, worker.ctx.reader, not_recorded)

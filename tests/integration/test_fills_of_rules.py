@@ -139,7 +139,6 @@ async def test_the_word_of_an_upstream_makes_no_pushed_blob_visible(
         assert len(upstream.asked) == 3
 
 
-@on_both_databases
 @pytest.mark.parametrize("seals", [False, True])
 async def test_all_workers_read_the_fill_of_a_blob_that_the_account_has(
     fills: OpenFills, seals: bool
@@ -187,7 +186,6 @@ async def test_a_rule_has_nothing_of_what_another_one_fetches_or_has_fetched(
         assert world.files() == (0, 1)
 
 
-@on_both_databases
 @pytest.mark.parametrize("number", [0, 1])
 async def test_a_fill_that_has_just_begun_is_not_for_another_repository(
     fills: OpenFills, number: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,9 +75,16 @@ class Fleet:
             await join_fleet(settings, process)
             await Generations(process.ctx, process.store).begin()
 
-    async def stop(self, settings: Settings) -> None:
-        """Have the process of a node that watches its machine stop in order."""
-        assert await self.go_on(settings) is None
+    async def refuses(self, settings: Settings, words: str) -> None:
+        """Check that a node is kept from joining, and told why."""
+        with pytest.raises(SettingsError, match=words):
+            await self.join(settings)
+
+    async def running(self, settings: Settings) -> list[str]:
+        """Return the names of the nodes that run, as a node sees it."""
+        async with self.opened(settings) as process:
+            found = await process.ctx.database.read(rows.list_running, self.clock())
+        return [each.name for each in found]
 
     async def go_on(self, settings: Settings) -> Conflict | None:
         """Have a node watch its machine until a turn of that, then stop; return what kept it."""
@@ -116,16 +124,13 @@ async def test_a_node_that_differs_from_those_that_run_is_refused(fleet: Fleet) 
     await fleet.join(fleet.settings("east"))
     await fleet.join(fleet.settings("west", port=5001, workers=2, limits=Limits(drain_seconds=9)))
     other = fleet.settings("south", sealing="off", limits=Limits(max_blob_bytes=5))
-    with pytest.raises(SettingsError) as refused:
-        await fleet.join(other)
-    assert str(refused.value) == (
+    words = (
         "this node differs from those that run (east, west): max_blob_bytes is '5', not"
         " '107374182400'; sealing is 'off', not 'on'. Give all nodes the same; to change it, stop"
         " all of them first (docs/how-to/fleet.md)"
     )
-    async with fleet.opened(other) as process:
-        found = await process.ctx.database.read(rows.list_nodes)
-    assert [each.name for each in found] == ["east", "west"]
+    await fleet.refuses(other, f"^{re.escape(words)}$")
+    assert await fleet.running(other) == ["east", "west"]
 
 
 @on_both_databases
@@ -134,14 +139,12 @@ async def test_a_setting_changes_once_no_other_node_runs(fleet: Fleet) -> None:
     east, west = fleet.settings("east"), fleet.settings("west")
     await fleet.join(east)
     await fleet.join(west)
-    await fleet.stop(east)
+    assert await fleet.go_on(east) is None
     new = fleet.settings("east", sealing="off")
-    with pytest.raises(SettingsError, match=r"those that run \(west\)"):
-        await fleet.join(new)
-    fleet.clock.now += (rows.LOST_SECONDS + 1) * MICROSECONDS
+    await fleet.refuses(new, r"those that run \(west\)")
+    fleet.clock.advance(rows.LOST_SECONDS + 1)
     await fleet.join(new)
-    with pytest.raises(SettingsError, match="sealing is 'on', not 'off'"):
-        await fleet.join(west)
+    await fleet.refuses(west, "sealing is 'on', not 'off'")
 
 
 @pytest.mark.postgresql
@@ -153,38 +156,28 @@ async def test_a_node_that_was_not_heard_ends_if_others_began_with_other_setting
     east, west = fleet.settings("east"), fleet.settings("west")
     for each in (east, west):
         await fleet.join(each)
-    fleet.clock.now += (rows.LOST_SECONDS + 1) * MICROSECONDS
+    fleet.clock.advance(rows.LOST_SECONDS + 1)
     await fleet.join(fleet.settings("west", sealing="off"))
     refused = await fleet.go_on(east)
     assert isinstance(refused, Differs)
     assert "sealing is 'on', not 'off'" in refused.message
+    assert await fleet.running(east) == ["west"], "it does not say that it is there"
+
+    async def no_turn() -> None:
+        """Do nothing."""
+
     async with fleet.opened(east) as process:
-        found = await process.ctx.database.read(rows.list_running, fleet.clock())
-    assert [each.name for each in found] == ["west"], "it does not say that it is there"
-    with pytest.raises(Conflict):
-        await begin_at(fleet, east)
+        of = process.ctx.database, fleet.clock, east.node.node(east.data)
+        with pytest.raises(Conflict):
+            await begin(*of, [Watch("test", 60, no_turn)], print, check_of(east))
     assert await fleet.go_on(fleet.settings("east", sealing="off")) is None
 
 
-async def begin_at(fleet: Fleet, settings: Settings) -> None:
-    """Begin a process of a node that has joined before."""
-    node = settings.node.node(settings.data)
-    async with fleet.opened(settings) as process:
-        database, check = process.ctx.database, check_of(settings)
-        await begin(database, fleet.clock, node, [Watch("test", 60, no_turn)], print, check)
-
-
-async def no_turn() -> None:
-    """Do nothing."""
-
-
-async def test_a_node_alone_restarts_with_what_it_likes(fleet: Fleet) -> None:
+async def test_a_node_alone_is_as_it_likes_and_two_machines_with_one_name_are_refused(
+    fleet: Fleet,
+) -> None:
     for sealing in ("on", "off", "on"):
         await fleet.join(fleet.settings("east", sealing=sealing))
-
-
-async def test_two_machines_with_one_name_are_refused(fleet: Fleet) -> None:
-    await fleet.join(fleet.settings("east"))
     twin = Settings(
         data=fleet.folder / "twin",
         database_url=fleet.url,
@@ -192,8 +185,7 @@ async def test_two_machines_with_one_name_are_refused(fleet: Fleet) -> None:
         node=NodeSettings(node_name="east"),
     )
     twin.data.mkdir()
-    with pytest.raises(SettingsError, match="node_name: another machine runs as 'east'"):
-        await fleet.join(twin)
+    await fleet.refuses(twin, "node_name: another machine runs as 'east'")
 
 
 async def test_prices_and_urls_are_compared_by_what_clients_see(fleet: Fleet) -> None:
@@ -201,12 +193,10 @@ async def test_prices_and_urls_are_compared_by_what_clients_see(fleet: Fleet) ->
     prices = fleet.folder / "catalog.json"
     prices.write_text(json.dumps(json.loads(settings.catalog.read_text())))
     await fleet.join(settings)
-    with pytest.raises(SettingsError, match="catalog_file is 'SHA-256 "):
-        await fleet.join(fleet.settings("west", catalog_file=str(prices)))
-    with pytest.raises(
-        SettingsError, match=r"public_url is 'http://127\.0\.0\.1:5001', not 'https"
-    ):
-        await fleet.join(fleet.settings("west", public_url="", port=5001))
+    other = fleet.settings("west", catalog_file=str(prices))
+    await fleet.refuses(other, "catalog_file is 'SHA-256 ")
+    other = fleet.settings("west", public_url="", port=5001)
+    await fleet.refuses(other, r"public_url is 'http://127\.0\.0\.1:5001', not 'https")
 
 
 @on_both_databases
@@ -214,8 +204,7 @@ async def test_a_node_that_cannot_ask_joins_no_other_machine(fleet: Fleet) -> No
     settings = fleet.settings("east")
     settings.node.node(settings.data).folder.parent.write_text("no folder")
     if is_postgresql(fleet.url):
-        with pytest.raises(SettingsError, match=r"may join is not known: .*; start it again"):
-            await fleet.join(settings)
+        await fleet.refuses(settings, "may join is not known: .*; start it again")
     else:  # there is one machine
         await fleet.join(settings)
 
@@ -237,11 +226,8 @@ async def test_a_node_without_the_blobs_of_the_others_is_refused(
     (fleet.folder / "unmounted").mkdir()
     await fleet.join(fleet.settings("east"))
     west = fleet.settings("west", "unmounted")
-    with pytest.raises(SettingsError, match=r"has not the blobs of the nodes that run \(east\)"):
-        await fleet.join(west)
-    async with fleet.opened(west) as process:
-        found = await process.ctx.database.read(rows.list_running, fleet.clock())
-    assert [each.name for each in found] == ["east"]
+    await fleet.refuses(west, r"has not the blobs of the nodes that run \(east\)")
+    assert await fleet.running(west) == ["east"]
 
 
 @on_both_databases
@@ -249,9 +235,8 @@ async def test_a_node_without_the_buckets_of_the_others_is_refused(fleet: Fleet)
     (fleet.folder / "unmounted").mkdir()
     await fleet.join(fleet.settings("east"))
     away = fleet.settings("west", buckets="unmounted")
-    with pytest.raises(SettingsError, match=r"buckets is 'the folder .*is its disk mounted\?"):
-        await fleet.join(away)
-    fleet.clock.now += (rows.LOST_SECONDS + 1) * MICROSECONDS
+    await fleet.refuses(away, r"buckets is 'the folder .*is its disk mounted\?")
+    fleet.clock.advance(rows.LOST_SECONDS + 1)
     await fleet.join(away)  # alone
     await fleet.join(away)
 
@@ -261,11 +246,10 @@ async def test_a_node_with_a_store_that_was_used_before_is_refused(fleet: Fleet)
     (fleet.folder / "old").mkdir()
     west = fleet.settings("west", "old")
     await fleet.join(west)
-    fleet.clock.now += 3600 * MICROSECONDS
+    fleet.clock.advance(3600)
     await fleet.join(fleet.settings("east"))
-    with pytest.raises(SettingsError, match=r"has not the blobs of the nodes that run \(east\)"):
-        await fleet.join(west)
-    fleet.clock.now += 3600 * MICROSECONDS  # whoever is alone is right
+    await fleet.refuses(west, r"has not the blobs of the nodes that run \(east\)")
+    fleet.clock.advance(3600)  # whoever is alone is right
     await fleet.join(west)
 
 

@@ -23,8 +23,6 @@ from tests.integration.sealed_world import SealedWorld, make_sealed_world
 from tests.memory_store import MemoryStore
 from tests.tenants import Install
 
-pytestmark = on_both_databases
-
 DATA: Final = b"a layer of some hundred bytes. " * 100
 _k = blob_object_keys
 _UNBIND_LINKS: Final = Statement(repository_blobs.update().values(kms_key_id=text("NULL")))
@@ -73,14 +71,13 @@ async def change(world: SealedWorld, *statements: Statement) -> None:
     await world.install.database.write(run)
 
 
-async def test_a_sound_registry_has_no_fault(world: SealedWorld) -> None:
-    report = await fsck(world)
-    assert (report.violations, report.opened_count, report.untried) == ([], 1, "")
-
-
+@on_both_databases
 async def test_that_no_root_key_is_at_hand_is_told_where_blobs_need_it(world: SealedWorld) -> None:
     ctx = world.install.ctx
     store: Any = ctx.reader
+
+    report = await fsck(world)
+    assert (report.violations, report.opened_count, report.untried) == ([], 1, "")
 
     async def untried() -> str:
         return (await check(ctx.database, store, lambda _: None, clock=ctx.clock)).untried
@@ -116,6 +113,7 @@ async def test_a_key_whose_material_is_damaged_is_told_and_others_are_tried(
     assert report.untried == ""
 
 
+@on_both_databases
 @pytest.mark.parametrize(
     ("statements", "words"),
     [
@@ -133,20 +131,19 @@ async def test_what_does_not_fit_together_is_told(
     assert any(words in each.problem for each in (await fsck(world)).violations)
 
 
+@on_both_databases
 async def test_a_key_that_nothing_needs_is_told(world: SealedWorld) -> None:
     other = await world.make_key("other")
     ((object_id, *_),) = await world.objects(DATA)
     (wrapped,) = (await world.wraps(object_id)).values()
-    add = Statement(
-        _k.insert().values(
-            object_id=bindparam("object_id"),
-            kms_key_id=bindparam("key"),
-            account_id=bindparam("account"),
-            wrapped_data_key=bindparam("wrapped"),
-        )
-    )
-    of = {"object_id": object_id, "key": other.id, "account": world.account.id}
-    await world.install.database.write(lambda tx: tx.execute(add, **of, wrapped=wrapped))
+    row = {
+        "object_id": object_id,
+        "kms_key_id": other.id,
+        "account_id": world.account.id,
+        "wrapped_data_key": wrapped,
+    }
+    add = Statement(_k.insert().values({name: bindparam(name) for name in row}))
+    await world.install.database.write(lambda tx: tx.execute(add, **row))
     found = await problems(world)
     assert any("nothing reads it through" in each for each in found)
     assert any(f"under the KMS key {other.id} does not open" in each for each in found)
@@ -196,6 +193,7 @@ async def test_a_disabled_key_is_not_tried(world: SealedWorld) -> None:
     assert (report.violations, report.opened_count) == ([], 1)
 
 
+@on_both_databases
 async def test_storage_counts_retired_and_shredded_blobs(world: SealedWorld) -> None:
     key = await world.make_bound_key("mine", "red")
     await world.push("red", DATA)

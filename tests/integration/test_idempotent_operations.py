@@ -18,7 +18,6 @@ KEYED: Final = [each for each in OPERATIONS if each.takes_key and each.is_built]
 
 async def test_a_retry_has_the_outcome_of_the_first_time(served: Served) -> None:
     """Verbatim, by whomever the operation is for; another body under the key is refused."""
-
     requests = await asked(served)
     assert {each.place.partition(" ")[2] for each in KEYED} == requests.keys()
     wrong = {}
@@ -29,25 +28,16 @@ async def test_a_retry_has_the_outcome_of_the_first_time(served: Served) -> None
         await end_runs(served)
         answers = []
         for body in (request.body, request.body, {"": ""}):
-            answers.append(
-                await served.ask(
-                    "POST",
-                    path,
-                    body,
-                    token=request.token,
-                    headers={"Idempotency-Key": "again"},
-                )
-            )
+            key = {"Idempotency-Key": "again"}
+            answers += [await served.ask("POST", path, body, token=request.token, headers=key)]
             await end_runs(served)
         first, retry, other = answers
         takes_body = operation.place not in served.without_body
         reused = "IDEMPOTENCY_KEY_REUSED" if takes_body else "INVALID_INPUT"
-        is_same = (first.status_code, first.content, first.headers.get("location")) == (
-            (retry.status_code, retry.content, retry.headers.get("location"))
-        )
+        told = [(each.status_code, each.content, each.headers.get("location")) for each in answers]
         if not (
             first.is_success
-            and is_same
+            and told[0] == told[1]
             and "idempotency-replayed" not in first.headers
             and retry.headers.get("idempotency-replayed") == "true"
             and other.json()["error"]["code"] == reused
@@ -73,7 +63,6 @@ async def test_a_run_that_has_ended_is_not_started_anew_by_a_retry(served: Serve
 
 async def test_who_has_left_the_organization_is_told_no_outcome(served: Served) -> None:
     """A replay asks the organization anew whether the caller may."""
-
     acme = served.acme
     organization = f"/v1/organizations/{acme.organization_id}"
     other, token = await served.add_person("other-owner")

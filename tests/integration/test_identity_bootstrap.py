@@ -107,11 +107,8 @@ async def test_names_that_cannot_be_are_refused(database: Database) -> None:
         ("email", ("ada", "a@b\n", "a b@example.org", "@example.org")),
     ):
         for value in values:
-            try:
+            with pytest.raises(InvalidInput):
                 await begin(database, **{name: value})
-            except InvalidInput:
-                continue
-            pytest.fail(f"the {name} {value!r} was taken")
     assert await database.read(count_all) == 0
 
 

@@ -195,7 +195,6 @@ async def test_a_code_is_used_once_or_revoked(identity: World) -> None:
 @on_both_databases
 async def test_of_namesakes_at_once_one_gets_in(identity: World) -> None:
     """An add beside an acceptance, of one address; `test_identity_races` has several adds."""
-
     acme = identity.acme.organization_id
     await identity.person("guest")
     code = await identity.invite(VICTIM)
@@ -314,6 +313,11 @@ async def test_people_of_an_address_share_the_salt(identity: World, salts: list[
     await furnish(identity)
     one, two = await identity.database.read(list_users_by_email, SHARED)
     assert salt_of(one.password) == salt_of(two.password)
+    own = {"email": SHARED, "organization": identity.acme.organization_id}
+    made = await identity.make("/v1/users", own, token="person")
+    assignments = f"/v1/roles/{identity.acme.role_id}/assignments"
+    assigned = await identity.make(assignments, {"user": SHARED})
+    assert assigned["user"]["id"] == made["id"], "that of the organization"
     (other,) = await identity.database.read(list_users_by_email, TAKEN)
     assert salt_of(other.password) != salt_of(one.password)
     assert salt_of(other.password) == first_salt(identity.keyring, TAKEN)
@@ -324,15 +328,3 @@ async def test_people_of_an_address_share_the_salt(identity: World, salts: list[
     kept = await identity.database.read(list_users_by_email, "outsider@example.org")
     assert {salt_of(each.password) for each in kept} == {salt_of(KEPT_PASSWORD)}
     assert len(kept) == 2
-
-
-async def test_a_role_is_assigned_to_the_member_of_an_address(identity: World) -> None:
-    for organization, by in (
-        (identity.globex.organization_id, "outsider"),
-        (identity.acme.organization_id, "person"),
-    ):
-        body = {"email": SHARED, "organization": organization}
-        made = await identity.make("/v1/users", body, token=by)
-    assignments = f"/v1/roles/{identity.acme.role_id}/assignments"
-    assigned = await identity.make(assignments, {"user": SHARED})
-    assert assigned["user"]["id"] == made["id"]

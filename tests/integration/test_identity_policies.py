@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.databases import on_both_databases
 from tests.identity_world import ALLOW_ALL, World
-from tests.tenants import allow, deny, document, trust
+from tests.tenants import allow, document, trust
 
 POLICIES = "/v1/policies"
 
@@ -18,8 +18,7 @@ def about(*resources: str, effect: str = "allow", actions: tuple[str, ...] = ("*
 
 async def make_policy(world: World, name: str) -> dict[str, Any]:
     """Make a policy that allows everything."""
-    made: dict[str, Any] = await world.make(POLICIES, {"name": name, "document": about("*")})
-    return made
+    return dict(await world.make(POLICIES, {"name": name, "document": about("*")}))
 
 
 async def test_a_policy_lives(identity: World) -> None:
@@ -33,9 +32,11 @@ async def test_a_policy_lives(identity: World) -> None:
     other = await identity.ask("PATCH", path, {"document": about("*", effect="deny")})
     assert other.json()["policy"]["revision"] == 2
     assert other.json()["policy"]["description"] == "d"
-    wrong = await identity.ask("PATCH", path, {"document": {"version": "1"}})
-    assert wrong.status_code == 400
-    assert wrong.json()["error"]["params"]["field"] == "statements"
+    large = about(*(f"crn:{index:03}" + "x" * 240 for index in range(90)))
+    for document_, field in (({"version": "1"}, "statements"), (large, "document")):
+        wrong = await identity.ask("PATCH", path, {"document": document_})
+        assert wrong.status_code == 400
+        assert wrong.json()["error"]["params"]["field"] == field
     assert (await identity.ask("GET", path)).json() == other.json()
     assert [each["name"] for each in await identity.show(POLICIES)] == ["admin", "all"]
     assert await identity.status("POST", POLICIES, {"name": "all", "document": about("*")}) == 409
@@ -45,7 +46,6 @@ async def test_a_policy_lives(identity: World) -> None:
 
 async def test_handles_in_documents_mean_their_accounts(identity: World) -> None:
     """A handle in a deny must not be a name that no resource has; others are shown as written."""
-
     own, other = identity.acme.account_id, identity.globex.account_id
     given = [
         "crn:registry:*:acme:repository/*",
@@ -56,14 +56,8 @@ async def test_handles_in_documents_mean_their_accounts(identity: World) -> None
         "crn:iam::acme:role/x",
     ]
     policy = await identity.make(POLICIES, {"name": "p", "document": about(*given)})
-    assert policy["document"]["statements"][0]["resources"] == [
-        f"crn:registry:*:{own}:repository/*",
-        given[1],
-        given[2],
-        given[3],
-        given[4],
-        f"crn:iam::{own}:role/x",
-    ]
+    kept = [f"crn:registry:*:{own}:repository/*", *given[1:5], f"crn:iam::{own}:role/x"]
+    assert policy["document"]["statements"][0]["resources"] == kept
     unknown = about("crn:registry:eu:nobody:repository/*")
     made = await identity.make(POLICIES, {"name": "q", "document": unknown})
     assert made["document"] == unknown  # as of an account that exists
@@ -93,8 +87,7 @@ async def test_a_new_document_names_only_what_exists(identity: World) -> None:
     async def refusal(method: str, path: str, wrong: object, **more: object) -> dict[str, Any]:
         answer = await identity.ask(method, path, {"document": wrong, **more})
         assert answer.status_code == 400, answer.text
-        found: dict[str, Any] = answer.json()["error"]
-        return found
+        return dict(answer.json()["error"])
 
     made = await make_policy(identity, "p")
     path = f"{POLICIES}/{made['id']}"
@@ -120,13 +113,6 @@ async def test_a_stored_document_with_an_unknown_action_stays_in_force(identity:
     changed = await identity.ask("PATCH", path, {"description": "old"})
     assert changed.json()["policy"]["document"] == policy["document"]
     assert await identity.status("GET", "/v1/roles", token="ci") == 403
-
-
-async def test_a_document_has_a_largest_size(identity: World) -> None:
-    large = about(*(f"crn:{index:03}" + "x" * 240 for index in range(90)))
-    answer = await identity.ask("POST", POLICIES, {"name": "large", "document": large})
-    assert answer.status_code == 400
-    assert answer.json()["error"]["params"]["field"] == "document"
 
 
 @on_both_databases
@@ -176,28 +162,13 @@ async def test_rights_follow_attachments_at_once(identity: World) -> None:
     assert await identity.status("DELETE", path) == 204
 
 
-async def test_a_principal_is_referred_to_by_id_name_or_crn(identity: World) -> None:
-    account = identity.acme.account_id
-    ci = await identity.program("ci")
-    policy = await make_policy(identity, "p")
+async def test_a_policy_is_attached_once_to_one_principal(identity: World) -> None:
+    """`test_named_resources` has what may name the principal."""
+    ci, policy = await identity.program("ci"), await make_policy(identity, "p")
     path = f"{POLICIES}/{policy['id']}/attachments"
-    for reference in (
-        ci.id,
-        "ci",
-        f"crn:iam::{account}:service-account/ci",
-        "crn:iam::acme:service-account/ci",
-    ):
-        made = await identity.make(path, {"service_account": reference})
-        assert made["service_account"]["id"] == ci.id
-        assert await identity.status("POST", path, {"service_account": reference}) == 409
-        await identity.ask("DELETE", f"{path}/{made['id']}")
-    for reference, reason in (
-        ("crn:iam::globex:service-account/foreign", "foreign_account"),
-        ("crn:iam:eu:acme:service-account/ci", "foreign_region"),
-        ("crn:iam::acme:role/ci", "malformed_crn"),
-    ):
-        answer = await identity.ask("POST", path, {"service_account": reference})
-        assert answer.json()["error"]["params"]["reason"] == reason
+    made = await identity.make(path, {"service_account": "crn:iam::acme:service-account/ci"})
+    assert made["service_account"]["id"] == ci.id
+    assert await identity.status("POST", path, {"service_account": ci.id}) == 409
     for body in ({}, {"role": "admin", "service_account": "ci"}, {"role": None}):
         assert await identity.status("POST", path, body) == 400
 
@@ -263,19 +234,3 @@ async def test_a_role_is_not_made_to_trust_its_finder(identity: World) -> None:
     path = f"/v1/roles/{identity.acme.role_id}/assignments"
     person = {"user": identity.acme.person.id}
     assert await identity.status("POST", path, person, token="changer") == 403
-
-
-async def test_who_lost_a_right_gets_no_replay(identity: World) -> None:
-    """Permission is asked before the recorded answer, secret and all, comes again."""
-
-    await identity.program("ci", allow("iam:CreateAccessKey"))
-    path = f"/v1/service-accounts/{identity.principals['ci'].id}/access-keys"
-    first = await identity.ask("POST", path, token="ci", key="k")
-    assert first.status_code == 201
-    assert (await identity.ask("POST", path, token="ci", key="k")).content == first.content
-    (policy,) = await identity.show(f"{POLICIES}?name=of-ci")
-    denied = {"document": document(deny("*"))}
-    assert await identity.status("PATCH", f"{POLICIES}/{policy['id']}", denied) == 200
-    assert (await identity.ask("POST", path, token="ci", key="k")).status_code == 403
-    other = await identity.ask("POST", path, key="k")
-    assert other.json() != first.json()

@@ -146,15 +146,7 @@ async def test_an_organization_has_its_accounts_and_no_more(identity: World) -> 
     await identity.database.write(put_limit, EVERY_ACCOUNT, "accounts", 4, 1)
 
     acme = identity.acme.organization_id
-    found = await answers(
-        *(
-            identity.ask(
-                "POST",
-                "/v1/accounts",
-                {"handle": f"another-{number}", "organization": acme},
-                token="person",
-            )
-            for number in range(8)
-        )
-    )
+    bodies = [{"handle": f"another-{number}", "organization": acme} for number in range(8)]
+    asked = [identity.ask("POST", "/v1/accounts", body, token="person") for body in bodies]
+    found = await answers(*asked)
     assert found == {201: 3, 403: 5}

@@ -38,11 +38,8 @@ async def test_a_role_lives(identity: World) -> None:
     assert role["created_at"].endswith("Z")
     path = f"{ROLES}/{role['id']}"
     assert await identity.show(path) == role
-    changed = await identity.ask("PATCH", path, {"description": "Ships."})
-    assert changed.status_code == 200
-    now = changed.json()["role"]
-    assert now["description"] == "Ships."
-    assert now["trust_policy"] == role["trust_policy"]
+    now = (await identity.ask("PATCH", path, {"description": "Ships."})).json()["role"]
+    assert now == {**role, "description": "Ships.", "updated_at": now["updated_at"]}
     assert now["updated_at"] > role["updated_at"]
     assert (await identity.ask("PATCH", path, {})).json()["role"] == now
 
@@ -85,19 +82,12 @@ async def test_a_session_lasts_one_to_twelve_hours(identity: World) -> None:
 async def test_roles_are_listed_by_name_page_by_page(identity: World) -> None:
     for name in ("b", "a.b", "c", "a-b"):
         await identity.make(ROLES, {"name": name, "trust_policy": trust("acme")})
-    found: list[str] = []
-    marker = ""
-    while True:
-        answer = await identity.ask("GET", f"{ROLES}?limit=2{marker}")
-        page = answer.json()
-        found += [role["name"] for role in page["roles"]]
-        assert page["meta"]["total"] == 5
-        if not page["meta"]["has_more"]:
-            break
-        marker = f"&marker={page['meta']['marker']}"
-    assert found == ["a-b", "a.b", "admin", "b", "c"]
-    assert await identity.status("GET", f"{ROLES}?limit=0") == 400
-    stolen = await identity.ask("GET", f"{ROLES}?limit=2{marker}", token="stranger")
+    first = (await identity.ask("GET", f"{ROLES}?limit=3")).json()
+    rest = f"{ROLES}?limit=3&marker={first['meta']['marker']}"
+    found = [*first["roles"], *await identity.show(rest)]
+    assert [role["name"] for role in found] == ["a-b", "a.b", "admin", "b", "c"]
+    assert first["meta"]["total"] == 5
+    stolen = await identity.ask("GET", rest, token="stranger")
     assert reason(stolen) == (400, "marker", "malformed")
 
 
@@ -118,7 +108,6 @@ async def test_a_role_is_assigned_to_members_of_the_organization(identity: World
     for again in (person.id, crn):
         assert await identity.status("POST", path, {"user": again}) == 409
     listed = (await identity.ask("GET", path)).json()
-    assert listed["assignments"] == [made]
-    assert listed["meta"]["total"] == 1
+    assert (listed["assignments"], listed["meta"]["total"]) == ([made], 1)
     for status in (204, 404):
         assert await identity.status("DELETE", f"{path}/{person.id}") == status

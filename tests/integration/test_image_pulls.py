@@ -160,13 +160,6 @@ async def test_the_rights_are_those_of_any_client_at_each_pull(node: Node) -> No
         await node.images.check_right(node.acme.id, changed.id, "app:v1")
 
 
-async def test_a_role_that_does_not_trust_instances_is_not_used(node: Node) -> None:
-    await node.push("acme/app", "v1", busybox_image("true"))
-    role = await node.install.add_role_session(node.acme, "apart", LOG_IN, PULL)
-    words = "the trust policy of apart does not allow crn:iam:::service/compute"
-    assert words in await node.refusal("app:v1", role.id)
-
-
 async def test_a_repository_of_another_account_takes_both_sides(node: Node) -> None:
     other = await node.install.add_account("other")
     theirs = await node.install.add_program(other, "pusher", ALLOW_ALL)
@@ -182,61 +175,43 @@ async def test_a_repository_of_another_account_takes_both_sides(node: Node) -> N
     assert "not allowed to everybody" in await node.refusal("other/shared:v1")
 
 
-async def test_a_role_of_another_account_and_one_that_is_gone_are_refused(node: Node) -> None:
+async def test_who_cannot_pull_and_what_is_not_there_is_told(node: Node) -> None:
     await node.push("acme/app", "v1", busybox_image("true"))
-    other = await node.install.add_account("other")
-    foreign = await node.role_of(other, "foreign", ALLOW_ALL)
-    assert "the role of the pool is gone" in await node.refusal("app:v1", foreign.id)
-    absent = "01890000-0000-7000-8000-000000000000"
-    assert "the role of the pool is gone" in await node.refusal("app:v1", absent)
-    puller = await node.role("puller", LOG_IN, PULL)
+    role = await node.install.add_role_session(node.acme, "apart", LOG_IN, PULL)
+    words = "the trust policy of apart does not allow crn:iam:::service/compute"
+    assert words in await node.refusal("app:v1", role.id)
+    foreign = await node.role_of(await node.install.add_account("other"), "foreign", ALLOW_ALL)
+    for role_id in (foreign.id, "01890000-0000-7000-8000-000000000000"):
+        assert "the role of the pool is gone" in await node.refusal("app:v1", role_id)
+    puller, absent = await node.role("puller", LOG_IN, PULL), digest_of(b"absent")
+    for reference, words in (
+        ("app:v2", "acme/app has no image v2"),
+        ("absent", "acme/absent has no image latest"),
+        (f"app@{absent}", f"has no image {absent}"),
+    ):
+        assert words in await node.refusal(reference, puller)
     await node.install.suspend_account(node.acme)
     assert "the account is suspended" in await node.refusal("app:v1", puller)
 
 
-async def test_what_is_not_there_is_told(node: Node) -> None:
-    await node.push("acme/app", "v1", busybox_image("true"))
-    puller = await node.role("puller", LOG_IN, PULL)
-    assert "acme/app has no image v2" in await node.refusal("app:v2", puller)
-    assert "acme/absent has no image latest" in await node.refusal("absent", puller)
-    absent = digest_of(b"absent")
-    assert f"has no image {absent}" in await node.refusal(f"app@{absent}", puller)
-
-
-@pytest.mark.parametrize(
-    "reference",
-    [
+def test_a_reference_to_this_registry_is_taken_and_to_anything_else_refused() -> None:
+    images = RegistryImages(None, None, None, HOSTS)  # type: ignore[arg-type] # not asked
+    for reference in (
         *("docker.io/library/busybox", "ghcr.io/acme/app:v1", "localhost:5000/acme/app"),
         *(f"{HOST}:81/acme/app", f"{HOST}.evil/acme/app:v1", "", ":v1", "app:", "app@", "App:v1"),
         *("app@sha256:123", "app:v1@sha256:123", "app:-x", "/app", "acme//app", "acme/app/"),
         *("a b", "../app", "app:v1\n", f"{HOST}/", "http://registry.test/acme/app"),
         *("x" * 300, "acme/app?x=y", "app:v 1", f"app:@sha256:{'0' * 64}"),
-    ],
-)
-async def test_a_reference_to_anything_else_is_refused(reference: str) -> None:
-    images = RegistryImages(None, None, None, HOSTS)  # type: ignore[arg-type] # not asked
-    with pytest.raises(InvalidInput) as refused:
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            images.check(reference)
+        assert refused.value.message.isprintable(), reference
+    for reference in (
+        *("app", "app:v1", "acme/app", "acme/team/app:v1", f"{HOST}/acme/app"),
+        *(f"{HOST}/acme/app:v1", f"ab/b:latest@sha256:{'0' * 64}"),
+        f"registry.example:5000/acme/app@sha256:{'0' * 64}",
+    ):
         images.check(reference)
-    assert refused.value.message.isprintable()
-
-
-@pytest.mark.parametrize(
-    "reference",
-    [
-        *(
-            "app",
-            "app:v1",
-            "acme/app",
-            "acme/team/app:v1",
-            f"{HOST}/acme/app",
-            f"{HOST}/acme/app:v1",
-        ),
-        *("registry.example:5000/acme/app@sha256:" + "0" * 64, f"ab/b:latest@sha256:{'0' * 64}"),
-    ],
-)
-async def test_a_reference_to_this_registry_is_taken(reference: str) -> None:
-    images = RegistryImages(None, None, None, HOSTS)  # type: ignore[arg-type] # not asked
-    images.check(reference)
 
 
 async def test_the_image_of_an_index_is_that_of_this_machine(node: Node) -> None:
@@ -278,7 +253,6 @@ def _said(**changes: object) -> dict[str, object]:
     return fields | changes
 
 
-HUGE: Final = "x" * 70_000
 REFUSED: Final = {
     "no json": (_image(b"{", SMALL), "is not that of an image"),
     "no object": (_image([], SMALL), "is not that of an image"),
@@ -288,30 +262,33 @@ REFUSED: Final = {
     "artifact": (_image(_said(), SMALL, config_type="application/x"), "is an artifact"),
     "fewer layers": (_image(_said(rootfs={"diff_ids": []}), SMALL), "different numbers of layers"),
     "none": (_image(_said(rootfs={"diff_ids": []})), "it has 0 layers"),
-    "diff id": (
-        _image(_said(rootfs={"diff_ids": ["sha256:../../etc"]}), SMALL),
-        "otherwise than by its sha256",
-    ),
-    "another diff id": (
-        _image(_said(rootfs={"diff_ids": [digest_of(b"")]}), SMALL),
-        "the image's configuration says",
-    ),
-    "no type of layer": (
-        _image(_said(), replace(SMALL, media_type="application/octet-stream")),
-        "which cannot be unpacked",
-    ),
-    "encrypted": (
-        _image(_said(), replace(SMALL, media_type=f"{LAYER_TYPE}+gzip+encrypted")),
-        "which cannot be unpacked",
-    ),
-    "long command": (_image(_said(config={"Cmd": [HUGE]}), SMALL), "more than 65536 characters"),
-    "zero": (_image(_said(config={"Env": ["A=\0"]}), SMALL), "has a zero byte"),
-    "folder": (_image(_said(config={"WorkingDir": "srv"}), SMALL), "no absolute path"),
-    "unknown user": (_image(_said(config={"User": "web"}), SMALL), "know no user 'web'"),
-    "unknown group": (_image(_said(config={"User": "0:web"}), SMALL), "know no user '0:web'"),
-    "high user": (_image(_said(config={"User": "65536"}), SMALL), "the highest is 65535"),
-    "high group": (_image(_said(config={"User": "0:4294967296"}), SMALL), "the highest is 65535"),
-    "half a user": (_image(_said(config={"User": "web:"}), SMALL), "is to be <user>"),
+    **{
+        name: (_image(_said(rootfs={"diff_ids": [digest]}), SMALL), words)
+        for name, digest, words in (
+            ("diff id", "sha256:../../etc", "otherwise than by its sha256"),
+            ("another diff id", digest_of(b""), "the image's configuration says"),
+        )
+    },
+    **{
+        name: (_image(_said(), replace(SMALL, media_type=kind)), "which cannot be unpacked")
+        for name, kind in (
+            ("no type of layer", "application/octet-stream"),
+            ("encrypted", f"{LAYER_TYPE}+gzip+encrypted"),
+        )
+    },
+    **{
+        name: (_image(_said(config=config), SMALL), words)
+        for name, config, words in (
+            ("long command", {"Cmd": ["x" * 70_000]}, "more than 65536 characters"),
+            ("zero", {"Env": ["A=\0"]}, "has a zero byte"),
+            ("folder", {"WorkingDir": "srv"}, "no absolute path"),
+            ("unknown user", {"User": "web"}, "know no user 'web'"),
+            ("unknown group", {"User": "0:web"}, "know no user '0:web'"),
+            ("high user", {"User": "65536"}, "the highest is 65535"),
+            ("high group", {"User": "0:4294967296"}, "the highest is 65535"),
+            ("half a user", {"User": "web:"}, "is to be <user>"),
+        )
+    },
     "large": (_image(_said(author="x" * (1 << 20)), SMALL), "has more than 1048576 bytes"),
 }
 
@@ -322,15 +299,10 @@ async def test_what_is_no_image_to_run_is_refused(node: Node) -> None:
         name = tag.replace(" ", "-")
         await node.push("acme/app", name, image)
         assert words in await node.refusal(f"app:{name}", puller), tag
-
-
-async def test_a_manifest_that_takes_long_to_read_is_refused(node: Node) -> None:
-    puller = await node.role("puller", LOG_IN, PULL)
     packed = pack([SMALL])
     document = json.loads(packed.manifest) | {"annotations": {"a": "x" * (1 << 20)}}
-    large = replace(packed, manifest=json.dumps(document).encode())
-    await node.push("acme/app", "large", large)
-    assert "its manifest has more than 1048576 bytes" in await node.refusal("app:large", puller)
+    await node.push("acme/app", "long", replace(packed, manifest=json.dumps(document).encode()))
+    assert "its manifest has more than 1048576 bytes" in await node.refusal("app:long", puller)
 
 
 async def test_a_hostile_layer_is_refused_and_nothing_of_it_is_left(node: Node) -> None:

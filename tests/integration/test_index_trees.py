@@ -68,7 +68,6 @@ async def trees(metadata_url: str) -> AsyncIterator[Trees]:
         yield Trees(registry, counted)
 
 
-@on_both_databases
 async def test_indexes_lie_in_each_other_only_so_deep(trees: Trees) -> None:
     image = await trees.image()
     found = image
@@ -114,7 +113,6 @@ async def test_blobs_under_an_index_are_counted_before_they_are_added_up(
 
 async def test_no_statement_of_a_walk_returns_more_rows_than_are_left(trees: Trees) -> None:
     """Indexes that all list all of the level below have many more edges than manifests."""
-
     level = [await trees.image(str(number)) for number in range(6)]
     refused = 0
     for number in range(8):

@@ -102,24 +102,22 @@ async def scrub(registry: Registry, store: MemoryStore) -> ScrubReport:
 
 
 @on_both_databases
-@pytest.mark.parametrize("size", [0, 1, LIMIT])
-async def test_a_small_blob_is_pushed_into_a_row(
-    registry: Registry, store: MemoryStore, size: int
+async def test_a_small_blob_is_pushed_into_a_row_and_a_larger_one_is_not(
+    registry: Registry, store: MemoryStore
 ) -> None:
-    data = SMALL[:size]
-    assert (await push(registry, data)).status == 201
+    blobs = {digest_of(SMALL[:size]): SMALL[:size] for size in (0, 1, LIMIT)}
+    for digest, data in blobs.items():
+        assert (await push(registry, data)).status == 201
+        answer = await pull(registry, digest)
+        assert (answer.status, answer.body) == (200, data)
     assert (store.files.objects, store.files.staged) == ({}, {})
-    ((digest, stored_id, is_inline),) = await rows(registry, _OBJECTS)
-    assert (digest, bool(is_inline)) == (digest_of(data), True)
-    assert await bodies(registry) == {stored_id: data}
-    answer = await pull(registry, digest_of(data))
-    assert (answer.status, answer.body) == (200, data)
+    found = await rows(registry, _OBJECTS)
+    assert {digest: bool(is_inline) for digest, _, is_inline in found} == dict.fromkeys(blobs, True)
+    stored = {stored_id: blobs[digest] for digest, stored_id, _ in found}
+    assert await bodies(registry) == stored
     assert (await fsck(registry, store)).violations == []
-
-
-async def test_a_larger_blob_is_not(registry: Registry, store: MemoryStore) -> None:
     assert (await push(registry, bytes(LIMIT + 1))).status == 201
-    assert await bodies(registry) == {}
+    assert await bodies(registry) == stored
     assert len(store.files.objects) == 1
 
 
@@ -132,27 +130,21 @@ async def test_without_a_limit_no_blob_is(metadata_url: str, store: MemoryStore)
         assert len(store.files.objects) == 2
 
 
-async def test_a_session_whose_last_request_has_the_whole_blob(
-    registry: Registry, store: MemoryStore
-) -> None:
+@on_both_databases
+async def test_equal_bytes_are_kept_once(registry: Registry, store: MemoryStore) -> None:
+    """Also those of a session whose last request has the whole blob."""
     assert (await push_in_session(registry, SMALL)).status == 201
     assert (store.files.objects, store.files.staged) == ({}, {})
-    assert list((await bodies(registry)).values()) == [SMALL]
-    assert (await pull(registry)).body == SMALL
-    assert (await fsck(registry, store)).violations == []
-
-
-@on_both_databases
-async def test_equal_bytes_are_kept_once(registry: Registry) -> None:
     for repository in ("app", "app", "other"):
         assert (await push(registry, repository=repository)).status == 201
-    assert (await push_in_session(registry, SMALL)).status == 201
     mounted = await registry.client.request(
         "POST", f"/v2/dev/third/blobs/uploads/?mount={DIGEST}&from=dev/app"
     )
     assert mounted.status == 201
     assert list((await bodies(registry)).values()) == [SMALL]
     assert len(await rows(registry, _OBJECTS)) == 1
+    assert (await pull(registry)).body == SMALL
+    assert (await fsck(registry, store)).violations == []
 
 
 async def test_bytes_in_the_store_stay_there(metadata_url: str, store: MemoryStore) -> None:
@@ -172,34 +164,26 @@ DAMAGES: Final = {"absent": LOST, "size": CUT}
 
 @pytest.fixture(params=list(DAMAGES))
 def damage(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+    return str(request.param)
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_damage_is_marked_when_it_is_met(
-    registry: Registry, damage: str, method: str
+async def test_damage_is_marked_when_it_is_met_and_a_push_heals_it(
+    registry: Registry, store: MemoryStore, damage: str
 ) -> None:
-    await push(registry)
-    await run(registry, DAMAGES[damage])
-    assert (await pull(registry, method=method)).status == 404
-    assert await marked(registry) == [(DIGEST, damage)]
-    answer = await pull(registry)
-    assert (answer.status, answer.codes) == (404, ["BLOB_UNKNOWN"])
-    assert b"push them again" in answer.body
-
-
-@on_both_databases
-@pytest.mark.parametrize("repository", ["app", "other"])
-async def test_a_push_heals_what_was_not_met(
-    registry: Registry, store: MemoryStore, damage: str, repository: str
-) -> None:
-    await push(registry)
-    await run(registry, DAMAGES[damage])
-    assert (await push(registry, repository=repository)).status == 201
-    assert (await pull(registry)).body == SMALL
-    assert await marked(registry) == []
-    assert (await fsck(registry, store)).violations == []
+    for method in ("GET", "HEAD"):
+        assert (await push(registry)).status == 201
+        await run(registry, DAMAGES[damage])
+        assert (await pull(registry, method=method)).status == 404
+        assert await marked(registry) == [(DIGEST, damage)]
+        answer = await pull(registry)
+        assert (answer.status, answer.codes) == (404, ["BLOB_UNKNOWN"])
+        assert b"push them again" in answer.body
+    for repository in ("app", "app", "other"):  # what was met, and twice what was not
+        assert (await push(registry, repository=repository)).status == 201
+        assert (await pull(registry)).body == SMALL
+        assert await marked(registry) == []
+        assert (await fsck(registry, store)).violations == []
+        await run(registry, DAMAGES[damage])
 
 
 async def test_a_damaged_blob_is_no_source_of_a_mount(registry: Registry, damage: str) -> None:
@@ -209,7 +193,6 @@ async def test_a_damaged_blob_is_no_source_of_a_mount(registry: Registry, damage
     assert (await registry.client.request("POST", path)).status == 202
 
 
-@on_both_databases
 async def test_bytes_that_were_not_verified_for_long_are_replaced(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -225,7 +208,6 @@ async def test_bytes_that_were_not_verified_for_long_are_replaced(
     assert list(await bodies(registry)) == [stored_id]
 
 
-@on_both_databases
 async def test_a_push_moves_bytes_that_are_damaged_in_the_store_to_a_row(
     metadata_url: str, store: MemoryStore
 ) -> None:
@@ -243,7 +225,6 @@ async def test_a_push_moves_bytes_that_are_damaged_in_the_store_to_a_row(
         assert store.files.objects == {}
 
 
-@on_both_databases
 async def test_the_scrub_finds_changed_bytes_and_a_push_heals_them(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -312,7 +293,9 @@ async def app_id(registry: Registry) -> str:
 @on_both_databases
 async def test_a_swept_blob_is_recovered(registry: Registry, store: MemoryStore) -> None:
     account = await swept(registry, store)
-    assert len(await bodies(registry)) == 1
+    assert len(await bodies(registry)) == 1, "they belong to the quarantined blob"
+    assert await registry.ctx.database.read(inline.stray_bodies, 9) == []
+    assert (await fsck(registry, store)).violations == []
     await recover_blob(registry.ctx, account, await app_id(registry), DIGEST)
     assert (await pull(registry)).body == SMALL
     assert (await fsck(registry, store)).violations == []
@@ -349,12 +332,3 @@ async def test_a_push_that_is_cut_short_leaves_nothing(
     assert await rows(registry, _OBJECTS) == []
     assert await bodies(registry) == {}
     assert store.files.staged == {}
-
-
-@on_both_databases
-async def test_the_bytes_of_a_quarantined_blob_belong_to_it(
-    registry: Registry, store: MemoryStore
-) -> None:
-    await swept(registry, store)
-    assert await registry.ctx.database.read(inline.stray_bodies, 9) == []
-    assert (await fsck(registry, store)).violations == []

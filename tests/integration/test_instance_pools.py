@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import instances, rows
 from cloudcore.compute.reconciler import InstanceReconciler
 from cloudcore.errors import Conflict, QuotaExceeded
@@ -61,7 +60,6 @@ async def test_size_changes_without_restarts_of_those_that_stay(world: World) ->
     assert (await world.status(pool), world.machine.has) == ("active", {})
 
 
-@on_both_databases
 async def test_what_was_decided_before_a_change_is_not_done_after_it(world: World) -> None:
     pool = await world.running()
     before = await world.find(pool)
@@ -74,7 +72,6 @@ async def test_what_was_decided_before_a_change_is_not_done_after_it(world: Worl
     assert await world.database.write(instances.add, before, world.needs, now) is None
 
 
-@on_both_databases
 async def test_an_instance_that_ends_is_started_again_in_its_place(world: World) -> None:
     pool = await world.running(size=2)
     first, second = await world.ready(pool)
@@ -117,42 +114,29 @@ async def test_a_right_to_pull_that_is_withdrawn_is_noticed_when_an_instance_sta
 
 
 async def test_an_image_that_another_pool_has_is_asked_for_all_the_same(world: World) -> None:
-    await world.create("one")
-    await world.settle(3)
-    assert len(world.images.fetched) == 2, "for the pool, and for its instance"
-    await world.create("two")
-    await world.settle(3)
-    assert len(world.images.fetched) == 4
+    for name, fetched in (("one", 2), ("two", 4)):  # for the pool, and for its instance
+        await world.create(name)
+        await world.settle(3)
+        assert len(world.images.fetched) == fetched
 
 
-async def test_what_a_reboot_has_ended_is_started_once(world: World) -> None:
-    pool = await world.running(size=2)
-    for each in [*world.machine.has]:
-        world.machine.crash(each, None)
-    world.restart()
-    await world.settle(10)
-    assert await world.status(pool) == "active"
-    assert len(world.machine.started) == 4
-
-
-async def test_a_restart_of_the_service_adopts_what_runs(world: World) -> None:
-    """PO2: it adopts live instances, and never doubles them."""
+async def test_a_restart_adopts_what_runs_and_starts_what_has_ended_once(world: World) -> None:
+    """PO2: it adopts live instances, and never doubles them; what no row has is removed."""
     pool = await world.running(size=3)
     before = await world.ready(pool)
+    world.machine.has["0189a000-0000-7000-8000-0000000000ff"] = world.machine.has[before[0]]
     for _ in range(3):
         world.restart()
         await world.settle(3)
     assert await world.ready(pool) == before
+    assert world.machine.has.keys() == {*before}
     assert len(world.machine.started) == 3
-
-
-async def test_what_no_row_has_is_removed(world: World) -> None:
-    pool = await world.running()
-    (mine,) = await world.ready(pool)
-    stray = "0189a000-0000-7000-8000-0000000000ff"
-    world.machine.has[stray] = world.machine.has[mine]
-    await world.look()
-    assert world.machine.has.keys() == {mine}
+    for each in before:
+        world.machine.crash(each, None)  # as by a reboot
+    world.restart()
+    await world.settle(10)
+    assert await world.status(pool) == "active"
+    assert len(world.machine.started) == 6
 
 
 async def test_another_machine_leaves_a_pool_alone(world: World, tmp_path: Path) -> None:
@@ -190,7 +174,6 @@ async def test_deletion_ends_every_instance_and_nothing_comes_back(world: World)
     assert again.id != pool.id, "the name is free again"
 
 
-@on_both_databases
 async def test_deletion_reaches_instances_that_are_being_made(world: World) -> None:
     """PO1: incl. ones being created at that moment."""
     pool = await world.create(size=2)
@@ -275,23 +258,16 @@ async def test_use_is_sampled_from_the_instances_that_there_are(world: World) ->
     assert await rows.memory_by_account(world.database) == {}
 
 
-@on_both_databases
-async def test_what_is_left_of_a_deleted_pool_goes_after_a_day(world: World) -> None:
-    pool = await world.running(environment={"A": "b"})
-    await world.delete(pool)
-    await world.settle(4)
-    now, place = world.identity.now, (world.account.id, "local", pool.id)
-    day = 24 * 3600 * MICROSECONDS
-    assert await world.database.write(rows.forget_deleted, now + day - 60 * MICROSECONDS) == 0
-    assert await world.database.read(rows.name_of_deleted, *place) == "web"
-    assert await world.database.write(rows.forget_deleted, now + day) == 1
-    assert await world.database.read(rows.name_of_deleted, *place) is None
-
-
-@on_both_databases
-@pytest.mark.parametrize("time", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("database_url", "time"),
+    [
+        *(("sqlite", time) for time in (1, 2, 3, 4)),
+        pytest.param("postgresql", 1, marks=pytest.mark.postgresql),
+    ],
+    indirect=["database_url"],
+)
 async def test_a_death_at_any_step_leaves_nothing_and_starts_nothing_twice(
-    world: World, time: int
+    database_url: str, world: World, time: int
 ) -> None:
     """Die at each place that a process comes to, when it comes there this time; then go on."""
     world.death.time = time

@@ -12,8 +12,7 @@ from sqlalchemy import select
 
 from cloudcore.billing import charging
 from cloudcore.billing.embedded_processor import EmbeddedProcessor
-from cloudcore.billing.tables import embedded_charges, invoice_charges
-from cloudcore.db.base import Connection
+from cloudcore.billing.tables import embedded_charges, invoice_charges, payment_methods
 from cloudcore.db.statement import Statement
 from cloudcore.errors import InvoicePaymentAttemptsExhausted
 from cloudcore.jobs.kinds import Done, Next
@@ -26,35 +25,30 @@ from tests.jobs import run_due
 RATE_HEADERS: Final = ("x-ratelimit-limit", "x-ratelimit-reset", "retry-after")
 
 
+_CHARGED: Final = Statement(select(embedded_charges.c.amount, embedded_charges.c.decline))
+_STATES: Final = Statement(select(invoice_charges.c.state))
+_TOLD: Final = Statement(select(outbox.c.type).order_by(outbox.c.sequence))
+_REMOVE_METHODS: Final = Statement(payment_methods.delete())
+
+
+async def rows(world: World, statement: Statement) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in await world.served.database.read(lambda tx: tx.rows(statement))]
+
+
 async def ledger(world: World) -> list[tuple[str, str]]:
     """Return amount and decline of what the embedded processor was asked to charge."""
-
-    def read(tx: Connection) -> list[tuple[str, str]]:
-        c = embedded_charges.c
-        return [(amount, why) for amount, why in tx.rows(Statement(select(c.amount, c.decline)))]
-
-    return await world.served.database.read(read)
-
-
-async def charges(world: World) -> list[str]:
-    """Return the states of all charges."""
-
-    def read(tx: Connection) -> list[str]:
-        return [row[0] for row in tx.rows(Statement(select(invoice_charges.c.state)))]
-
-    return await world.served.database.read(read)
+    return [(amount, why) for amount, why in await rows(world, _CHARGED)]
 
 
 async def shown(world: World, invoice: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = (await world.ask("GET", f"/v1/invoices/{invoice['id']}")).json()
-    return dict(found["invoice"])
+    answer = await world.ask("GET", f"/v1/invoices/{invoice['id']}")
+    return dict(answer.json()["invoice"])
 
 
 def pay_path(invoice: dict[str, Any]) -> str:
     return f"/v1/invoices/{invoice['id']}/pay"
 
 
-@on_both_databases
 async def test_an_invoice_is_paid_once(billed: World) -> None:
     invoice = await billed.owing()
     answer = await billed.ask("POST", pay_path(invoice), key="pay")
@@ -140,24 +134,19 @@ async def test_attempts_survive_a_restart(billed: World, metadata_url: str) -> N
     assert (await billed.ask("POST", pay_path(invoice))).status_code == 429
 
 
-@on_both_databases
 async def test_a_closed_month_is_paid_by_the_default_method_and_retried_on_following_days(
     billed: World,
 ) -> None:
     invoice = await billed.owing("tok_chargeDeclinedInsufficientFunds")
-    await billed.run_jobs()
-    assert (await shown(billed, invoice))["attempts"] == 1
-    await billed.run_jobs()
-    assert (await shown(billed, invoice))["attempts"] == 1
-    billed.served.clock.advance(DAY)
-    await billed.run_jobs()
-    assert (await shown(billed, invoice))["attempts"] == 2
+    for days, attempts in ((0, 1), (0, 1), (1, 2)):
+        billed.served.clock.advance(days * DAY)
+        await billed.run_jobs()
+        assert (await shown(billed, invoice))["attempts"] == attempts
     await billed.add_method("tok_visa")
-    billed.served.clock.advance(DAY)
-    await billed.run_jobs()
-    assert (await shown(billed, invoice))["status"] == "paid"
-    billed.served.clock.advance(DAY)
-    await billed.run_jobs()
+    for _ in range(2):
+        billed.served.clock.advance(DAY)
+        await billed.run_jobs()
+        assert (await shown(billed, invoice))["status"] == "paid"
     why = "insufficient_funds"
     assert sorted(await ledger(billed)) == sorted(
         [(invoice["total"], why), (invoice["total"], why), (invoice["total"], "")]
@@ -174,7 +163,6 @@ async def test_five_days_of_declines_end_the_tries(billed: World) -> None:
     assert len(await ledger(billed)) == 5
 
 
-@on_both_databases
 async def test_an_invoice_that_is_retried_while_its_job_ends_is_paid_all_the_same(
     billed: World,
 ) -> None:
@@ -204,7 +192,8 @@ async def test_an_invoice_that_is_retried_while_its_job_ends_is_paid_all_the_sam
 
 async def test_without_a_payment_method_nothing_is_declined(billed: World) -> None:
     invoice = await billed.owing()
-    await remove_methods(billed)
+    # No operation takes them away while an invoice is open.
+    await billed.served.database.write(lambda tx: tx.execute(_REMOVE_METHODS))
     await billed.run_jobs()
     found = await shown(billed, invoice)
     assert (found["status"], found["attempts"]) == ("open", 0)
@@ -217,14 +206,6 @@ async def test_without_a_payment_method_nothing_is_declined(billed: World) -> No
     assert (await shown(billed, invoice))["status"] == "paid"
 
 
-async def remove_methods(world: World) -> None:
-    """Take all payment methods away, which no operation does while an invoice is open."""
-    from cloudcore.billing.tables import payment_methods  # noqa: PLC0415
-
-    statement = Statement(payment_methods.delete())
-    await world.served.database.write(lambda tx: tx.execute(statement))
-
-
 async def test_another_method_than_the_default_may_pay(billed: World) -> None:
     good = await billed.add_method("tok_mastercard")
     invoice = await billed.owing("tok_chargeDeclined")
@@ -235,7 +216,6 @@ async def test_another_method_than_the_default_may_pay(billed: World) -> None:
     assert await ledger(billed) == [(invoice["total"], "")]
 
 
-@on_both_databases
 async def test_an_outage_is_no_decline_and_the_payment_goes_on_by_itself(billed: World) -> None:
     """What is told apart: an outage counts nothing, and no other payment begins meanwhile."""
     invoice = await billed.owing("tok_chargeUnavailable")
@@ -255,7 +235,7 @@ async def test_an_outage_is_no_decline_and_the_payment_goes_on_by_itself(billed:
     ]
     refused = await billed.ask("DELETE", f"/v1/payment-methods/{busy[0]['id']}")
     assert refused.status_code == 409
-    assert await charges(billed) == ["pending"]
+    assert await rows(billed, _STATES) == [("pending",)]
 
 
 class DiesAfterCharging(EmbeddedProcessor):
@@ -299,14 +279,5 @@ async def test_all_accounts_are_told(billed: World) -> None:
     await billed.add_method("tok_visa")
     assert (await billed.ask("POST", pay_path(invoice))).status_code == 200
 
-    def told(tx: Connection) -> list[str]:
-        return [
-            row[0] for row in tx.rows(Statement(select(outbox.c.type).order_by(outbox.c.sequence)))
-        ]
-
-    found = [each for each in await billed.served.database.read(told) if "billing" in each]
-    assert found == [
-        "billing.invoice.created",
-        "billing.invoice.payment_failed",
-        "billing.invoice.paid",
-    ]
+    told = [kind for (kind,) in await rows(billed, _TOLD) if "billing" in kind]
+    assert told == [f"billing.invoice.{each}" for each in ("created", "payment_failed", "paid")]

@@ -59,7 +59,6 @@ def body_of(served: Served, place: Place) -> object:
 
 async def test_every_parameter_has_its_thing(served: Served) -> None:
     """The control group: some operation on each of the things finds it."""
-
     assert len(PLACES) > 45
     unknown = {place.key for place in PLACES} - served.acme.ids.keys()
     assert unknown == set(), "make one in served_world.furnish"
@@ -76,7 +75,6 @@ async def test_every_parameter_has_its_thing(served: Served) -> None:
 
 async def test_foreign_ids_are_as_unknown_ones(served: Served) -> None:
     """404 byte for byte, and no statement sees a foreign id without our account."""
-
     own, foreign = served.acme, served.globex
     before = await served.database.read(dump)
     served.database.noted.clear()
@@ -120,7 +118,6 @@ async def test_malformed_ids_are_unknown_ones(served: Served) -> None:
 
 async def test_foreign_names_are_refused(served: Served) -> None:
     """On /v2: 403 by a token that was refused them, 401 by one that does not speak of them."""
-
     scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
     refused = await served.bearer(served.acme, *scopes)
     silent = await served.bearer(served.acme, scopes[0])
@@ -135,7 +132,6 @@ async def test_foreign_names_are_refused(served: Served) -> None:
 
 async def test_foreign_digests_tags_and_uploads_are_as_unknown_ones(served: Served) -> None:
     """In one's own repository; status, bytes and headers are those of the unknown."""
-
     token = await served.bearer(served.acme, "repository:acme/app:*")
     served.database.noted.clear()
     asked = 0
@@ -157,7 +153,6 @@ async def test_foreign_digests_tags_and_uploads_are_as_unknown_ones(served: Serv
 
 async def test_nothing_is_mounted_from_a_foreign_repository(served: Served) -> None:
     """202 as for a blob that nobody has, whether the source is named or not."""
-
     scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
     token = await served.bearer(served.acme, *scopes)
     for source in ("&from=globex/app", ""):

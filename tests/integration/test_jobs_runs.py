@@ -11,7 +11,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
-from cloudcore.jobs.faults import MAX_FAULTS, add_fault
+from cloudcore.jobs.faults import MAX_FAULTS, Fault, add_fault
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import (
@@ -41,6 +41,8 @@ from tests.jobs import (
     run_due,
     with_effects,
 )
+
+pytestmark = with_effects
 
 COPY: Final = "test.copy"
 SCOPE: Final = "0189b7c0-0000-7000-8000-00000000000b"
@@ -99,19 +101,14 @@ async def get_run(database: Database, run_id: str) -> Run:
     return run
 
 
-@with_effects
-@on_both_databases
 async def test_a_family_writes_its_step_only(database: Database) -> None:
     clock = Clock()
     ended: list[Run] = []
     account = await make_account(database)
     begun = await database.write(start_copy, account, uuid7(), 12, START)
-    assert (begun.state, begun.counts, begun.done) == (
-        "running",
-        {"copied": 0, "skipped": 0},
-        0,
-    )
-    assert (begun.total, begun.started_by, begun.started_at) == (None, "someone", START)
+    assert (begun.state, begun.done, begun.total) == ("running", 0, None)
+    assert begun.counts == {"copied": 0, "skipped": 0}
+    assert (begun.started_by, begun.started_at) == ("someone", START)
     clock.pass_seconds(5)
     await run_due(database, [copying(database, clock, ended)], clock)
     run = await get_run(database, begun.id)
@@ -124,11 +121,8 @@ async def test_a_family_writes_its_step_only(database: Database) -> None:
     assert (job.kind, job.account_id, job.state) == (COPY, account, "succeeded")
 
 
-@with_effects
-@on_both_databases
 async def test_a_run_that_cannot_go_on_fails_with_its_job(database: Database) -> None:
     """With what it did before; the change of the step that failed is undone."""
-
     clock = Clock()
     ended: list[Run] = []
     begun = await database.write(start_copy, await make_account(database), uuid7(), 30, START)
@@ -145,8 +139,6 @@ async def test_a_run_that_cannot_go_on_fails_with_its_job(database: Database) ->
     assert job.finished_at == run.finished_at
 
 
-@with_effects
-@on_both_databases
 async def test_a_run_whose_workers_die_fails_and_holds_up_no_other(database: Database) -> None:
     clock = Clock()
     account = await make_account(database)
@@ -159,7 +151,6 @@ async def test_a_run_whose_workers_die_fails_and_holds_up_no_other(database: Dat
     assert again.id != begun.id
 
 
-@with_effects
 async def test_of_many_starts_at_once_there_is_one_run(
     database: Database, database_url: str
 ) -> None:
@@ -172,14 +163,11 @@ async def test_of_many_starts_at_once_there_is_one_run(
     (run_id,) = {run.id for run in started}
     (job,) = await database.read(all_jobs)
     assert job.arguments == {"run_id": run_id}
-    running = await database.read(find_running, COPY, SCOPE)
-    assert running is not None
-    assert running.id == run_id
+    assert (await database.read(find_running, COPY, SCOPE)) in started
     elsewhere = NewRun(uuid7(), COPY, account, uuid7(), "crn:x", "", (), KEPT_SECONDS)
     assert (await database.write(start_run, elsewhere, START)).id == elsewhere.id
 
 
-@with_effects
 async def test_counts_of_workers_at_once_all_add_up(database: Database, database_url: str) -> None:
     other = open_database(database_url)
     begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
@@ -195,8 +183,6 @@ async def test_counts_of_workers_at_once_all_add_up(database: Database, database
     await database.write(progress_run, "gone", one)  # changes nothing
 
 
-@with_effects
-@on_both_databases
 async def test_faults_on_the_way_add_up_by_code_and_subject(database: Database) -> None:
     begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
     seen = (("A", "x"), ("A", "y"), ("A", "x"), ("B", "x"), ("A", "x"))
@@ -205,14 +191,10 @@ async def test_faults_on_the_way_add_up_by_code_and_subject(database: Database) 
         await database.write(add_run_fault, begun.id, code, message, now, subject=subject)
     run = await get_run(database, begun.id)
     assert run.state == "running"
-    told = [
-        (each.code, each.subject, each.occurrences, each.first_at, each.last_at, each.message)
-        for each in run.faults
-    ]
-    assert told == [
-        ("A", "x", 3, START, START + 4, "at 4"),
-        ("A", "y", 1, START + 1, START + 1, "at 1"),
-        ("B", "x", 1, START + 3, START + 3, "at 3"),
+    assert run.faults == [
+        Fault("A", "at 4", START, START + 4, 3, "x"),
+        Fault("A", "at 1", START + 1, START + 1, 1, "y"),
+        Fault("B", "at 3", START + 3, START + 3, 1, "x"),
     ]
     ended = await database.write(end_run, begun.id, START + 9)
     assert ended is not None
@@ -231,7 +213,6 @@ def test_faults_of_many_subjects_are_bounded() -> None:
     assert (faults[0].message, faults[0].occurrences, faults[0].first_at) == ("again", 2, START)
 
 
-@with_effects
 @on_both_databases
 async def test_lists_are_of_a_kind_and_scope_the_newest_first(database: Database) -> None:
     account = await make_account(database)
@@ -249,7 +230,6 @@ async def test_lists_are_of_a_kind_and_scope_the_newest_first(database: Database
     assert await database.read(find_run, "test.other", SCOPE, ids[0]) is None
 
 
-@with_effects
 @on_both_databases
 async def test_runs_that_ended_long_ago_are_forgotten_at_the_next_start(database: Database) -> None:
     account = await make_account(database)
@@ -264,8 +244,6 @@ async def test_runs_that_ended_long_ago_are_forgotten_at_the_next_start(database
     assert {run.id for run in found} == {second.id, third.id}
 
 
-@with_effects
-@on_both_databases
 async def test_the_job_of_a_removed_run_ends(database: Database) -> None:
     clock = Clock()
     begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)

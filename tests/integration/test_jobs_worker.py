@@ -50,18 +50,6 @@ NEVER_POLLS: Final = JobPace(poll_seconds=3600)
 SECRET: Final = "s3cret"
 
 
-async def test_each_step_has_its_effect_once_and_in_order(database: Database) -> None:
-    jobs = await database.write(enqueue_counts, 10, 3, system_clock())
-    async with running(JobWorker(database, [COUNTING])):
-        await until_finished(database)
-    assert await database.read(list_effects) == sorted(
-        (job, step) for job in jobs for step in range(3)
-    )
-    for job in await database.read(all_jobs):
-        assert (job.state, job.lease_token, job.fault) == ("succeeded", None, None)
-        assert job.finished_at is not None
-
-
 async def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
     database: Database,
 ) -> None:
@@ -77,6 +65,9 @@ async def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
     assert (job.state, job.fault.code) == ("failed", "INTERNAL_ERROR")
     assert SECRET not in job.fault.message
     assert await database.read(list_effects) == []
+    fault = (await run_one(database, Hang(), max_attempts=1, step_seconds=0.01)).fault
+    assert fault is not None
+    assert fault.code == "TIMEOUT", "so is a step that hangs"
 
 
 async def test_what_a_worker_gives_up_is_left_to_others(database: Database) -> None:
@@ -132,26 +123,14 @@ async def test_retries_are_spaced_by_doubling_up_to_a_cap(database: Database) ->
     assert (job.fault.first_at, job.fault.last_at) == (START, START + 70_000_000)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "spread", "seconds"),
-    [(1, 0.0, 0.5), (1, 1.0, 1.0), (2, 0.5, 1.5), (9, 0.0, 128), (10, 1.0, 300), (9999, 0, 150)],
-)
-def test_chance_takes_up_to_half_of_a_pause(attempts: int, spread: float, seconds: float) -> None:
-    assert COUNTING.retry_seconds(attempts, spread) == seconds
-
-
-async def test_a_permanent_failure_is_not_tried_again(database: Database) -> None:
-    job = await run_one(database, failing(is_permanent=True))
-    assert (job.state, job.attempts) == ("failed", 1)
-
-
-def end_of(job: Job, tx: Connection) -> None:
-    """Write the number of attempts there were."""
-    add_effect(job.id, job.attempts, tx)
+def test_chance_takes_up_to_half_of_a_pause() -> None:
+    pauses = {(1, 0): 0.5, (1, 1): 1, (2, 0.5): 1.5, (9, 0): 128, (10, 1): 300, (9999, 0): 150}
+    assert {each: COUNTING.retry_seconds(*each) for each in pauses} == pauses
 
 
 def note_end(tx: Connection, job: Job) -> Job:
-    end_of(job, tx)
+    """Write the number of attempts there were."""
+    add_effect(job.id, job.attempts, tx)
     return job
 
 
@@ -170,6 +149,8 @@ async def test_a_kind_says_what_it_commits_when_it_gives_up(database: Database) 
     assert job.fault is not None
     assert (job.fault.code, job.fault.occurrences) == ("REFUSED", 2)
     assert await database.read(list_effects) == [(job.id, 2)]
+    permanent = await run_one(database, failing(is_permanent=True))
+    assert (permanent.state, permanent.attempts) == ("failed", 1)
 
 
 async def test_what_fails_after_a_commit_fails_no_step(database: Database) -> None:
@@ -196,7 +177,7 @@ async def test_what_cannot_be_given_up_has_not_ended(database: Database) -> None
     clock = Clock()
 
     def gave_up(tx: Connection, job: Job) -> None:
-        end_of(job, tx)
+        note_end(tx, job)
         if refusals:
             raise refusals.pop()
 
@@ -241,12 +222,6 @@ async def test_a_job_that_kills_its_workers_is_given_up(database: Database) -> N
     assert (ended.fault.occurrences, ended.finished_at) == (1, clock.now)
     assert len(await database.read(list_effects)) == 1
     assert steps == []
-
-
-async def test_a_step_that_hangs_is_ended(database: Database) -> None:
-    fault = (await run_one(database, Hang(), max_attempts=1, step_seconds=0.01)).fault
-    assert fault is not None
-    assert fault.code == "TIMEOUT"
 
 
 async def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
@@ -338,18 +313,6 @@ async def test_a_step_that_wakes_its_own_job_goes_on_once(database: Database) ->
     async with running(JobWorker(database, [JobKind(name=COUNT, step=step)], clock=Clock())):
         await until(waits)
     assert (await get(database, woken)).cursor == 2
-
-
-async def test_jobs_of_unknown_kinds_are_left_alone(database: Database) -> None:
-    foreign = await database.write(enqueue, NewJob("foreign"), START)
-    [known] = await database.write(enqueue_counts, 1, 1, START)
-
-    async def done() -> bool:
-        return (await get(database, known)).state == "succeeded"
-
-    async with running(JobWorker(database, [COUNTING], pace=JobPace(slots=1))):
-        await until(done)
-    assert (await get(database, foreign)).state == "queued"
 
 
 async def test_a_step_under_way_may_finish(database: Database) -> None:

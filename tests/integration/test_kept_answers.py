@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from sqlalchemy import bindparam, select
 
+from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.serving.counters import Counters
 from cloudcore.serving.kept_answers import KeepTerms, KeptAnswers
@@ -27,8 +28,6 @@ from tests.inprocess import Registry, open_registry
 from tests.memory_store import MemoryStore
 from tests.recount import querying
 from tests.wired import WireClient, wired
-
-pytestmark = on_both_databases
 
 BLOB: Final = b"a small blob"
 MANIFEST: Final = json.dumps(
@@ -68,38 +67,24 @@ def counts(client: WireClient) -> tuple[int, int, int]:
     return client.kept.take_counts()
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v2/",
-        BY_TAG,
-        f"/v2/dev/app/manifests/{digest_of(MANIFEST)}",
-        f"/v2/dev/app/blobs/{digest_of(BLOB)}",
-        "/v2/dev/app/tags/list",
-        f"/v2/dev/app/referrers/{digest_of(MANIFEST)}",
-    ],
-)
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_the_same_again_comes_from_memory(client: WireClient, method: str, path: str) -> None:
-    first = await client.ask(method, path)
-    assert counts(client) == (0, 0, 1)
-    again = [await client.ask(method, path) for _ in range(3)]
-    hits, confirmed, missed = counts(client)
-    assert (hits + confirmed, missed) == (3, 0)
-    ids = {each.headers.pop("x-request-id") for each in (first, *again)}
-    assert len(ids) == 4
-    for each in (first, *again):
-        each.headers.pop("date", None)
-        assert each == first
+@on_both_databases
+async def test_the_same_again_comes_from_memory(client: WireClient) -> None:
+    of_image = [f"/v2/dev/app/{each}/{digest_of(MANIFEST)}" for each in ("manifests", "referrers")]
+    for path in ("/v2/", BY_TAG, TAGS, f"/v2/dev/app/blobs/{digest_of(BLOB)}", *of_image):
+        for method in ("GET", "HEAD"):
+            first = await client.ask(method, path)
+            assert counts(client) == (0, 0, 1)
+            again = [await client.ask(method, path) for _ in range(3)]
+            hits, confirmed, missed = counts(client)
+            assert (hits + confirmed, missed) == (3, 0), (method, path)
+            ids = {each.headers.pop("x-request-id") for each in (first, *again)}
+            assert len(ids) == 4
+            for each in (first, *again):
+                each.headers.pop("date", None)
+                assert each == first
 
 
-async def test_another_head_is_another_request(client: WireClient) -> None:
-    await client.ask("GET", BY_TAG)
-    await client.ask("GET", BY_TAG, headers={"authorization": "Bearer x"})
-    assert counts(client) == (0, 0, 2)
-
-
-async def test_what_is_not_kept(client: WireClient) -> None:
+async def test_what_is_not_kept_and_what_is_another_request(client: WireClient) -> None:
     for path in ("/v2/dev/app/manifests/none", "/v2/_catalog", "/v2/dev/none/tags/list"):
         await client.request("GET", path)
     await client.request("GET", BY_TAG, headers={"connection": "close"})
@@ -107,13 +92,22 @@ async def test_what_is_not_kept(client: WireClient) -> None:
     await client.request("GET", BY_TAG, headers={"expect": "100-continue"})
     await client.request("GET", BY_TAG, headers={"x-long": "a" * 9000})
     assert counts(client) == (0, 0, 0)
+    await client.ask("GET", BY_TAG)
+    await client.ask("GET", BY_TAG, headers={"authorization": "Bearer x"})
+    assert counts(client) == (0, 0, 2)
 
 
 async def test_no_answer_outlives_its_time(registry: Registry, client: WireClient) -> None:
+    assert client.kept is not None
     await client.ask("GET", BY_TAG)
     registry.clock.advance(301)
     await client.ask("GET", BY_TAG)
     assert counts(client) == (0, 0, 2)
+    client.kept.drop_ended()
+    assert client.kept.bytes > 0
+    registry.clock.advance(301)
+    client.kept.drop_ended()
+    assert client.kept.bytes == 0, "it leaves the memory unasked"
 
 
 async def test_a_head_of_an_unused_blob_is_not_kept_past_its_touch(
@@ -130,6 +124,7 @@ async def test_a_head_of_an_unused_blob_is_not_kept_past_its_touch(
     assert counts(client) == (0, 0, 2)
 
 
+@on_both_databases
 async def test_a_pull_counts_each_time(
     registry: Registry, client: WireClient, metadata_url: str
 ) -> None:
@@ -177,25 +172,25 @@ async def test_counts_are_as_without(registry: Registry) -> None:
     assert counters.kept_bytes == client.kept.bytes > 0
 
 
-async def test_a_full_memory_drops_what_was_used_least_recently(registry: Registry) -> None:
-    kept = KeptAnswers(registry.ctx.database, registry.clock, 13_000)
+async def test_memory_is_bounded_and_counted(database: Database) -> None:
+    """What was used least recently goes; equal answers are one; path and query count."""
     record = RequestRecord(0, 0, "the-id", "GET", b"/", b"", 200, 0, 0, "", 0)
-    keep = KeepTerms(registry.clock() + 10**9)
+    keep = KeepTerms(10**9)
     heads = [b"head %d" % n for n in range(9)]
+    kept = KeptAnswers(database, lambda: 0, 13_000)
     for n, head in enumerate(heads):
         kept.keep(head, keep, b"", b"the-id %d" % n, record, None)
         kept.find(heads[0])
         assert 0 < kept.bytes <= 13_000
     assert [n for n, head in enumerate(heads) if kept.find(head)] == [0, 6, 7, 8]
-
-
-async def test_equal_answers_are_one(registry: Registry) -> None:
-    kept = KeptAnswers(registry.ctx.database, registry.clock, 10**6)
-    record = RequestRecord(0, 0, "the-id", "GET", b"/", b"", 200, 0, 0, "", 0)
-    keep = KeepTerms(registry.clock() + 10**9)
-    for n in range(10):
-        kept.keep(b"head %d" % n, keep, b"", b"the-id " + b"a" * 50_000, record, None)
+    kept = KeptAnswers(database, lambda: 0, 10**6)
+    for head in heads:
+        kept.keep(head, keep, b"", b"the-id " + b"a" * 50_000, record, None)
     assert kept.bytes < 80_000
+    kept = KeptAnswers(database, lambda: 0, 10**6)
+    long = record._replace(path=b"p" * 2000, query=b"q" * 2000)
+    kept.keep(b"h" * 4000, keep, b"", b"the-id ", long, None)
+    assert kept.bytes > 10_000
 
 
 async def test_pipelined_requests_are_answered_in_turn(client: WireClient) -> None:
@@ -211,6 +206,7 @@ async def test_pipelined_requests_are_answered_in_turn(client: WireClient) -> No
     writer.close()
 
 
+@on_both_databases
 async def test_a_tag_that_gets_another_digest_of_the_same_image_is_seen(
     registry: Registry, client: WireClient
 ) -> None:
@@ -226,6 +222,7 @@ async def test_a_tag_that_gets_another_digest_of_the_same_image_is_seen(
         assert (await registry.client.request("PUT", path, MANIFEST, kind)).status == 201
 
 
+@on_both_databases
 async def test_a_revision_that_is_given_again_is_another(
     registry: Registry, client: WireClient
 ) -> None:
@@ -240,36 +237,3 @@ async def test_a_revision_that_is_given_again_is_another(
     await registry.ctx.database.write(lambda tx: tx.execute(_SET_REVISION, number=number[0]))
     assert (await client.ask("GET", BY_TAG)).body == other
     assert (await client.ask("GET", TAGS)).json()["tags"] == ["v1", "v2"]
-
-
-async def test_what_has_ended_leaves_the_memory_unasked(
-    registry: Registry, client: WireClient
-) -> None:
-    await client.ask("GET", BY_TAG)
-    assert client.kept is not None
-    client.kept.drop_ended()
-    assert client.kept.bytes > 0
-    registry.clock.advance(301)
-    client.kept.drop_ended()
-    assert client.kept.bytes == 0
-
-
-async def test_the_path_and_query_of_a_record_count(registry: Registry) -> None:
-    kept = KeptAnswers(registry.ctx.database, registry.clock, 10**6)
-    record = RequestRecord(0, 0, "the-id", "GET", b"p" * 2000, b"q" * 2000, 200, 0, 0, "", 0)
-    kept.keep(b"h" * 4000, KeepTerms(registry.clock() + 10**9), b"", b"the-id ", record, None)
-    assert kept.bytes > 10_000
-
-
-async def test_a_deleted_blob_is_gone_and_the_others_are_given_again(
-    registry: Registry, client: WireClient
-) -> None:
-    blobs = (b"one", b"two", b"three")
-    paths = [f"/v2/dev/app/blobs/{digest_of(blob)}" for blob in blobs]
-    for blob, path in zip(blobs, paths, strict=True):
-        push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(blob)}"
-        assert (await registry.client.request("POST", push, blob)).status == 201
-        assert (await client.request("GET", path)).body == blob
-    assert (await registry.client.request("DELETE", paths[1])).status == 202
-    answers = [await client.request("GET", path) for path in paths]
-    assert [each.status for each in answers] == [200, 404, 200]

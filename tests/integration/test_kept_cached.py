@@ -13,12 +13,10 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from tests.databases import on_both_databases
 from tests.integration.mirror_world import APP, HANDLE, NAME, TTL, CachedWorld
 from tests.manifest_upstream import described
 from tests.wired import WireClient, wired
 
-pytestmark = on_both_databases
 BY_TAG: Final = f"/v2/{NAME}/manifests/v1"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import sqlite3
@@ -24,6 +23,7 @@ from tests.inprocess import Registry, open_registry
 from tests.integration.counting import open_counting
 from tests.integration.pushing import World
 from tests.memory_store import MemoryStore
+from tests.waiting import until_so
 
 APP: Final = "/v2/dev/app"
 BLOBS: Final = [b"%d" % number for number in range(25)]
@@ -89,7 +89,6 @@ async def test_a_manifest_takes_as_many_statements_however_much_it_refers_to(
     sqlite_database: str, algorithm: str
 ) -> None:
     """Each is a turn of the one writer; by another digest than sha256 too."""
-
     async with open_counting(sqlite_database) as (registry, counted):
         await push_blobs(registry)
         await push_blobs(registry, algorithm)
@@ -118,28 +117,22 @@ async def test_a_manifest_takes_as_many_statements_however_much_it_refers_to(
 async def test_nothing_of_a_refused_manifest_is_kept_until_a_collection(database_url: str) -> None:
     """An error in a circle with what it tells of keeps thousands of digests, for each request."""
 
-    async def scenario() -> list[object]:
-        async with open_registry(database_url, MemoryStore()) as registry:
-            await push_blobs(registry)
-            gc.collect()
-            gc.disable()
-            path, kind = f"{APP}/manifests/v1", {"content-type": OCI_MANIFEST}
+    def is_kept() -> bool:
+        return any(type(each) is ManifestBlobUnknown for each in gc.get_objects())
+
+    async with open_registry(database_url, MemoryStore()) as registry:
+        await push_blobs(registry)
+        path, kind = f"{APP}/manifests/v1", {"content-type": OCI_MANIFEST}
+        gc.collect()
+        gc.disable()
+        try:
             for _ in range(3):
                 body = image(descriptors(b"absent"))
                 assert (await registry.client.request("PUT", path, body, kind)).status == 404
-            kept: list[object] = []
-            for _ in range(20):  # what the thread of the database has of it goes a moment later
-                kept.clear()  # or this list would keep them
-                await asyncio.sleep(0.01)
-                kept += [each for each in gc.get_objects() if type(each) is ManifestBlobUnknown]
-                if not kept:
-                    break
-            return kept
-
-    try:
-        assert await scenario() == []
-    finally:
-        gc.enable()
+            # What the thread of the database has of it goes a moment later.
+            await until_so(lambda: not is_kept())
+        finally:
+            gc.enable()
 
 
 async def test_neither_a_large_manifest_nor_what_lies_behind_it_is_read_on_the_event_loop(

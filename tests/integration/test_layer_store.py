@@ -81,31 +81,22 @@ async def test_two_pulls_of_one_layer_at_once_unpack_it_once(world: LayerWorld) 
     assert world.opened == [digest_of(layer.data)]
 
 
-async def test_a_machine_without_images_has_no_folder_for_them(world: LayerWorld) -> None:
-    world.store().keep_only([image_digest(1)])
-    assert not world.folder.exists()
-
-
 async def test_images_share_the_layers_that_they_have_in_common(world: LayerWorld) -> None:
+    world.store().keep_only([image_digest(1)])
+    assert not world.folder.exists(), "a machine without images has no folder for them"
     found = await world.unpack(ONE, TWO, number=1)
     again = await world.unpack(ONE, number=2)
     assert found[0] == again[0]
     assert len(world.opened) == 2
 
 
-async def test_a_blob_of_another_digest_is_refused(world: LayerWorld) -> None:
+async def test_a_blob_of_another_digest_or_another_layer_is_refused(world: LayerWorld) -> None:
+    with pytest.raises(ImageRefused, match="configuration says"):
+        await world.unpack(Layer(TWO.tar, ONE.data, ONE.media_type))
     world.blobs[digest_of(ONE.data)] = TWO.data
     with pytest.raises(ImageRefused, match=r"the bytes of the blob sha256:.* are others"):
         await world.store().unpack("account", image_digest(1), [wanted(ONE)], world.open)
-    assert world.layers == []
-
-
-async def test_a_blob_that_unpacks_to_something_else_is_refused(world: LayerWorld) -> None:
-    lying = Layer(TWO.tar, ONE.data, ONE.media_type)
-    with pytest.raises(ImageRefused, match="configuration says"):
-        await world.unpack(lying)
-    assert world.layers == []
-    assert world.left()["staging"] == []
+    assert world.layers == world.left()["staging"] == []
 
 
 async def test_who_names_a_layer_without_its_bytes_gets_nothing_of_it(
@@ -113,10 +104,9 @@ async def test_who_names_a_layer_without_its_bytes_gets_nothing_of_it(
 ) -> None:
     await world.unpack(ONE, account="owner", number=1)
     thief = Layer(ONE.tar, TWO.data, TWO.media_type)
-    with pytest.raises(ImageRefused, match="configuration says"):
-        await world.unpack(thief, account="thief", number=2)
-    with pytest.raises(ImageRefused, match="configuration says"):
-        await world.unpack(thief, account="thief", number=2)  # nothing was learnt from the first
+    for _ in range(2):  # nothing is learnt from the first
+        with pytest.raises(ImageRefused, match="configuration says"):
+            await world.unpack(thief, account="thief", number=2)
     assert world.layers == [ONE.diff_id.removeprefix("sha256:")]
 
 
@@ -129,33 +119,21 @@ async def test_another_blob_of_the_same_layer_is_verified_once(world: LayerWorld
     assert len(world.opened) == 2
 
 
-@pytest.mark.parametrize(
-    ("layer", "words"),
-    [
-        pytest.param(
-            Layer(b"", gzip.compress(bytes(80 * MIB)), LAYER_TYPE), "200 times its", id="gzip bomb"
-        ),
-        pytest.param(
-            Layer(b"", zstandard.ZstdCompressor().compress(bytes(80 * MIB)), LAYER_TYPE),
-            "200 times its",
-            id="zstd bomb",
-        ),
-        pytest.param(
-            gzipped(tar_of(file("zeros", bytes(80 * MIB)))), "200 times its", id="file of zeros"
-        ),
-        pytest.param(Layer(b"", ONE.data[:-20], LAYER_TYPE), "gzip ends early", id="cut gzip"),
-        pytest.param(
-            Layer(b"", ONE.data[:40] + b"x" * 40 + ONE.data[80:], LAYER_TYPE), "no gzip", id="gzip"
-        ),
-        pytest.param(Layer(b"", ONE.data + b"junk", LAYER_TYPE), "no gzip", id="junk after"),
-        pytest.param(Layer(b"", b"\x28\xb5\x2f\xfd" + b"x" * 99, LAYER_TYPE), "no zstd", id="zstd"),
-        pytest.param(Layer(b"", b"x" * 600, LAYER_TYPE), "no number", id="no tar"),
-    ],
-)
-async def test_a_bomb_or_no_layer_is_refused(world: LayerWorld, layer: Layer, words: str) -> None:
-    with pytest.raises(ImageRefused, match=words):
-        await world.unpack(layer)
-    assert world.layers == world.left()["staging"] == []
+async def test_a_bomb_or_no_layer_is_refused(world: LayerWorld) -> None:
+    zeros = bytes(80 * MIB)
+    for data, words in (
+        (gzip.compress(zeros, 1), "200 times its"),
+        (zstandard.ZstdCompressor().compress(zeros), "200 times its"),
+        (gzip.compress(tar_of(file("zeros", zeros)), 1), "200 times its"),
+        (ONE.data[:-20], "gzip ends early"),
+        (ONE.data[:40] + b"x" * 40 + ONE.data[80:], "no gzip"),
+        (ONE.data + b"junk", "no gzip"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 99, "no zstd"),
+        (b"x" * 600, "no number"),
+    ):
+        with pytest.raises(ImageRefused, match=words):
+            await world.unpack(Layer(b"", data, LAYER_TYPE))
+        assert world.layers == world.left()["staging"] == []
 
 
 @pytest.mark.parametrize(("log", "is_taken"), [(27, True), (28, False)])

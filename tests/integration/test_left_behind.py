@@ -32,7 +32,6 @@ from tests.inprocess import Answer
 from tests.integration.mirror_world import APP, HANDLE, NAME, TTL, CachedWorld
 from tests.manifest_upstream import CONFIG_TYPE, described
 
-pytestmark = on_both_databases
 LAYER: Final = b"the layer"
 ANOTHER: Final = b"another"
 IMAGE: Final = json.dumps(
@@ -69,7 +68,6 @@ async def push_image(cached: CachedWorld, tag: str) -> None:
 
 
 async def delete(cached: CachedWorld, reference: str) -> None:
-    """Delete a tag, or an image with its tags."""
     assert (await cached.ask("DELETE", f"manifests/{reference}")).status == 202
 
 
@@ -83,6 +81,7 @@ async def repository_record(cached: CachedWorld) -> RepositoryDetails:
     return found
 
 
+@on_both_databases
 async def test_images_are_pushed_beside_those_that_are_there(cached: CachedWorld) -> None:
     cached.upstream.add_image(APP, "v1", layers=(LAYER,))
     await cached.pull("v1")
@@ -151,6 +150,7 @@ async def test_a_pushed_blob_stays_for_the_cached_image_that_lacked_it(cached: C
     await cached.check()
 
 
+@on_both_databases
 async def test_restored_tags_are_nobodys_but_those_who_push(cached: CachedWorld) -> None:
     """A new rule over them would delete them: its upstream does not have them."""
     cached.upstream.add_image(APP, "v1", layers=(LAYER,))
@@ -176,6 +176,7 @@ async def test_restored_tags_are_nobodys_but_those_who_push(cached: CachedWorld)
     await cached.check()
 
 
+@on_both_databases
 async def test_a_repository_with_a_pushed_tag_is_not_restored_under_a_rule(
     cached: CachedWorld,
 ) -> None:
@@ -190,17 +191,21 @@ async def test_a_repository_with_a_pushed_tag_is_not_restored_under_a_rule(
         change = cached.ctx.change_by("")
         await database.write(partial(delete_repository, force=True), account_id, own.id, change)
 
+    async def restore() -> None:
+        change = cached.ctx.change_by("")
+        await database.write(restore_repository, account_id, own.id, change)
+
     await delete_all()
     await database.write(create_rule, rule)
     with pytest.raises(RepositoryMirrored, match="hub/"):
-        await database.write(restore_repository, account_id, own.id, cached.ctx.change_by(""))
+        await restore()
     await leave_behind(cached)
-    await database.write(restore_repository, account_id, own.id, cached.ctx.change_by(""))
+    await restore()
     assert (await cached.pull("mine")).body == IMAGE
 
     await delete(cached, "mine")
     await delete_all()
     await database.write(create_rule, rule)
-    await database.write(restore_repository, account_id, own.id, cached.ctx.change_by(""))
+    await restore()
     assert (await cached.pull("v1")).status == 200
     await cached.check()

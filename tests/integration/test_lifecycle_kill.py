@@ -23,7 +23,7 @@ from tests.recount import check_counters, querying
 
 SIGNATURES: Final = 120
 """More than two transactions take, so deaths divide them from their subject."""
-LOOSE: Final = 80
+LOOSE: Final = 5
 KEPT: Final = 3
 
 

@@ -153,7 +153,6 @@ class Noting:
         return getattr(self.database, name)
 
 
-@on_both_databases
 async def test_health_of_targets_is_stored_when_it_changes(world: BalancerWorld) -> None:
     made = await world.active()
     await world.look()
