@@ -79,7 +79,6 @@ class Subscriber(Protocol):
         Even if it does not, the event may be delivered again, with the same `id`, before later
         events of its account.
         """
-        ...
 
 
 _o = outbox.c
