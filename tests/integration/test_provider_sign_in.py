@@ -407,7 +407,7 @@ async def check_an_end(world: ProviderWorld, method: str, body: object = None) -
     await world.exchange(await world.sign_in())
     ran = [each.statement for each in served.database.noted]
     # Whether the provider is active is asked under a lock until the session is there.
-    assert ran.index(organizations._LOCK) < ran.index(rows.add_session)
+    assert ran.index(organizations._LOCK) < ran.index(rows._ADD_SESSION)
 
     async def statuses(tokens: list[str]) -> set[int]:
         answers = [await served.ask("GET", path, token=token) for token in tokens]
