@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import ONE, bound, columns, count, given
+from cloudcore.db.rows import ONE, bound, columns_of, count, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
@@ -121,7 +121,7 @@ _FORGET: Final = Statement(
 )
 _ADD_VERSION: Final = Statement(insert(kms_key_versions).values(bound(KeyVersion._fields)))
 _FIND_VERSION: Final = Statement(
-    columns(kms_key_versions, KeyVersion._fields).where(_IS_VERSIONS, given(_v.version))
+    columns_of(kms_key_versions, KeyVersion._fields).where(_IS_VERSIONS, given(_v.version))
 )
 _LIST_VERSIONS: Final = paged(
     sa.select(_v.version, _v.created_at)

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns, given, insert_new
+from cloudcore.db.rows import bound, columns_of, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, paged
 from cloudcore.errors import Conflict
@@ -65,8 +65,8 @@ class NodeRow(NamedTuple):
     stopped_at: int | None = None
 
 
-_FIND: Final = Statement(columns(nodes, NodeRow._fields).where(given(_n.name)).with_for_update())
-_LIST: Final = Statement(columns(nodes, NodeRow._fields).order_by(_n.name))
+_FIND: Final = Statement(columns_of(nodes, NodeRow._fields).where(given(_n.name)).with_for_update())
+_LIST: Final = Statement(columns_of(nodes, NodeRow._fields).order_by(_n.name))
 _INSERT: Final = Statement(insert_new(nodes, NodeRow._fields))
 _CLAIM: Final = Statement(
     nodes.update()

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, bound, columns, deletion, given
+from cloudcore.db.rows import ONE, bound, columns_of, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.email.resources import (
@@ -150,9 +150,9 @@ _OF_MESSAGE: Final = given(_r.message_id, _r.account_id)
 _IS_IT: Final = (_OF_MESSAGE, given(_r.position))
 _ADD_RECIPIENT: Final = Statement(recipients.insert().values(bound(Recipient._fields)))
 _LIST_RECIPIENTS: Final = Statement(
-    columns(recipients, Recipient._fields).where(_OF_MESSAGE).order_by(_r.position)
+    columns_of(recipients, Recipient._fields).where(_OF_MESSAGE).order_by(_r.position)
 )
-_FIND_RECIPIENT: Final = Statement(columns(recipients, Recipient._fields).where(*_IS_IT))
+_FIND_RECIPIENT: Final = Statement(columns_of(recipients, Recipient._fields).where(*_IS_IT))
 _CHANGEABLE: Final = ("status", "reason", "attempts", "last_attempt_at", "next_attempt_at")
 _SAVE_RECIPIENT: Final = Statement(
     sa.update(recipients)

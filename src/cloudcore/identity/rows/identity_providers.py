@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, deletion, find_all, find_one, given, insert_new
+from cloudcore.db.rows import columns_of, deletion, find_all, find_one, given, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity import tables
 from cloudcore.identity.rows.owned import OwnedRows
@@ -59,7 +59,7 @@ IDENTITY_PROVIDERS: Final = OwnedRows(
     ),
     owner="organization_id",
 )
-_every = columns(identity_providers, IdentityProvider._fields)
+_every = columns_of(identity_providers, IdentityProvider._fields)
 _FIND_PROVIDER: Final = Statement(_every.where(given(_p.id)))
 _LIST_ACTIVE_PROVIDERS: Final = Statement(
     page(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, null, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, columns, deletion, find_one, first, given, insert_new
+from cloudcore.db.rows import ONE, columns_of, deletion, find_one, first, given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
 
@@ -51,7 +51,9 @@ _THE_CODE: Final = _c.code_sha256 == bindparam("hash")
 _THE_REFRESH: Final = _r.token_sha256 == bindparam("hash")
 
 _ADD_CODE: Final = Statement(insert_new(auth_codes, Code._fields))
-_LOCK_CODE: Final = Statement(columns(auth_codes, Code._fields).where(_THE_CODE).with_for_update())
+_LOCK_CODE: Final = Statement(
+    columns_of(auth_codes, Code._fields).where(_THE_CODE).with_for_update()
+)
 _SPEND_CODE: Final = Statement(
     auth_codes.update()
     .where(_THE_CODE, _c.spent_at.is_(None))
@@ -63,7 +65,7 @@ forget_codes: Final = deletion(_c.expires_at, kept_seconds=KEPT_SECONDS)
 
 _ADD_REFRESH_TOKEN: Final = Statement(insert_new(refresh_tokens, RefreshToken._fields))
 _LOCK_REFRESH_TOKEN: Final = Statement(
-    columns(refresh_tokens, RefreshToken._fields).where(_THE_REFRESH).with_for_update()
+    columns_of(refresh_tokens, RefreshToken._fields).where(_THE_REFRESH).with_for_update()
 )
 _SPEND_REFRESH_TOKEN: Final = Statement(
     refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now"))
@@ -91,7 +93,9 @@ _IS_TOKEN_REVOKED: Final = Statement(
 forget_revoked_tokens: Final = deletion(_t.expires_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the marks of tokens that expired over a day ago."""
 _FIND_LOGIN: Final = Statement(
-    columns(login_credentials, LoginHolder._fields).where(_l.password_sha256 == bindparam("hash"))
+    columns_of(login_credentials, LoginHolder._fields).where(
+        _l.password_sha256 == bindparam("hash")
+    )
 )
 _REVOKE_LOGIN: Final = Statement(
     login_credentials.update()

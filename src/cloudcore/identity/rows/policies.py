@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, func, or_, select, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ZERO, columns, find_all, find_one, total
+from cloudcore.db.rows import ZERO, columns_of, find_all, find_one, total
 from cloudcore.db.statement import Statement, unindexed
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
@@ -99,7 +99,7 @@ _BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("r
 _FIND_LARGEST_SIZE_OF_OTHERS: Final = Statement(
     select(func.coalesce(func.max(_BESIDE.c.size), ZERO))
 )
-_every = columns(policies, PolicyRow._fields)
+_every = columns_of(policies, PolicyRow._fields)
 ATTACHED: Final = Listed(
     _every,
     PolicyRow,

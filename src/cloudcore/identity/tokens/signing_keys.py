@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import columns, find_all, insert_new
+from cloudcore.db.rows import columns_of, find_all, insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import signing_keys
@@ -36,7 +36,7 @@ class SigningKeyRow(NamedTuple):
 
 _ADD_SIGNING_KEY: Final = Statement(insert_new(signing_keys, SigningKeyRow._fields))
 _LIST_SIGNING_KEYS: Final = Statement(
-    columns(signing_keys, SigningKeyRow._fields).order_by(_k.not_after, _k.kid)
+    columns_of(signing_keys, SigningKeyRow._fields).order_by(_k.not_after, _k.kid)
 )
 _FORGET: Final = Statement(signing_keys.delete().where(_k.kid.in_(listed("kids"))))
 
