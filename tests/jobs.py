@@ -15,7 +15,7 @@ from sqlalchemy import text as sql
 import cloudcore.identity.tables  # noqa: F401 - jobs refer to accounts
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import columns
+from cloudcore.db.rows import columns_of
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Done, JobKind, Next, Step, StepFailed
@@ -34,7 +34,7 @@ _ADD: Final = Statement(
     insert(effects).values(job_id=bindparam("job_id"), step=bindparam("step")).inline()
 )
 _EFFECTS: Final = Statement(select(effects.c.job_id, effects.c.step))
-_FIND: Final = Statement(columns(jobs, Job._fields).where(jobs.c.id == bindparam("id")))
+_FIND: Final = Statement(columns_of(jobs, Job._fields).where(jobs.c.id == bindparam("id")))
 _JOB_IDS: Final = Statement(select(jobs.c.id).order_by(jobs.c.id))
 _BUSY: Final = Statement(
     select(func.count())

@@ -20,7 +20,7 @@
     └── Unavailable             the service cannot do it now; a later retry may work
 
 A class means *what happened*. It has no status, error code or wire format: each plane maps classes
-to responses in a table (`cloudcore.web.envelope` for ``/v1``).
+to responses in a table (`cloudcore.error_codes` for ``/v1``).
 """
 
 from __future__ import annotations

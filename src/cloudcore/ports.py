@@ -81,12 +81,10 @@ class NeedsOpener(Protocol[T_co]):
     @property
     def name(self) -> str:
         """Return its name."""
-        ...
 
     @property
     def open(self) -> Callable[[Opening], Awaitable[T_co]]:
         """Return the function that makes its needs."""
-        ...
 
 
 class PortMissing(Exception):

@@ -120,7 +120,6 @@ class Runner(Protocol):
         If the caller is cancelled, wait for the call to end, since the caller closes files that the
         call uses; pass its result to `undo`, and raise CancelledError.
         """
-        ...
 
 
 class Threads:

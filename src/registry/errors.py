@@ -14,7 +14,7 @@
     Unavailable       StoreUnavailable
 
 `registry.distribution.errors` maps them to responses of the data plane, and
-`cloudcore.web.envelope` to those of the control plane.
+`cloudcore.error_codes` to those of the control plane.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from cloudcore.error_codes import TABLE
 from cloudcore.identity.oauth import forms
-from cloudcore.web.envelope import TABLE
 from tests.fuzz.cases import AnyCase
 
 _CHECKS: Final = [

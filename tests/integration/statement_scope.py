@@ -23,7 +23,6 @@ from sqlalchemy.sql.selectable import Join, ScalarSelect, Select
 
 import cloudcore
 import registry
-from cloudcore.db.calls import _Called
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
 from cloudcore.identity.rows.owned import Listed
@@ -36,7 +35,6 @@ ROOTS: Final = (cloudcore, registry)
 SCOPE_COLUMNS: Final = ("account_id", "owner_id", "repository_id", "scope_id")
 
 MAKERS: Final = (
-    "cloudcore.db.calls",
     "cloudcore.db.statement",
     "cloudcore.resources.rows",
     "cloudcore.identity.rows.owned",
@@ -66,7 +64,7 @@ def all_statements() -> dict[str, Statement]:
     for module, source in modules():
         for name, value in vars(module).items():
             made = f"{name}: Final = {type(value).__name__}"
-            if isinstance(value, StoredRows | _Called) and made not in source:
+            if isinstance(value, StoredRows) and made not in source:
                 continue  # it is imported
             for key, each in _within(value):
                 suffix = f"[{key}]" if each is not value else ""

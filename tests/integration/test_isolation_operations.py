@@ -32,7 +32,7 @@ CROSSING: Final = {
     "cloudcore.identity.rows.organizations._LOCK": "held while a membership is looked for; no read",
     "cloudcore.identity.rows.organizations.INVITATIONS[labelled]": "for the address of the caller",
     "cloudcore.identity.rows.container_passwords.CONTAINER_PASSWORDS[find]": "of the caller",
-    "cloudcore.identity.rows.roles.find_by_id": "a role of another account may be assumed",
+    "cloudcore.identity.rows.roles._FIND_BY_ID": "a role of another account may be assumed",
 }
 """Statements that may be given what belongs to another account."""
 

@@ -380,7 +380,7 @@ async def test_the_end_of_a_provider_ends_what_it_began(world: ProviderWorld, bo
     await world.exchange(await world.sign_in())
     ran = [each.statement for each in served.database.noted]
     # Whether the provider is active is asked under a lock until the session is there.
-    assert ran.index(organizations._LOCK) < ran.index(rows.add_session)
+    assert ran.index(organizations._LOCK) < ran.index(rows._ADD_SESSION)
 
     async def statuses(tokens: list[str]) -> set[int]:
         answers = [await served.ask("GET", path, token=token) for token in tokens]

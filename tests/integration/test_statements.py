@@ -9,15 +9,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from types import ModuleType
-from typing import Any, Final
-from weakref import WeakSet
+from typing import Final
 
 import psycopg
 import pytest
-from sqlalchemy import Select, bindparam, literal_column, select
 
-from cloudcore.db import statement as statement_module
-from cloudcore.db.calls import Exists
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows import policies
 from cloudcore.queue import message_rows
@@ -163,7 +159,7 @@ SOME_OF_MANY: Final = [
     (lifecycle_policies, "_TAGS_OF_SOME", "tags USING INDEX ix_tags_manifest_id (manifest_id=?)"),
     (relations, "_REFERRERS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
     (relations, "_REFERRERS_BY_ALIAS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
-    (policies, "list_policies_of", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),
+    (policies, "_LIST_POLICIES_OF", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),
 ]
 
 
@@ -173,17 +169,6 @@ def test_some_of_what_an_owner_has_are_not_sought_among_all(
 ) -> None:
     """A repository may have 100,000 tags and referrers, an account a thousand policies."""
     assert f"SEARCH {search}" in plan_of(sqlite_database, vars(module)[name])
-
-
-def test_a_called_statement_has_the_names_of_its_parameters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(statement_module, "_ALL", WeakSet())  # which other tests compile
-    query: Select[Any] = select(literal_column("1")).where(bindparam("one") == bindparam("other"))
-    assert Exists[str, str](query, "other", "one").sqlite
-    for names in (("one",), ("one", "another"), ("one", "other", "more")):
-        with pytest.raises(TypeError, match=r"parameters \['one', 'other'\]"):
-            assert Exists[str](query, *names).sqlite
 
 
 class _Anything(dict[str, str]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore import errors
+from cloudcore import error_codes, errors
 from cloudcore.web import envelope
 
 
@@ -40,15 +40,15 @@ def test_each_kind_has_its_status_and_code(
 def test_every_kind_is_in_the_table() -> None:
     kinds = {errors.PlatformError, *errors.PlatformError.__subclasses__()}
     ours = {kind for kind in kinds if kind.__module__ == errors.__name__}
-    assert ours <= set(envelope.TABLE)
-    assert {kind.__module__ for kind in envelope.TABLE} == {errors.__name__}
+    assert ours <= set(error_codes.TABLE)
+    assert {kind.__module__ for kind in error_codes.TABLE} == {errors.__name__}
 
 
 def test_the_nearest_kind_wins() -> None:
     class TooShort(errors.InvalidInput):
         """A leaf of some family."""
 
-    assert envelope.rendering(TooShort) == (400, "INVALID_INPUT")
+    assert error_codes.status_and_code(TooShort) == (400, "INVALID_INPUT")
 
 
 def test_parameters_accompany_what_the_caller_can_mend() -> None:

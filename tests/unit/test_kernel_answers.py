@@ -13,10 +13,11 @@ from litestar import Request, get, post
 from litestar.params import JSONBody
 from msgspec import Struct, defstruct
 
+from cloudcore.error_codes import status_and_code
 from cloudcore.errors import InvalidInput, PlatformError
 from cloudcore.serving.asgi import Message
 from cloudcore.web.app import ControlPlane, Routes
-from cloudcore.web.envelope import ENVELOPE, ErrorShape, rendering
+from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.openapi import document
 from cloudcore.web.request_state import RequestState
 from cloudcore.web.route_spec import RouteError
@@ -37,7 +38,7 @@ class SignIn(Struct):
 
 
 def terse(error: PlatformError, request_id: str) -> tuple[int, Terse]:
-    status, code = rendering(type(error))
+    status, code = status_and_code(type(error))
     return status, Terse(error=code.lower())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from cloudcore.error_codes import TABLE
 from cloudcore.errors import RateLimited
-from cloudcore.web.envelope import TABLE
 from registry.composition.families import FAMILIES
 from tests.databases import ROOT
 

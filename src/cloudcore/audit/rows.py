@@ -14,8 +14,7 @@ from msgspec import UNSET
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.calls import Find
-from cloudcore.db.rows import bound, deletion, given
+from cloudcore.db.rows import bound, deletion, find_one, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of
 from cloudcore.db.statement import Statement, page, paged
 from cloudcore.db.tables import columns, indexes, named_index, table, unique_index
@@ -201,10 +200,7 @@ _ADD_REFUSALS: Final = Statement(
         },
     )
 )
-find_event: Final = Find[AuditRow, str, str](
-    AuditRow, sa.select(*_COLUMNS).where(given(_e.owner_id, _e.id)), "owner_id", "id"
-)
-"""Finds an event of an owner."""
+_FIND_EVENT: Final = Statement(sa.select(*_COLUMNS).where(given(_e.owner_id, _e.id)))
 forget_events: Final = deletion(_e.occurred_at)
 """Deletes a batch of the events up to a moment."""
 
@@ -367,3 +363,8 @@ def _details(details: Mapping[str, object]) -> str:
 def _json(value: object) -> str:
     # Never fails, as the change would fail with it.
     return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def find_event(tx: Connection, owner_id: str, event_id: str) -> AuditRow | None:
+    """Return an event of an owner, or None."""
+    return find_one(tx, AuditRow, _FIND_EVENT, owner_id=owner_id, id=event_id)

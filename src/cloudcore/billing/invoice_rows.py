@@ -18,7 +18,7 @@ from cloudcore.billing.tables import (
     invoices,
 )
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, bound, columns, count, given, insert_new
+from cloudcore.db.rows import ONE, bound, columns_of, count, given, insert_new
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.errors import NotFound
 from cloudcore.wire import moment_of, rfc3339
@@ -113,7 +113,7 @@ class Charge(NamedTuple):
     ended_at: int | None
 
 
-_every: Final = columns(invoices, Invoice._fields).where(_OF)
+_every: Final = columns_of(invoices, Invoice._fields).where(_OF)
 _one: Final = _every.where(_i.id == sa.bindparam("of_id"))
 _FIND: Final = Statement(_one)
 _LOCK: Final = Statement(_one.with_for_update())
@@ -222,7 +222,7 @@ def save_invoice(tx: Connection, changed: Invoice) -> Invoice:
     return changed
 
 
-_charges: Final = columns(invoice_charges, Charge._fields).where(
+_charges: Final = columns_of(invoice_charges, Charge._fields).where(
     _c.organization_id == sa.bindparam("of_organization"),
     _c.invoice_id == sa.bindparam("of_invoice"),
 )

@@ -20,27 +20,22 @@ class Price(Protocol):
     @property
     def sku(self) -> str:
         """Return the SKU."""
-        ...
 
     @property
     def region(self) -> str:
         """Return the region."""
-        ...
 
     @property
     def unit(self) -> str:
         """Return the name of the unit."""
-        ...
 
     @property
     def currency(self) -> str:
         """Return the currency, by ISO 4217."""
-        ...
 
     @property
     def amount(self) -> str:
         """Return the price, a decimal number."""
-        ...
 
 
 Prices = Callable[[], Sequence[Price]]

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from cloudcore.billing.tables import invoice_charges, invoices, payment_customers, payment_methods
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, bound, columns, count, given, insert_new
+from cloudcore.db.rows import ONE, bound, columns_of, count, given, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import NotFound
 
@@ -41,7 +41,7 @@ def _method(*row: Any) -> PaymentMethod:  # noqa: ANN401 - of a database
     return found._replace(is_default=bool(found.is_default))  # SQLite has numbers
 
 
-_every: Final = columns(payment_methods, PaymentMethod._fields).where(_OF)
+_every: Final = columns_of(payment_methods, PaymentMethod._fields).where(_OF)
 _FIND: Final = Statement(_every.where(_m.id == sa.bindparam("of_id")))
 _DEFAULT: Final = Statement(_every.where(_m.is_default))
 _LIST: Final = Statement(page(_every.where(_m.id > sa.bindparam("after")).order_by(_m.id)))

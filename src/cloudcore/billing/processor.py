@@ -63,26 +63,21 @@ class Processor(Protocol):
     @property
     def name(self) -> str:
         """Return its name, as stored."""
-        ...
 
     async def customer(self, organization_id: str) -> str:
         """Return an organization's customer id; the same if called again soon."""
-        ...
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
         """Store the card of a token; raise `MethodRefused`."""
-        ...
 
     async def forget(self, reference: str) -> None:
         """Delete a payment method; do nothing if that is done."""
-        ...
 
     async def prepare(self, order: Order) -> str:
         """Return the id of the charge of an order, which moves no money yet.
 
         Raise `Declined` if it accepts no such order.
         """
-        ...
 
     async def charge(self, reference: str, order: Order) -> None:
         """Move the money of a prepared charge; further calls for it move none.
@@ -91,7 +86,6 @@ class Processor(Protocol):
             Declined: the charge was declined, by this call or an earlier one.
 
         """
-        ...
 
 
 PROCESSOR: Final[Port[Processor]] = Port("billing.processor")

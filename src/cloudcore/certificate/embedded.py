@@ -21,7 +21,7 @@ from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns, given, insert_new
+from cloudcore.db.rows import bound, columns_of, given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.key_pairs import key_pem, signing_request, write_private
 from cloudcore.keyring import Keyring
@@ -58,7 +58,7 @@ class Authority(NamedTuple):
         return x509.load_der_x509_certificate(self.certificate)
 
 
-_rows: Final = columns(certificate_authorities, Authority._fields)
+_rows: Final = columns_of(certificate_authorities, Authority._fields)
 _ADD: Final = Statement(
     insert(certificate_authorities)
     .values(bound(Authority._fields))

@@ -146,7 +146,6 @@ class Issuer(Protocol):
     @property
     def name(self) -> str:
         """Return its name, stored with each certificate, such as ``embedded`` or ``acme``."""
-        ...
 
     @property
     def checks_dns(self) -> bool:
@@ -154,7 +153,6 @@ class Issuer(Protocol):
 
         The owner of each domain must then have set the challenge's CNAME; `publish` is used.
         """
-        ...
 
     async def issue(self, csr_der: bytes, domains: Sequence[str], txt: TxtRecords) -> Chain:
         """Return a certificate for exactly `domains`, with the key of a signing request.
@@ -164,7 +162,6 @@ class Issuer(Protocol):
         Raise `AuthorityRefused` if it will not, at least not before somebody changes something,
         `AuthorityUnreachable` if it did not answer.
         """
-        ...
 
     async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
         """Revoke a certificate that it issued; no error if it was revoked before.
@@ -174,7 +171,6 @@ class Issuer(Protocol):
         Raise `AuthorityRefused` if it does not know the certificate, or will not,
         `AuthorityUnreachable` if it did not answer.
         """
-        ...
 
 
 class Issuers(NamedTuple):

@@ -158,11 +158,9 @@ class AccountKeys(Protocol):
 
     async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
         """Return the id of the account's platform key, and a secret sealed under it."""
-        ...
 
     async def open(self, account_id: str, kms_key_id: str, sealed: bytes, context: str) -> bytes:
         """Return a secret that was sealed for the same `context`."""
-        ...
 
 
 class PrivateKeys:

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from cloudcore.certificate.certificate import CERTIFICATE, CertificateMissing
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
+from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
+from cloudcore.db.tables import columns, indexes, named_index, refers, table
 from cloudcore.resources.rows import Rows
 
 _IS_RENEWED: Final = sa.text("renew_at IS NOT NULL")
@@ -102,76 +103,64 @@ def list_ending(
 
 
 # Without a row of an account, the defaults apply.
-certificate_settings = sa.Table(
+certificate_settings = table(
     "certificate_settings",
-    metadata,
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
-    sa.Column("private_key_export", sa.Boolean, nullable=False),
-    sa.Column("updated_at", Moment, nullable=False),
+    refers("account_id KEY", "accounts"),
+    columns(sa.Boolean, "private_key_export"),
+    columns(Moment, "updated_at"),
 )
 
 # What an authority issued for a certificate: revoking it revokes all that have not expired.
-certificate_issues = sa.Table(
+certificate_issues = table(
     "certificate_issues",
-    metadata,
-    sa.Column("fingerprint", sa.String(64), primary_key=True),
-    sa.Column(
-        "certificate_id", Id, sa.ForeignKey("certificates.id", ondelete="CASCADE"), nullable=False
-    ),
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column("issuer", sa.String(16), nullable=False),
-    sa.Column("certificate", sa.LargeBinary, nullable=False),  # DER
-    sa.Column("expires_at", Moment, nullable=False),
-    sa.Index("ix_certificate_issues_certificate_id", "certificate_id"),
+    columns(sa.String(64), "fingerprint KEY"),
+    refers("certificate_id", "certificates", "CASCADE"),
+    refers("account_id", "accounts"),
+    columns(sa.String(16), "issuer"),
+    columns(sa.LargeBinary, "certificate"),  # DER
+    columns(Moment, "expires_at"),
+    indexes("certificate_id"),
 )
 
 # TXT values that stand in DNS while an authority checks domains.
-certificate_texts = sa.Table(
+certificate_texts = table(
     "certificate_texts",
-    metadata,
-    sa.Column("name", ByteOrdered, primary_key=True),  # in lower case, ends in a dot
-    sa.Column("value", ByteOrdered, primary_key=True),
-    sa.Column(
-        "certificate_id", Id, sa.ForeignKey("certificates.id", ondelete="CASCADE"), nullable=False
-    ),
-    sa.Index("ix_certificate_texts_certificate_id", "certificate_id"),
+    columns(ByteOrdered, "name KEY"),  # in lower case, ends in a dot
+    columns(ByteOrdered, "value KEY"),
+    refers("certificate_id", "certificates", "CASCADE"),
+    indexes("certificate_id"),
 )
 
 # What serves a certificate; it cannot be deleted meanwhile.
-certificate_users = sa.Table(
+certificate_users = table(
     "certificate_users",
-    metadata,
-    sa.Column("certificate_id", Id, sa.ForeignKey("certificates.id"), primary_key=True),
+    refers("certificate_id KEY", "certificates"),
     # a CRN, or a word for a part of the platform
-    sa.Column("used_by", ByteOrdered, primary_key=True),
+    columns(ByteOrdered, "used_by KEY"),
 )
 
 # The authority of the install: a root, and issuing ones below it.
-certificate_authorities = sa.Table(
+certificate_authorities = table(
     "certificate_authorities",
-    metadata,
-    sa.Column("id", Id, primary_key=True),
-    sa.Column("role", sa.String(8), nullable=False),
-    sa.Column("generation", sa.Integer, nullable=False),  # 1, 2 …: the newest signs
-    sa.Column("certificate", sa.LargeBinary, nullable=False),  # DER
-    sa.Column("private_key", sa.LargeBinary, nullable=False),  # sealed
-    sa.Column("revocation_list", sa.LargeBinary, nullable=False),  # DER
-    sa.Column("list_number", sa.Integer, nullable=False),
-    sa.Column("listed_at", Moment, nullable=False),  # when the list was made
-    sa.Column("expires_at", Moment, nullable=False),
-    sa.CheckConstraint("role IN ('root', 'issuing')", name="role"),
+    columns(sa.String(8), "role"),
+    columns(sa.Integer, "generation"),  # 1, 2 …: the newest signs
+    columns(sa.LargeBinary, "certificate"),  # DER
+    columns(sa.LargeBinary, "private_key"),  # sealed
+    columns(sa.LargeBinary, "revocation_list"),  # DER
+    columns(sa.Integer, "list_number"),
+    columns(Moment, "listed_at"),  # when the list was made
+    columns(Moment, "expires_at"),
+    one_of("role", "root", "issuing"),
     sa.UniqueConstraint("role", "generation"),
 )
 
 # Certificates that the authority revoked; those that expired leave the lists.
-certificate_revocations = sa.Table(
+certificate_revocations = table(
     "certificate_revocations",
-    metadata,
-    sa.Column("serial", ByteOrdered, primary_key=True),  # in hex
-    sa.Column("authority_id", Id, sa.ForeignKey("certificate_authorities.id"), primary_key=True),
-    sa.Column("revoked_at", Moment, nullable=False),
-    sa.Column("expires_at", Moment, nullable=False),
-    sa.Index("ix_certificate_revocations_authority_id", "authority_id", "expires_at"),
+    columns(ByteOrdered, "serial KEY"),  # in hex
+    refers("authority_id KEY", "certificate_authorities"),
+    columns(Moment, "revoked_at, expires_at"),
+    named_index("authority_id", "authority_id, expires_at"),
 )
 
 _i = certificate_issues.c

@@ -69,7 +69,6 @@ class Images(Protocol):
 
         Raise `InvalidInput` if it is malformed, or names another install.
         """
-        ...
 
     async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
         """Return an image with all its layers on this machine, by the rights of an account's role.
@@ -82,7 +81,6 @@ class Images(Protocol):
         machine, or its contents are refused; `Unavailable` if the image store or the machine's disk
         is not available now.
         """
-        ...
 
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
         """Check that a role of the account, or an unauthenticated client, may still get an image.
@@ -92,7 +90,6 @@ class Images(Protocol):
         Raise `ImageRefused` if the account or the role is gone or suspended, or is not allowed to
         get the image.
         """
-        ...
 
     async def keep_only(self, digests: Iterable[str]) -> None:
         """Remove the layers of all other images, and what a killed fetch has left.
@@ -100,7 +97,6 @@ class Images(Protocol):
         An image that is being fetched stays. A fetched image survives the first call that does not
         name it, so that the caller of `fetch` has time to record it.
         """
-        ...
 
 
 IMAGES: Final[Port[Images]] = Port("compute.images")

@@ -92,29 +92,23 @@ class Confinement(Protocol):
     @property
     def name(self) -> str:
         """Return the driver's name, as in the setting."""
-        ...
 
     @property
     def namespaces(self) -> Sequence[str]:
         """Return the options of `unshare` for the shim's further namespaces."""
-        ...
 
     @property
     def takes_links(self) -> bool:
         """Return True if the machine can put links into an instance's network namespace."""
-        ...
 
     def require(self) -> None:
         """Raise `DriverUnusable` if something is missing that is found without a trial run."""
-        ...
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
         """Write the files of its runtime into a folder; return its part of the shim's order."""
-        ...
 
     def groups(self, instance_id: str) -> Sequence[Path]:
         """Return the control groups that an instance may have left."""
-        ...
 
 
 class ShimInstances:

@@ -39,7 +39,6 @@ class ServerAuthority(Protocol):
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
         """Return a new certificate, with a new key, for names and addresses of a machine."""
-        ...
 
 
 class DatabaseTerms(NamedTuple):

@@ -30,26 +30,21 @@ class Connection(Protocol):
 
         So it is on PostgreSQL, where it saves round trips. SQLite cannot, and need not.
         """
-        ...
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         """Return the first row of a query, or None."""
-        ...
 
     def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
         """Return all rows of a query."""
-        ...
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         """Run a statement and return the number of rows changed.
 
         Raise `ConstraintViolated` if a key, unique index or check failed; the whole change fails.
         """
-        ...
 
     def announce(self) -> None:
         """Call the database's listeners if this change commits."""
-        ...
 
 
 class ConstraintViolated(Exception):
@@ -119,7 +114,6 @@ class Database(Protocol):
         share a snapshot: read what must be consistent in one statement. What may be megabytes is a
         `Large` query.
         """
-        ...
 
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -131,7 +125,6 @@ class Database(Protocol):
 
         Raise `OutcomeUnknown` if it is unknown whether the change was committed.
         """
-        ...
 
     async def write_relaxed(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -142,7 +135,6 @@ class Database(Protocol):
         lost once a later `write` has returned. Use it for rows whose loss costs a client at most a
         retry: a new session, a time of last use.
         """
-        ...
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` on the event loop after each commit of a change that called `announce`.
@@ -150,7 +142,6 @@ class Database(Protocol):
         Changes of other processes are not reported. The listener is called before the change's
         caller resumes, even if that was cancelled; it must be quick and must not raise.
         """
-        ...
 
     def version(self) -> int | None:
         """Return a number that differs after each commit of any process; None if it is not known.
@@ -160,8 +151,6 @@ class Database(Protocol):
         fraction of a second later (`postgresql_watch`). It says nothing beyond that: it need not
         grow, and means nothing to another process. It costs microseconds; call it on the loop.
         """
-        ...
 
     async def close(self) -> None:
         """Finish the accepted calls and close the connections."""
-        ...

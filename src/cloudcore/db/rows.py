@@ -34,7 +34,7 @@ def value(name: str, column: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
     return sa.bindparam(name, type_=column.type)
 
 
-def columns(table: sa.Table, names: Iterable[str]) -> sa.Select[Any]:
+def columns_of(table: sa.Table, names: Iterable[str]) -> sa.Select[Any]:
     """Return a query of the columns of these names, such as the fields of a named tuple."""
     return sa.select(*(table.c[name] for name in names))
 

@@ -7,7 +7,7 @@ connections run its text.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
 from weakref import WeakSet
@@ -83,11 +83,7 @@ class Statement:
         unnamed = [name for name, bind in compiled.binds.items() if not bind.required]
         if unnamed:
             raise TypeError(f"write constants as SQL text, they are no parameters: {unnamed}")
-        self._check(compiled.binds)
         return str(compiled)
-
-    def _check(self, parameters: Collection[str]) -> None:
-        """Raise TypeError if the statement cannot be run with these parameters alone."""
 
 
 _ALL: Final[WeakSet[Statement]] = WeakSet()

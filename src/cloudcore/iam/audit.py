@@ -57,14 +57,12 @@ class Auditor(Protocol):
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
         """Insert an event, in the transaction of the change."""
-        ...
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
         """Count a refusal in memory; it is written later, with others of its kind.
 
         `owners` are found when it is written; by default it has its `owner_id` alone.
         """
-        ...
 
 
 AUDITOR: Final[Port[Auditor]] = Port("platform.auditor")

@@ -95,7 +95,6 @@ class SignatureKeys(Protocol):
 
     async def find(self, access_key_id: str) -> SignatureKey | None:
         """Return the active key pair of a public id, or None."""
-        ...
 
 
 Founders = Literal["nobody", "owners", "anyone"]

@@ -64,11 +64,9 @@ class ServiceRoles(Protocol):
 
         Raise `InvalidInput` if the role does not trust the service, or is the platform's own.
         """
-        ...
 
     def name_of(self, tx: Connection, account_id: str, role_id: str) -> str | None:
         """Return the name of a role; None if it was deleted."""
-        ...
 
     async def begin(
         self,
@@ -88,18 +86,15 @@ class ServiceRoles(Protocol):
         Raise `RoleRefused` if the role was deleted or does not trust the service, its account is
         suspended, or `is_wanted` returns False.
         """
-        ...
 
     async def live(self, session_ids: Sequence[str]) -> Collection[str]:
         """Return those sessions that are neither expired nor revoked."""
-        ...
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
         """Revoke all sessions under a `name`, if any, in both forms.
 
         Lock or delete the row of their resource first.
         """
-        ...
 
     def platform_role(
         self, tx: Connection, account_id: str, name: str, policy: Mapping[str, Any], now: int
@@ -109,11 +104,9 @@ class ServiceRoles(Protocol):
         It trusts only the service, and has only this identity policy. The account sees both, and
         can change neither.
         """
-        ...
 
     def remove_platform_role(self, tx: Connection, account_id: str, role_id: str, now: int) -> None:
         """Delete such a role with its policy and its sessions, if it is there."""
-        ...
 
 
 SERVICE_ROLES: Final[Port[Callable[[str], ServiceRoles]]] = Port("platform.service_roles")

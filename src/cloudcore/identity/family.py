@@ -139,6 +139,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                     "accounts",
                     "service_accounts",
                     "organizations",
+                    "identity_providers",
                     "roles",
                     "policies",
                 )

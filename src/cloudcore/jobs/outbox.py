@@ -19,8 +19,9 @@ import sqlalchemy as sa
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, deletion, forget_all, given
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
+from cloudcore.db.schema import ByteOrdered, Id, Moment, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.tables import RowNumber, columns, refers, table
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
 
@@ -34,18 +35,16 @@ UNDELIVERED_SECONDS: Final = 30 * 24 * 3600
 
 _log = logging.getLogger(__name__)
 
-outbox = sa.Table(
+outbox = table(
     "outbox",
-    metadata,
     # SQLite assigns row numbers only to a column of type INTEGER.
-    sa.Column("sequence", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
+    columns(RowNumber, "sequence KEY"),
     sa.Column("id", Id, nullable=False, unique=True),
     # The type is said, since accounts may not be known yet when the statements are made.
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column("type", ByteOrdered, nullable=False),
-    sa.Column("payload", sa.Text, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("delivered_at", Moment),
+    refers("account_id", "accounts"),
+    columns(ByteOrdered, "type"),
+    columns(sa.Text, "payload"),
+    columns(Moment, "created_at, delivered_at NULL"),
 )
 partial_index(
     "ix_outbox_pending",
@@ -79,7 +78,6 @@ class Subscriber(Protocol):
         Even if it does not, the event may be delivered again, with the same `id`, before later
         events of its account.
         """
-        ...
 
 
 _o = outbox.c

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import microseconds, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, bound, columns, deletion, given
+from cloudcore.db.rows import ONE, ZERO, bound, columns_of, deletion, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, UNFINISHED, jobs
@@ -173,7 +173,7 @@ _RELEASE: Final = Statement(
     )
     .returning(*_COLUMNS)
 )
-_LOCK_OURS: Final = Statement(columns(jobs, Job._fields).where(*_IS_OURS).with_for_update())
+_LOCK_OURS: Final = Statement(columns_of(jobs, Job._fields).where(*_IS_OURS).with_for_update())
 _POSTPONE: Final = Statement(
     sa.update(jobs)
     .where(given(_j.id))

@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, columns, count, find_all, find_one, given
+from cloudcore.db.rows import bound, columns_of, count, find_all, find_one, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
@@ -113,7 +113,7 @@ _INSERT: Final = Statement(
     )
     .returning(*(_r[name] for name in Run._fields))
 )
-_ROWS: Final = columns(runs, Run._fields)
+_ROWS: Final = columns_of(runs, Run._fields)
 _BY_ID: Final = _ROWS.where(given(_r.id))
 _FIND: Final = Statement(_BY_ID.where(_OF))
 _FIND_BY_ID: Final = Statement(_BY_ID)

@@ -18,34 +18,29 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
+from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of, partial_index
+from cloudcore.db.tables import columns, indexes, refers, table
 
 UNFINISHED = sa.text("state IN ('queued', 'running')")
 RUNNING = sa.text("state = 'running'")
 NO_LEASE: Final = {"lease_token": sa.text("NULL"), "lease_holder": sa.text("NULL")}
 """Values of a job or chore that nobody leases."""
 
-jobs = sa.Table(
+jobs = table(
     "jobs",
-    metadata,
-    sa.Column("id", Id, primary_key=True),
-    sa.Column("kind", ByteOrdered, nullable=False),
-    sa.Column("dedup_key", ByteOrdered),
-    sa.Column("account_id", sa.ForeignKey("accounts.id")),  # null: the platform's own
-    sa.Column("resource", ByteOrdered),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("arguments", sa.Text, nullable=False),
-    sa.Column("cursor", sa.Text, nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False),  # at the current step
-    sa.Column("due_at", Moment),
-    sa.Column("lease_token", Id),
-    sa.Column("lease_holder", Id),  # the worker process; null if there is no lease
-    sa.Column("wake_at", Moment),  # null if nothing woke it since its step began
-    sa.Column("fault", sa.Text),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("updated_at", Moment, nullable=False),
-    sa.Column("finished_at", Moment),
-    sa.CheckConstraint("state IN ('queued', 'running', 'succeeded', 'failed')", name="state"),
+    columns(ByteOrdered, "kind, dedup_key NULL"),
+    refers("account_id NULL", "accounts"),  # null: the platform's own
+    columns(ByteOrdered, "resource NULL"),
+    columns(sa.String(16), "state"),
+    columns(sa.Text, "arguments, cursor"),
+    columns(sa.Integer, "attempts"),  # at the current step
+    columns(Moment, "due_at NULL"),
+    columns(Id, "lease_token NULL"),
+    columns(Id, "lease_holder NULL"),  # the worker process; null if there is no lease
+    columns(Moment, "wake_at NULL"),  # null if nothing woke it since its step began
+    columns(sa.Text, "fault NULL"),
+    columns(Moment, "created_at, updated_at, finished_at NULL"),
+    one_of("state", "queued", "running", "succeeded", "failed"),
     sa.CheckConstraint("(state IN ('queued', 'running')) = (due_at IS NOT NULL)", name="due_at"),
     sa.CheckConstraint("(due_at IS NULL) = (finished_at IS NOT NULL)", name="finished_at"),
     sa.CheckConstraint("lease_token IS NULL OR state = 'running'", name="lease_token"),
@@ -57,38 +52,33 @@ partial_index("ix_jobs_finished", jobs.c.finished_at, where=jobs.c.finished_at.i
 partial_index("ix_jobs_held", jobs.c.lease_holder, where=jobs.c.lease_holder.is_not(None))
 
 # A chore is due at its next turn, or, during a turn, at the end of the lease.
-schedules = sa.Table(
+schedules = table(
     "schedules",
-    metadata,
-    sa.Column("name", ByteOrdered, primary_key=True),
-    sa.Column("due_at", Moment, nullable=False),
-    sa.Column("lease_token", Id),
-    sa.Column("lease_holder", Id),
-    sa.Column("ended_at", Moment),  # the last turn
-    sa.Column("fault", sa.Text),  # of the last turn
+    columns(ByteOrdered, "name KEY"),
+    columns(Moment, "due_at"),
+    columns(Id, "lease_token NULL, lease_holder NULL"),
+    columns(Moment, "ended_at NULL"),  # the last turn
+    columns(sa.Text, "fault NULL"),  # of the last turn
 )
 
-runs = sa.Table(
+runs = table(
     "runs",
-    metadata,
-    sa.Column("id", Id, primary_key=True),
-    sa.Column("kind", ByteOrdered, nullable=False),
-    sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False),
+    columns(ByteOrdered, "kind"),
+    refers("account_id", "accounts"),
     # id of the resource it runs over, such as an account
-    sa.Column("scope_id", Id, nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("arguments", sa.Text, nullable=False),
-    sa.Column("done", sa.BigInteger, nullable=False),
-    sa.Column("total", sa.BigInteger),  # null if unknown
-    sa.Column("counts", sa.Text, nullable=False),  # an object of numbers by name
-    sa.Column("faults", sa.Text, nullable=False),  # a list
-    sa.Column("fault", sa.Text),  # why it failed: "CODE: message", or the code alone
-    sa.Column("started_by", sa.Text, nullable=False),  # CRN; empty if it was scheduled
-    sa.Column("started_by_source", sa.Text),  # JSON: who is behind a role
-    sa.Column("started_at", Moment, nullable=False),
-    sa.Column("finished_at", Moment),
-    sa.CheckConstraint("state IN ('running', 'succeeded', 'failed')", name="state"),
+    columns(Id, "scope_id"),
+    columns(sa.String(16), "state"),
+    columns(sa.Text, "arguments"),
+    columns(sa.BigInteger, "done"),
+    columns(sa.BigInteger, "total NULL"),  # null if unknown
+    columns(sa.Text, "counts"),  # an object of numbers by name
+    columns(sa.Text, "faults"),  # a list
+    columns(sa.Text, "fault NULL"),  # why it failed: "CODE: message", or the code alone
+    columns(sa.Text, "started_by"),  # CRN; empty if it was scheduled
+    columns(sa.Text, "started_by_source NULL"),  # JSON: who is behind a role
+    columns(Moment, "started_at, finished_at NULL"),
+    one_of("state", "running", "succeeded", "failed"),
     sa.CheckConstraint("(state = 'running') = (finished_at IS NULL)", name="finished_at"),
-    sa.Index(None, "scope_id", "kind", "id"),
+    indexes("scope_id, kind, id"),
 )
 partial_index("uq_runs_running", runs.c.scope_id, runs.c.kind, unique=True, where=RUNNING)

@@ -42,14 +42,12 @@ class Provider(Protocol):
     @property
     def name(self) -> str:
         """Return the name that versions record."""
-        ...
 
     async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
         """Wrap the material of a version.
 
         Raise `Unavailable` if the provider cannot be reached, or refuses.
         """
-        ...
 
     async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
         """Return the material that was wrapped for this version.
@@ -57,7 +55,6 @@ class Provider(Protocol):
         Raise `Unavailable` if the provider cannot be reached, refuses, or did not wrap it for this
         version.
         """
-        ...
 
 
 class MaterialBroken(Unavailable):

@@ -13,9 +13,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import ONE, bound, columns, count, given
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
+from cloudcore.db.rows import ONE, bound, columns_of, count, given
+from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
+from cloudcore.db.tables import columns, table
 from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
@@ -59,16 +60,15 @@ kms_keys: Final = KEY_ROWS.table
 
 # The name is here for the foreign key alone: a key that has material keeps its name, so a deleted
 # key, which has none, has no material either.
-kms_key_versions = sa.Table(
+kms_key_versions = table(
     "kms_key_versions",
-    metadata,
-    sa.Column("key_id", Id, primary_key=True),
-    sa.Column("version", sa.Integer, primary_key=True),
-    sa.Column("key_name", ByteOrdered, nullable=False),
-    sa.Column("account_id", Id, nullable=False),
-    sa.Column("provider", sa.String(16), nullable=False),  # that can unwrap the material
-    sa.Column("wrapped_material", sa.LargeBinary, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
+    columns(Id, "key_id KEY"),
+    columns(sa.Integer, "version KEY"),
+    columns(ByteOrdered, "key_name"),
+    columns(Id, "account_id"),
+    columns(sa.String(16), "provider"),  # that can unwrap the material
+    columns(sa.LargeBinary, "wrapped_material"),
+    columns(Moment, "created_at"),
     sa.ForeignKeyConstraint(
         ["key_id", "key_name"],
         ["kms_keys.id", "kms_keys.name"],
@@ -80,7 +80,7 @@ kms_key_versions = sa.Table(
         name="fk_kms_key_versions_key_account",
     ),
     sa.CheckConstraint("version > 0", name="version"),
-    sa.CheckConstraint("provider IN ('embedded', 'aws')", name="provider"),
+    one_of("provider", "embedded", "aws"),
 )
 
 
@@ -121,7 +121,7 @@ _FORGET: Final = Statement(
 )
 _ADD_VERSION: Final = Statement(insert(kms_key_versions).values(bound(KeyVersion._fields)))
 _FIND_VERSION: Final = Statement(
-    columns(kms_key_versions, KeyVersion._fields).where(_IS_VERSIONS, given(_v.version))
+    columns_of(kms_key_versions, KeyVersion._fields).where(_IS_VERSIONS, given(_v.version))
 )
 _LIST_VERSIONS: Final = paged(
     sa.select(_v.version, _v.created_at)

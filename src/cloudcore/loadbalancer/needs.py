@@ -33,12 +33,10 @@ class Named(Protocol):
     @property
     def id(self) -> str:
         """Return its id."""
-        ...
 
     @property
     def name(self) -> str:
         """Return its name."""
-        ...
 
 
 class PoolTarget(Protocol):
@@ -47,22 +45,18 @@ class PoolTarget(Protocol):
     @property
     def instance_id(self) -> str:
         """Return its id."""
-        ...
 
     @property
     def address(self) -> str | None:
         """Return its address in its subnet, or None without one."""
-        ...
 
     @property
     def socket_folder(self) -> Path | None:
         """Return the folder of the sockets of its ports, or None if it has an address."""
-        ...
 
     @property
     def is_ready(self) -> bool:
         """Return True if it takes connections."""
-        ...
 
 
 class Pools(Protocol):
@@ -77,11 +71,9 @@ class Pools(Protocol):
         authorize: Authorize | None = None,
     ) -> Named:
         """Return the pool that an id, a name or a CRN means; errors as `resolve`."""
-        ...
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
         """Return the instances of a pool; none if it was deleted."""
-        ...
 
 
 POOLS: Final[Port[Pools]] = Port("loadbalancer.pools")

@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new, insert_or_change
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of
+from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of
 from cloudcore.db.statement import Statement
+from cloudcore.db.tables import columns, indexes, table
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer
 from cloudcore.nodes.rows import OnNode
 from cloudcore.resources.rows import Rows
@@ -25,47 +26,41 @@ ROWS: Final = Rows(
 _b = ROWS.table.c
 
 
-def _of_balancer(table: str) -> sa.ForeignKeyConstraint:
+def _of_balancer(table_name: str) -> sa.ForeignKeyConstraint:
     """Return the foreign key that keeps a load balancer until a row of it is gone."""
     return sa.ForeignKeyConstraint(
         ["load_balancer_id", "account_id"],
         ["load_balancers.id", "load_balancers.account_id"],
-        name=f"fk_{table}_load_balancer",
+        name=f"fk_{table_name}_load_balancer",
     )
 
 
 # Which load balancer has an address. The record goes after its reservation (the foreign key).
-vip_reservations = sa.Table(
+vip_reservations = table(
     "load_balancer_vips",
-    metadata,
-    sa.Column("vip", ByteOrdered, primary_key=True),
-    sa.Column("account_id", Id, nullable=False),
-    sa.Column("load_balancer_id", Id, nullable=False),
+    columns(ByteOrdered, "vip KEY"),
+    columns(Id, "account_id, load_balancer_id"),
     sa.UniqueConstraint("load_balancer_id"),
     _of_balancer("load_balancer_vips"),
 )
 
 # Which load balancers lead to the instances of a pool.
-pool_users = sa.Table(
+pool_users = table(
     "load_balancer_pools",
-    metadata,
-    sa.Column("pool_id", Id, primary_key=True),
-    sa.Column("load_balancer_id", Id, primary_key=True),
-    sa.Column("account_id", Id, nullable=False),
+    columns(Id, "pool_id KEY, load_balancer_id KEY, account_id"),
     _of_balancer("load_balancer_pools"),
-    sa.Index("ix_load_balancer_pools_load_balancer_id", "load_balancer_id"),
+    indexes("load_balancer_id"),
 )
 
 # What a replica served: in all, and since it was started last, which is what it tells itself.
-replica_metrics = sa.Table(
+replica_metrics = table(
     "load_balancer_metrics",
-    metadata,
-    sa.Column("load_balancer_id", Id, primary_key=True),
-    sa.Column("replica", sa.Integer, primary_key=True),
-    sa.Column("account_id", Id, nullable=False),
-    sa.Column("served", sa.Text, nullable=False),  # JSON: `ProxyCounters`
-    sa.Column("last", sa.Text, nullable=False),
-    sa.Column("updated_at", Moment, nullable=False),
+    columns(Id, "load_balancer_id KEY"),
+    columns(sa.Integer, "replica KEY"),
+    columns(Id, "account_id"),
+    columns(sa.Text, "served"),  # JSON: `ProxyCounters`
+    columns(sa.Text, "last"),
+    columns(Moment, "updated_at"),
     _of_balancer("load_balancer_metrics"),
 )
 
@@ -74,9 +69,9 @@ _p = pool_users.c
 _m = replica_metrics.c
 
 
-def _is_of(table: sa.Table) -> sa.ColumnElement[bool]:
+def _is_of(of: sa.Table) -> sa.ColumnElement[bool]:
     """Return the condition of the rows of a load balancer."""
-    return given(table.c.load_balancer_id, table.c.account_id)
+    return given(of.c.load_balancer_id, of.c.account_id)
 
 
 _TAKEN: Final = Statement(sa.select(_v.vip))

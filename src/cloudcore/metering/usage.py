@@ -15,28 +15,26 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, count, deletion, given
-from cloudcore.db.schema import ByteOrdered, Id, metadata
+from cloudcore.db.schema import ByteOrdered, Id
 from cloudcore.db.statement import Statement, listed, named, paged, text_list
+from cloudcore.db.tables import columns, indexes, table
 
-usage_hours = sa.Table(
+usage_hours = table(
     "usage_hours",
-    metadata,
-    sa.Column("account_id", Id, primary_key=True),
-    sa.Column("hour", sa.Integer, primary_key=True),
-    sa.Column("sku", ByteOrdered, primary_key=True),
-    sa.Column("region", ByteOrdered, primary_key=True),
-    sa.Column("quantity", sa.BigInteger, nullable=False),  # of the SKU's smallest unit
+    columns(Id, "account_id KEY"),
+    columns(sa.Integer, "hour KEY"),
+    columns(ByteOrdered, "sku KEY, region KEY"),
+    columns(sa.BigInteger, "quantity"),  # of the SKU's smallest unit
     sa.CheckConstraint("quantity > 0", name="quantity"),
-    sa.Index(None, "hour"),
+    indexes("hour"),
 )
 
 # The hours for which it has been counted what all accounts store.
-usage_samples = sa.Table(
+usage_samples = table(
     "usage_samples",
-    metadata,
-    sa.Column("sku", ByteOrdered, primary_key=True),
-    sa.Column("hour", sa.Integer, primary_key=True),
-    sa.Index(None, "hour"),
+    columns(ByteOrdered, "sku KEY"),
+    columns(sa.Integer, "hour KEY"),
+    indexes("hour"),
 )
 
 

@@ -100,11 +100,9 @@ class NetworkDriver(Protocol):
 
         Raise `DriverUnusable` if something is missing; the message names it and says what to do.
         """
-        ...
 
     def refuse(self, plan: VpcPlan) -> None:
         """Raise `RulesRefused` if the rules of a plan would not be accepted; nothing is changed."""
-        ...
 
     async def apply(self, plan: VpcPlan) -> None:
         """Carry out a plan: its namespace, links, routes, and its rules in one transaction.
@@ -113,18 +111,15 @@ class NetworkDriver(Protocol):
 
         Raise `RulesRefused` if the rules are rejected; those before stay.
         """
-        ...
 
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
         """Put an interface into the network namespace of an instance, as its `eth0`.
 
         The last applied plan decides what may pass: nothing, before a plan with the interface.
         """
-        ...
 
     async def detach(self, vpc_id: str, interface_id: str) -> None:
         """Remove an interface."""
-        ...
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
         """Make a VPC answer at an address of the operator's ranges, where its balancers listen.
@@ -132,24 +127,18 @@ class NetworkDriver(Protocol):
         The groups of this interface of a balancer decide which flows may begin; all TCP, if none is
         given.
         """
-        ...
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
         """Stop answering at an address."""
-        ...
 
     def namespace_of(self, vpc_id: str) -> Path | None:
         """Return the network namespace of a VPC, or None if it is the machine's own."""
-        ...
 
     def has(self, vpc_id: str) -> bool:
         """Return True if a VPC was carried out, and has not vanished since."""
-        ...
 
     async def remove(self, vpc_id: str) -> None:
         """Remove all of a VPC from this machine."""
-        ...
 
     async def known(self) -> Sequence[str]:
         """Return the ids of this install's VPCs that have anything on this machine."""
-        ...

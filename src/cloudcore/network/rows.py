@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, given, insert_new
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
+from cloudcore.db.schema import ByteOrdered, Moment, one_of, partial_index
 from cloudcore.db.statement import Statement
+from cloudcore.db.tables import columns, indexes, named_index, refers, table
 from cloudcore.network.resources import (
     EGRESS_ONLY_GATEWAY,
     INTERNET_GATEWAY,
@@ -88,21 +89,19 @@ INTERFACES: Final = Rows(
     sa.Index("ix_network_interfaces_subnet_id", "subnet_id"),
     references={"vpc": VPCS, "subnet": SUBNETS},
 )
-memberships: Final = sa.Table(
+memberships: Final = table(
     "network_interface_groups",
-    metadata,
-    sa.Column("interface_id", Id, sa.ForeignKey("network_interfaces.id"), primary_key=True),
-    sa.Column("group_id", Id, sa.ForeignKey("security_groups.id"), primary_key=True),
-    sa.Index("ix_network_interface_groups_group_id", "group_id"),
+    refers("interface_id KEY", "network_interfaces"),
+    refers("group_id KEY", "security_groups"),
+    indexes("group_id"),
 )
 """The security groups that interfaces are in."""
-free_addresses: Final = sa.Table(
+free_addresses: Final = table(
     "subnet_free_addresses",
-    metadata,
-    sa.Column("subnet_id", Id, sa.ForeignKey("subnets.id"), primary_key=True),
-    sa.Column("position", sa.BigInteger, primary_key=True),
-    sa.Column("freed_at", Moment, nullable=False),
-    sa.Index("ix_subnet_free_addresses_freed_at", "subnet_id", "freed_at", "position"),
+    refers("subnet_id KEY", "subnets"),
+    columns(sa.BigInteger, "position KEY"),
+    columns(Moment, "freed_at"),
+    named_index("freed_at", "subnet_id, freed_at, position"),
 )
 """IPv4 addresses that interfaces had, counted from the beginning of their subnets."""
 

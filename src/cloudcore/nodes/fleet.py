@@ -14,17 +14,17 @@ import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, insert_new, insert_or_change
-from cloudcore.db.schema import ByteOrdered, metadata
+from cloudcore.db.schema import ByteOrdered
 from cloudcore.db.statement import Statement
+from cloudcore.db.tables import columns, table
 from cloudcore.errors import Conflict
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim, list_running
 
-fleet_settings = sa.Table(
+fleet_settings = table(
     "fleet_settings",
-    metadata,
-    sa.Column("name", ByteOrdered, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
+    columns(ByteOrdered, "name KEY"),
+    columns(sa.Text, "value"),
 )
 _f = fleet_settings.c
 _FIELDS: Final = ("name", "value")

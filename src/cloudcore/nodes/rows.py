@@ -17,9 +17,10 @@ from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns, given, insert_new
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.rows import bound, columns_of, given, insert_new
+from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, paged
+from cloudcore.db.tables import columns, table
 from cloudcore.errors import Conflict
 from cloudcore.nodes.node import NODE_LOST, Node
 from cloudcore.nodes.placed import Placed
@@ -36,19 +37,18 @@ _BATCH: Final = 100
 """Rows in one transaction."""
 _PAGE: Final = 500
 
-nodes = sa.Table(
+nodes = table(
     "nodes",
-    metadata,
-    sa.Column("name", ByteOrdered, primary_key=True),
+    columns(ByteOrdered, "name KEY"),
     # Of the folder of the machine, so that no second one takes its name.
-    sa.Column("identity", Id, nullable=False),
-    sa.Column("capabilities", sa.Text, nullable=False),
-    sa.Column("seen_at", Moment, nullable=False),
-    sa.Column("is_lost", sa.Boolean, nullable=False),
+    columns(Id, "identity"),
+    columns(sa.Text, "capabilities"),
+    columns(Moment, "seen_at"),
+    columns(sa.Boolean, "is_lost"),
     # What is placed on it says so.
-    sa.Column("is_noted", sa.Boolean, nullable=False),
+    columns(sa.Boolean, "is_noted"),
     # When the last of its processes that stopped in order did so; null since one began.
-    sa.Column("stopped_at", Moment),
+    columns(Moment, "stopped_at NULL"),
 )
 _n = nodes.c
 
@@ -65,8 +65,8 @@ class NodeRow(NamedTuple):
     stopped_at: int | None = None
 
 
-_FIND: Final = Statement(columns(nodes, NodeRow._fields).where(given(_n.name)).with_for_update())
-_LIST: Final = Statement(columns(nodes, NodeRow._fields).order_by(_n.name))
+_FIND: Final = Statement(columns_of(nodes, NodeRow._fields).where(given(_n.name)).with_for_update())
+_LIST: Final = Statement(columns_of(nodes, NodeRow._fields).order_by(_n.name))
 _INSERT: Final = Statement(insert_new(nodes, NodeRow._fields))
 _CLAIM: Final = Statement(
     nodes.update()

@@ -11,8 +11,9 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, ZERO, bound, deletion, given, insert_new, total
-from cloudcore.db.schema import Id, Moment, metadata
+from cloudcore.db.schema import Moment
 from cloudcore.db.statement import Statement, page, paged
+from cloudcore.db.tables import columns, indexes, named_index, refers, table
 from cloudcore.jobs.queue import NewJob, enqueue
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
 from cloudcore.notifications.topic import (
@@ -29,40 +30,30 @@ KEPT_SECONDS: Final = 3600
 DROPPED_AT_ONCE: Final = 500
 """Most rows that one transaction drops of a topic that is deleted."""
 
-publications = sa.Table(
+publications = table(
     "publications",
-    metadata,
-    sa.Column("id", Id, primary_key=True),
-    sa.Column("topic_id", Id, sa.ForeignKey("topics.id", ondelete="CASCADE"), nullable=False),
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column("subject", sa.Text),
-    sa.Column("message", sa.Text, nullable=False),
-    sa.Column("attributes", sa.Text, nullable=False),  # a JSON object
-    sa.Column("published_at", Moment, nullable=False),
-    sa.Column("ended_at", Moment),  # when its deliveries had been inserted
-    sa.Column("content_type", sa.Text),
-    sa.Index("ix_publications_topic_id", "topic_id"),
-    sa.Index("ix_publications_ended_at", "ended_at"),
+    refers("topic_id", "topics", "CASCADE"),
+    refers("account_id", "accounts"),
+    columns(sa.Text, "subject NULL, message"),
+    columns(sa.Text, "attributes"),  # a JSON object
+    columns(Moment, "published_at"),
+    columns(Moment, "ended_at NULL"),  # when its deliveries had been inserted
+    columns(sa.Text, "content_type NULL"),
+    indexes("topic_id", "ended_at"),
 )
 
 # A row is deleted when the endpoint has the message, or the last attempt has failed.
-deliveries = sa.Table(
+deliveries = table(
     "deliveries",
-    metadata,
-    sa.Column("id", Id, primary_key=True),
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column(
-        "subscription_id", Id, sa.ForeignKey("subscriptions.id", ondelete="CASCADE"), nullable=False
-    ),
+    refers("account_id", "accounts"),
+    refers("subscription_id", "subscriptions", "CASCADE"),
     # null: a request to confirm the subscription
-    sa.Column("publication_id", Id, sa.ForeignKey("publications.id", ondelete="CASCADE")),
+    refers("publication_id NULL", "publications", "CASCADE"),
     # the message's bytes
-    sa.Column("size", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("due_at", Moment, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
+    columns(sa.Integer, "size DEFAULT 0, attempts"),
+    columns(Moment, "due_at, created_at"),
     sa.UniqueConstraint("publication_id", "subscription_id"),
-    sa.Index("ix_deliveries_due", "subscription_id", "due_at", "size"),
+    named_index("due", "subscription_id, due_at, size"),
 )
 
 

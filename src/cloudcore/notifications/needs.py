@@ -24,12 +24,10 @@ class QueueRef(Protocol):
     @property
     def id(self) -> str:
         """Return its id."""
-        ...
 
     @property
     def crn(self) -> str:
         """Return its CRN."""
-        ...
 
 
 class Queues(Protocol):
@@ -54,7 +52,6 @@ class Queues(Protocol):
             NotFound: there is no such queue.
 
         """
-        ...
 
     def send(
         self,
@@ -72,7 +69,6 @@ class Queues(Protocol):
             QuotaExceeded: the queue is full.
 
         """
-        ...
 
 
 QUEUES: Final[Port[Queues]] = Port("notifications.queues")

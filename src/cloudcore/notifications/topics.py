@@ -14,8 +14,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, bound, deletion, given
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, listed, paged, text_list
+from cloudcore.db.tables import columns, indexes, named_index, refers, table
 from cloudcore.jobs.outbox import OutboxEvent
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown, stored
 from cloudcore.notifications.topic import TOPIC, Topic, TopicMissing, encoded
@@ -31,29 +32,26 @@ MAX_WAITING: Final = 10_000
 """Events that wait for one topic; the oldest are dropped."""
 
 # A topic that something names though it does not exist: it was deleted, or never created.
-missing_topics = sa.Table(
+missing_topics = table(
     "missing_topics",
-    metadata,
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
-    sa.Column("crn", ByteOrdered, primary_key=True),
-    sa.Column("first_at", Moment, nullable=False),
-    sa.Column("last_at", Moment, nullable=False),
-    sa.Column("events", sa.BigInteger, nullable=False),  # that were told to it meanwhile
-    sa.Index("ix_missing_topics_last_at", "last_at"),
+    refers("account_id KEY", "accounts"),
+    columns(ByteOrdered, "crn KEY"),
+    columns(Moment, "first_at, last_at"),
+    columns(sa.BigInteger, "events"),  # that were told to it meanwhile
+    indexes("last_at"),
 )
 
 # Events told to a topic that does not exist; delivered when it does.
-waiting_events = sa.Table(
+waiting_events = table(
     "waiting_events",
-    metadata,
-    sa.Column("event_id", Id, primary_key=True),
-    sa.Column("crn", ByteOrdered, primary_key=True),  # of the topic
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column("type", ByteOrdered, nullable=False),
-    sa.Column("payload", sa.Text, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Index("ix_waiting_events_topic", "account_id", "crn", "event_id"),
-    sa.Index("ix_waiting_events_created_at", "created_at"),
+    columns(Id, "event_id KEY"),
+    columns(ByteOrdered, "crn KEY"),  # of the topic
+    refers("account_id", "accounts"),
+    columns(ByteOrdered, "type"),
+    columns(sa.Text, "payload"),
+    columns(Moment, "created_at"),
+    named_index("topic", "account_id, crn, event_id"),
+    indexes("created_at"),
 )
 
 

@@ -37,17 +37,14 @@ class WrapUse(Protocol):
     @property
     def stored_id(self) -> str:
         """Return the id of the bytes."""
-        ...
 
     @property
     def obstacle(self) -> str | None:
         """Return the reason in its row why it cannot move, as a name of `COUNTS`; or None."""
-        ...
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
         """Return the wraps of the data key that may be opened, the preferred one first."""
-        ...
 
 
 U = TypeVar("U", bound=WrapUse)

@@ -61,13 +61,11 @@ class DataKeys(Protocol[K]):
 
     async def open_all(self, account_id: str, wraps: Sequence[WrappedKey], /) -> list[K]:
         """Return the data keys of these wraps; raise `WrapBroken` if one does not open."""
-        ...
 
     async def wrap_all(
         self, account_id: str, kms_key_id: str, data_keys: Sequence[tuple[str, K]], /
     ) -> list[bytes]:
         """Wrap data keys, each given with its stored id, under one KMS key."""
-        ...
 
 
 class Rewrapped(NamedTuple):

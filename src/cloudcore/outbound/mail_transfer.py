@@ -75,7 +75,6 @@ class MailSender(Protocol):
 
     def destination_of(self, recipient: str) -> str:
         """Return the destination that deliveries by the same way share."""
-        ...
 
     async def send(self, envelope: Envelope) -> None:
         """Send a message.
@@ -84,7 +83,6 @@ class MailSender(Protocol):
 
         Raise `MailRefused` if no mail server has confirmed that it accepts the message.
         """
-        ...
 
 
 @dataclass(frozen=True)  # no slots: cached properties

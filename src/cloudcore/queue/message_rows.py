@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, bound, columns, given, total
+from cloudcore.db.rows import ONE, bound, columns_of, given, total
 from cloudcore.db.schema import Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from cloudcore.queue.queue import Queue
@@ -83,7 +83,7 @@ class Depth(NamedTuple):
     """When the oldest of all came."""
 
 
-_COLUMNS: Final = columns(queue_messages, Message._fields)
+_COLUMNS: Final = columns_of(queue_messages, Message._fields)
 _IN_QUEUE: Final = given(_m.queue_id, _m.account_id)
 _LISTED: Final = (
     unindexed(_m.queue_id) == sa.bindparam("queue_id"),

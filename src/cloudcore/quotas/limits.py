@@ -18,8 +18,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, bound, given, insert_or_change
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Moment
 from cloudcore.db.statement import Statement
+from cloudcore.db.tables import columns, refers, table
 from cloudcore.errors import QuotaExceeded
 from cloudcore.events import tell_later
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED, Quota
@@ -31,13 +32,12 @@ _WELL_BELOW: Final = 10
 """Per cent of the limit by which the use must fall below a level before it is told again."""
 _TYPES: Final = {MOST_OF_IT: NEARLY_REACHED, ALL_OF_IT: REACHED}
 
-quota_levels = sa.Table(
+quota_levels = table(
     "quota_levels",
-    metadata,
     # The type is said, since accounts may not be known yet when the statements are made.
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
-    sa.Column("name", ByteOrdered, primary_key=True),
-    sa.Column("percent", sa.Integer, nullable=False),
+    refers("account_id KEY", "accounts"),
+    columns(ByteOrdered, "name KEY"),
+    columns(sa.Integer, "percent"),
     sa.CheckConstraint("percent IN (0, 80, 100)", name="percent"),
 )
 _l = quota_levels.c
@@ -103,22 +103,20 @@ MAX_QUOTA: Final = 2**62
 """The largest limit."""
 
 _AT_LEAST_NONE: Final = "maximum >= 0"
-quotas = sa.Table(
+quotas = table(
     "quotas",
-    metadata,
     # The type is said, since accounts may not be known yet when the statements are made.
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
-    sa.Column("name", ByteOrdered, primary_key=True),
-    sa.Column("maximum", sa.BigInteger, nullable=False),
-    sa.Column("updated_at", Moment, nullable=False),
+    refers("account_id KEY", "accounts"),
+    columns(ByteOrdered, "name KEY"),
+    columns(sa.BigInteger, "maximum"),
+    columns(Moment, "updated_at"),
     sa.CheckConstraint(_AT_LEAST_NONE, name="maximum"),
 )
-quota_defaults = sa.Table(
+quota_defaults = table(
     "quota_defaults",
-    metadata,
-    sa.Column("name", ByteOrdered, primary_key=True),
-    sa.Column("maximum", sa.BigInteger, nullable=False),
-    sa.Column("updated_at", Moment, nullable=False),
+    columns(ByteOrdered, "name KEY"),
+    columns(sa.BigInteger, "maximum"),
+    columns(Moment, "updated_at"),
     sa.CheckConstraint(_AT_LEAST_NONE, name="maximum"),
 )
 _q, _d = quotas.c, quota_defaults.c

@@ -42,12 +42,10 @@ class WorkNeeds(Protocol):
     @property
     def database(self) -> Database:
         """Return the database of the records."""
-        ...
 
     @property
     def clock(self) -> Clock:
         """Return the clock."""
-        ...
 
 
 R = TypeVar("R", bound=Worked)

@@ -51,15 +51,12 @@ class HeldBody(Protocol):
         stalled past the time limit or broke the framing; its result is returned. Exceptions of
         `sink` or `finish` are raised here, and the connection closes after the response.
         """
-        ...
 
     def give_back(self, data: bytes) -> None:
         """Take back the bytes of the messages read so far; there are more to come."""
-        ...
 
     def when_lost(self, call: Callable[[], None] | None) -> None:
         """Call `call` when the connection is lost, or at once if it is; None cancels that."""
-        ...
 
 
 class Body(Protocol):
@@ -67,7 +64,6 @@ class Body(Protocol):
 
     async def __call__(self, sink: Sink, finish: Callable[[bool], T], /) -> T:
         """Pass the body to `sink`; return ``finish(is_complete)``."""
-        ...
 
 
 async def receive_into(

@@ -120,7 +120,6 @@ class Abortable(Protocol):
 
     def abort(self, reason: str = "") -> None:
         """Close; `reason` is for the log."""
-        ...
 
 
 class Unsent:

@@ -47,11 +47,9 @@ class Checksum(Protocol):
 
     def update(self, data: bytes | memoryview, /) -> None:
         """Continue with `data`."""
-        ...
 
     def digest(self) -> bytes:
         """Return the value in network byte order."""
-        ...
 
 
 class Part(NamedTuple):

@@ -81,7 +81,6 @@ class StagedPiece(Protocol):
 
     def write(self, view: memoryview, /) -> None:
         """Append bytes. Blocks; raise `Unavailable` if the store is full or failed."""
-        ...
 
     def finish(self) -> StoredPiece:
         """Make the bytes durable; return what to record. Blocks.
@@ -90,18 +89,15 @@ class StagedPiece(Protocol):
 
         Raise `Unavailable`, as `write`.
         """
-        ...
 
     async def discard(self) -> None:
         """Delete the bytes, finished or not, as no row will name them."""
-        ...
 
     async def aclose(self) -> None:
         """End the hold.
 
         Call it last in any case, after the row is written or the bytes discarded.
         """
-        ...
 
 
 class OpenBytes(Protocol):
@@ -114,23 +110,18 @@ class OpenBytes(Protocol):
     @property
     def length(self) -> int:
         """Return the number of bytes."""
-        ...
 
     def file_region(self) -> FileRegion | None:
         """Return it as a region of a file, valid until `aclose`; None if it is not in one file."""
-        ...
 
     def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
         """Yield the bytes after the first `skipped`; each view is valid until the next. Blocks."""
-        ...
 
     def stream(self) -> AsyncIterator[bytes]:
         """Yield the bytes in order, in parts of at most 256 KiB."""
-        ...
 
     async def aclose(self) -> None:
         """Close what is open; do nothing if that is done."""
-        ...
 
 
 KeyAccess = object
@@ -148,21 +139,17 @@ class BucketBytes(Protocol):
     @property
     def seals(self) -> bool:
         """Return True if new pieces are sealed."""
-        ...
 
     def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
         """Check that a KMS key is usable, for `stage`; None is the account's platform key."""
-        ...
 
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
     ) -> KeyAccess:
         """Check that the KMS keys of pieces are usable, for `open`."""
-        ...
 
     async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
         """Begin a new piece. Nothing is stored before its first bytes are written."""
-        ...
 
     async def open(
         self,
@@ -177,21 +164,17 @@ class BucketBytes(Protocol):
         Raise `BytesDamaged` if the first piece is absent, has another size, or cannot be opened,
         `Unavailable` if the store failed.
         """
-        ...
 
     async def rewrap(
         self, account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]], /
     ) -> Rewrapped:
         """Wrap data keys under a KMS key (`cloudcore.objects.wraps.rewrap`)."""
-        ...
 
     def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:
         """Lock KMS keys until `tx` ends; return False if one of them is not enabled."""
-        ...
 
     async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
         """Delete the bytes of pieces; return the ids of those that are gone."""
-        ...
 
     async def scan(self, owned: Owned) -> int:
         """Quarantine stored bytes without a row and without a holder; return how many.
@@ -199,7 +182,6 @@ class BucketBytes(Protocol):
         Each call scans a part of the store, so that a day of calls scans it all. Bytes that were
         quarantined long ago are deleted; those with a row are restored when it is opened.
         """
-        ...
 
 
 class BucketKeys(Protocol):
@@ -219,11 +201,9 @@ class BucketKeys(Protocol):
             AccessDenied: by `authorize`.
 
         """
-        ...
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
         """Return a key by its id; for None the account's platform key, or None if it has none."""
-        ...
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, given
+from cloudcore.db.rows import bound, columns_of, given
 from cloudcore.db.statement import Statement, paged
 from cloudcore.storage.bucket import DEFAULT_CONTENT_TYPE, Bucket
 from cloudcore.storage.tables import storage_objects
@@ -92,8 +92,8 @@ _ADD: Final = Statement(
     .values(bound(_COLUMNS))
     .on_conflict_do_nothing(index_elements=["bucket_id", "key"])
 )
-_FIND: Final = Statement(columns(storage_objects, _COLUMNS).where(_IS_OBJECT))
-_LOCK: Final = Statement(columns(storage_objects, _COLUMNS).where(_IS_OBJECT).with_for_update())
+_FIND: Final = Statement(columns_of(storage_objects, _COLUMNS).where(_IS_OBJECT))
+_LOCK: Final = Statement(columns_of(storage_objects, _COLUMNS).where(_IS_OBJECT).with_for_update())
 _REPLACE: Final = Statement(
     storage_objects.update()
     .where(_o.id == bindparam("object_id"), _o.account_id == bindparam("of_account"))
@@ -102,7 +102,7 @@ _REPLACE: Final = Statement(
 _SAVE_TAGS: Final = Statement(storage_objects.update().where(*_IS_ROW).values(bound(["tags"])))
 _ERASE: Final = Statement(storage_objects.delete().where(*_IS_ROW))
 _LIST: Final = paged(
-    columns(storage_objects, _LISTED)
+    columns_of(storage_objects, _LISTED)
     .where(
         given(_o.bucket_id, _o.account_id),
         _o.key >= bindparam("first"),

@@ -9,7 +9,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, count, given
+from cloudcore.db.rows import bound, columns_of, count, given
 from cloudcore.db.statement import Statement, paged
 from cloudcore.storage.object_rows import ObjectAttributes, attributes_of, attributes_row
 from cloudcore.storage.tables import storage_uploads
@@ -42,7 +42,7 @@ _COLUMNS: Final = (
 )
 
 
-_rows: Final = columns(storage_uploads, _COLUMNS)
+_rows: Final = columns_of(storage_uploads, _COLUMNS)
 _IN_BUCKET: Final = given(_u.bucket_id, _u.account_id)
 _IS_UPLOAD: Final = given(_u.id, _u.bucket_id, _u.account_id)
 _IS_ROW: Final = (_u.id == bindparam("upload_id"), given(_u.account_id))

@@ -40,17 +40,14 @@ class Identified(Protocol):
     @property
     def id(self) -> str:
         """Return its id."""
-        ...
 
     @property
     def crn(self) -> str | None:
         """Return its CRN, or None."""
-        ...
 
     @property
     def name(self) -> str | None:
         """Return its name, or None."""
-        ...
 
 
 def reference_to(key: Identified) -> KeyReference:

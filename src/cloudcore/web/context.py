@@ -95,15 +95,12 @@ class Authenticator(Protocol):
 
         Raise `Unauthenticated` if the token is invalid, expired or revoked.
         """
-        ...
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
         """Return the current identity policies of `principal`."""
-        ...
 
     def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
         """Return the ids of the organizations that a person belongs to."""
-        ...
 
 
 AUTHENTICATOR: Final[Port[Authenticator]] = Port("platform.authenticator")

@@ -1,7 +1,7 @@
 """The control plane's error envelope: ``{error: {code, message, request_id, params?}}``.
 
-`TABLE` maps classes of `cloudcore.errors` to statuses and codes; the nearest base class wins. A 5xx
-has no `params` and no details in its message.
+`cloudcore.error_codes` has the statuses and codes. A 5xx has no `params` and no details in its
+message.
 """
 
 from __future__ import annotations
@@ -15,43 +15,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cloudcore import errors
+from cloudcore.error_codes import status_and_code
 from cloudcore.resource_names import Uuid
 from cloudcore.serving.asgi import Scope, Send
 from cloudcore.wire import ResponseBody
 
-TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
-    errors.PlatformError: (500, "INTERNAL_ERROR"),
-    errors.InvalidInput: (400, "INVALID_INPUT"),
-    errors.Unauthenticated: (401, "UNAUTHORIZED"),
-    errors.AccessDenied: (403, "ACCESS_DENIED"),
-    errors.QuotaExceeded: (403, "QUOTA_EXCEEDED"),
-    errors.NotFound: (404, "NOT_FOUND"),
-    errors.Conflict: (409, "CONFLICT"),
-    errors.PreconditionFailed: (412, "PRECONDITION_FAILED"),
-    errors.PayloadTooLarge: (413, "PAYLOAD_TOO_LARGE"),
-    errors.RangeNotSatisfiable: (416, "RANGE_NOT_SATISFIABLE"),
-    errors.UnsupportedMediaType: (415, "UNSUPPORTED_MEDIA_TYPE"),
-    errors.MethodNotAllowed: (405, "METHOD_NOT_ALLOWED"),
-    errors.IdempotencyKeyReused: (422, "IDEMPOTENCY_KEY_REUSED"),
-    errors.PaymentDeclined: (402, "PAYMENT_DECLINED"),
-    errors.InvoicePaymentAttemptsExhausted: (429, "INVOICE_PAYMENT_ATTEMPTS_EXHAUSTED"),
-    errors.EmailRateExceeded: (429, "EMAIL_RATE_LIMIT"),
-    errors.RateLimited: (429, "RATE_LIMITED"),
-    errors.KeyBeingMade: (429, "KEY_BEING_MADE"),
-    errors.TooManyAttempts: (429, "TOO_MANY_ATTEMPTS"),
-    errors.TooManyConfirmations: (429, "TOO_MANY_CONFIRMATIONS"),
-    errors.Unavailable: (503, "SERVICE_UNAVAILABLE"),
-}
-
-
-def rendering(error: type[errors.PlatformError]) -> tuple[int, str]:
-    """Return the status and code of an error class, from its nearest base class in the table."""
-    return next(TABLE[base] for base in error.__mro__ if base in TABLE)
-
 
 def render(error: errors.PlatformError, request_id: str) -> tuple[int, dict[str, Any]]:
     """Return the status and body for `error`."""
-    status, code = rendering(type(error))
+    status, code = status_and_code(type(error))
     content: dict[str, Any] = {"code": code, "message": error.message, "request_id": request_id}
     if status >= 500 and code == "INTERNAL_ERROR":
         content["message"] = "the service failed; quote the request_id when you ask about it"

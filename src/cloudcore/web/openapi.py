@@ -19,8 +19,9 @@ import msgspec
 from litestar import Response
 from msgspec.inspect import StructType, multi_type_info
 
+from cloudcore.error_codes import TABLE
 from cloudcore.web.context import Reply
-from cloudcore.web.envelope import TABLE, ErrorShape
+from cloudcore.web.envelope import ErrorShape
 from cloudcore.web.idempotency import RECORDED_STATUSES
 from cloudcore.web.route_spec import KernelRoute, RouteError, RouteSpec
 from cloudcore.web.streams import StreamReply

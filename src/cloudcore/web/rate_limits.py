@@ -15,7 +15,6 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.calls import Execute
 from cloudcore.db.rows import ONE, ZERO, deletion
 from cloudcore.db.schema import ByteOrdered, Moment
 from cloudcore.db.statement import Statement
@@ -99,13 +98,11 @@ _OPEN: Final = Statement(
 )
 _LOCK: Final = Statement(_WINDOW.with_for_update())
 _ADVANCE: Final = Statement(sa.update(rate_windows).where(*_IS_WINDOW).values(**_NEW))
-give_back: Final = Execute[str, str, int](
+_GIVE_BACK: Final = Statement(
     sa.update(rate_windows)
     .where(*_IS_WINDOW, _w.window_ends_at > sa.bindparam("now"), _w.count > ZERO)
-    .values(count=_w.count - ONE, refused=ZERO),
-    *("for_endpoint", "for_subject", "now"),
+    .values(count=_w.count - ONE, refused=ZERO)
 )
-"""Credits back one admitted request of `count_request`, unless its window has ended."""
 forget_ended: Final = deletion(_w.window_ends_at)
 """Deletes a batch of the windows that have ended."""
 
@@ -141,3 +138,8 @@ def seconds_exhausted(
     if window is None or window.ends_at <= now or window.admitted < budget.limit:
         return 0
     return status_of(window, budget, now).reset
+
+
+def give_back(tx: Connection, endpoint: str, subject: str, now: int) -> int:
+    """Credit back one admitted request of `count_request`, unless its window has ended."""
+    return tx.execute(_GIVE_BACK, for_endpoint=endpoint, for_subject=subject, now=now)

@@ -74,14 +74,12 @@ class OpenObject(Protocol):
     @property
     def length(self) -> int | None:
         """Return the number of bytes, or None while it grows."""
-        ...
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
         """Return a range as a region of a file, or None if it can only be read by `chunks`.
 
         None for bytes that are sealed, still grow, or are not in a file. Valid until `aclose`.
         """
-        ...
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range in order; each view is valid until the next. Blocks.
@@ -90,7 +88,6 @@ class OpenObject(Protocol):
         object was changed (no byte of a changed frame is yielded); `ValueError` if the object is
         one that still grows.
         """
-        ...
 
     def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range for a client like `chunks`, from decrypted frames that readers share.
@@ -109,7 +106,6 @@ class OpenObject(Protocol):
         Raise `StagedDropped` if they were discarded, or replaced by others; `StoreUnavailable` as
         `chunks` does.
         """
-        ...
 
     def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
         """Yield a range like `stream`, but end early if `whole` has the rest by then."""
@@ -121,7 +117,6 @@ class OpenObject(Protocol):
 
     async def aclose(self) -> None:
         """Release the object; calling it again does nothing."""
-        ...
 
 
 class Stored(NamedTuple):
@@ -177,11 +172,9 @@ class BlobLinks(Protocol):
 
     def known(self, object_id: str) -> str | None:
         """Return a recent URL, or None: then call `link`."""
-        ...
 
     async def link(self, object_id: str, stored_size: int) -> str:
         """Return a URL of an object after checking that it exists with `stored_size` bytes.
 
         Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `BlobReader.check` does.
         """
-        ...

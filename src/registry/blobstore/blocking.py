@@ -22,11 +22,9 @@ class BlockingStaged(Protocol):
     @property
     def closes_slowly(self) -> bool:
         """Return True if `close` may wait."""
-        ...
 
     def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
         """Return True if `rewind` will not wait."""
-        ...
 
     def rewind(
         self,
@@ -52,7 +50,6 @@ class BlockingFiles(Protocol):
 
     def close(self) -> None:
         """Release the store; what was opened can still be read."""
-        ...
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
@@ -111,8 +108,6 @@ class BlockingFiles(Protocol):
 
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; do nothing if it is absent."""
-        ...
 
     def deleting(self) -> AbstractContextManager[None]:
         """Keep backups from beginning in the block; raise DeletionsHeld if one is under way."""
-        ...

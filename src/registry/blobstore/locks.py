@@ -108,7 +108,6 @@ class HeldDeletions(Protocol):
 
     def check(self) -> None:
         """Raise if the lock was lost."""
-        ...
 
 
 class MachineLocks:

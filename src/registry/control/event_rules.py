@@ -11,11 +11,12 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Crn, Uuid
+from cloudcore.resources.methods import Methods
 from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.caller_kinds import account_of
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
 from registry.metadata.event_rule import EVENT_RULE, EventRule
@@ -92,6 +93,7 @@ def _answer(rule: EventRule, topic: NamedTopic) -> EventRuleAnswer:
     )
 
 
+_METHODS: Final = Methods(EVENT_RULES)
 _RULE: Final = RecordAnswers(EventRuleAnswer, "event_rule", _answer)
 
 
@@ -149,7 +151,7 @@ async def get_event_rule(
     event_rule_id: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
 ) -> ResponseBody:
     """Return an event rule; a topic that was deleted is a fault of it."""
-    rule = await _authorized(ctx, event_rule_id)
+    rule = await _METHODS.authorized(ctx, event_rule_id)
     topics = await ctx.database.read(needs.find_topics, rule.account_id, [rule.topic])
     return _RULE.one(rule, topics[rule.topic])
 
@@ -157,13 +159,5 @@ async def get_event_rule(
 @deletes(_ONE, "registry:DeleteEventRule")
 async def delete_event_rule(event_rule_id: FromPath[str], ctx: Context) -> None:
     """Delete an event rule; events from before the deletion are still delivered."""
-    rule = await _authorized(ctx, event_rule_id)
+    rule = await _METHODS.authorized(ctx, event_rule_id)
     await ctx.database.write(events.delete_rule, rule, ctx.clock())
-
-
-async def _authorized(ctx: RequestContext, rule_id: str) -> EventRule:
-    """Return a rule of the caller's account; raise `AccessDenied` unless policies allow it."""
-    region = ctx.settings.region
-    rule = await ctx.database.read(EVENT_RULES.get, account_of(ctx), region, rule_id)
-    ctx.authorize(EVENT_RULE.crn_of(rule))
-    return rule

@@ -51,16 +51,13 @@ class Grant(Rights, Protocol):
     @property
     def counts_pulls(self) -> bool:
         """Return True if pulls by this caller are recorded."""
-        ...
 
     @property
     def expires_at(self) -> int | None:
         """Return when the credential ends; None if there is none."""
-        ...
 
     async def listing(self) -> VisibleCatalog:
         """Return the caller's account, and which of its repositories the catalog lists."""
-        ...
 
 
 class Access(Protocol):
@@ -71,7 +68,6 @@ class Access(Protocol):
 
         Raise TokenRequired or TokenDenied.
         """
-        ...
 
 
 class OpenAccess:

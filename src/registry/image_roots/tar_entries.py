@@ -40,7 +40,6 @@ class Readable(Protocol):
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, and none at the end."""
-        ...
 
 
 class TarEntry(NamedTuple):

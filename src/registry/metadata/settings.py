@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, given
+from cloudcore.db.rows import bound, columns_of, given
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import registry_settings
 
@@ -32,7 +32,7 @@ class AccountSettings(NamedTuple):
     """None if they were never changed."""
 
 
-_of_account = columns(registry_settings, AccountSettings._fields).where(given(_s.account_id))
+_of_account = columns_of(registry_settings, AccountSettings._fields).where(given(_s.account_id))
 _FIND: Final = Statement(_of_account)
 _UNCOUNTED: Final = Statement(
     select(_s.account_id, _s.uncounted_pullers).where(_s.account_id.in_(listed("account_ids")))

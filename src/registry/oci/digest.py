@@ -26,11 +26,9 @@ class Hasher(Protocol):
 
     def update(self, data: memoryview | bytes, /) -> object:
         """Add more bytes."""
-        ...
 
     def hexdigest(self) -> str:
         """Return the digest of the bytes so far in lower-case hex."""
-        ...
 
 
 class Digest(str):

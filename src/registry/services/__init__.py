@@ -8,5 +8,5 @@ makes a change. Rooms are nouns: `access`, `blobs`, `images`, `lifecycle`, `pull
 
 No SQL, no HTTP: it may import metadata, `registry.blobstore.store`, the client of upstreams, keys
 and the kernel. What a service returns may be the body of an answer (`ResponseBody`); an item of a
-batch that fails has the code of its error there (`cloudcore.web.envelope`).
+batch that fails has the code of its error there (`cloudcore.error_codes`).
 """

@@ -141,19 +141,15 @@ class UpstreamObserver(Protocol):
         Raise `UpstreamLimited` if it wants no requests until a later time, `UpstreamUnreachable` if
         it failed a moment ago.
         """
-        ...
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
         """Record that an upstream answered as a registry does."""
-        ...
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
         """Record that an upstream did not answer as a registry does."""
-        ...
 
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
         """Return True if its credential was accepted within the hour; `elsewhere`, for another one.
 
         The caller has just called `check`.
         """
-        ...

@@ -39,7 +39,6 @@ class ByteSource(Protocol):
 
     async def read(self, count: int, /) -> bytes:
         """Return at most so many bytes; none at the end."""
-        ...
 
 
 def text(content: bytes) -> ByteSource:

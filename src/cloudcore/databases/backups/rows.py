@@ -12,8 +12,9 @@ from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS, restores_of
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, count, given, insert_new, insert_or_change
-from cloudcore.db.schema import Id, Moment, metadata, one_of, partial_index
+from cloudcore.db.schema import Id, Moment, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
+from cloudcore.db.tables import columns, indexes, table
 from cloudcore.resources.resource import DELETING
 from cloudcore.resources.rows import Rows
 
@@ -42,34 +43,29 @@ BACKUPS: Final = Rows(
 )
 
 # The backup that may change the bucket of a cluster: one at a time.
-backup_turns = sa.Table(
+backup_turns = table(
     "backup_turns",
-    metadata,
-    sa.Column("cluster_id", Id, primary_key=True),
-    sa.Column("account_id", Id, nullable=False),
-    sa.Column("backup_id", Id, nullable=False),
+    columns(Id, "cluster_id KEY, account_id, backup_id"),
     sa.ForeignKeyConstraint(
         ["backup_id", "account_id"],
         ["database_backups.id", "database_backups.account_id"],
         name="fk_backup_turns_backup",
     ),
-    sa.Index("ix_backup_turns_backup_id", "backup_id"),
+    indexes("backup_id"),
 )
 
 # When a cluster's schedule is due next; a cluster without one has no row.
-backup_schedules = sa.Table(
+backup_schedules = table(
     "backup_schedules",
-    metadata,
-    sa.Column("cluster_id", Id, primary_key=True),
-    sa.Column("account_id", Id, nullable=False),
-    sa.Column("due_at", Moment, nullable=False),
+    columns(Id, "cluster_id KEY, account_id"),
+    columns(Moment, "due_at"),
     sa.ForeignKeyConstraint(
         ["cluster_id", "account_id"],
         ["database_clusters.id", "database_clusters.account_id"],
         name="fk_backup_schedules_cluster",
         ondelete="CASCADE",
     ),
-    sa.Index("ix_backup_schedules_due_at", "due_at"),
+    indexes("due_at"),
 )
 
 _b, _t, _s = BACKUPS.table.c, backup_turns.c, backup_schedules.c

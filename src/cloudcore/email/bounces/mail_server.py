@@ -49,12 +49,10 @@ class IncomingMessage(Protocol):
     @property
     def account_id(self) -> str:
         """Return the account of the message."""
-        ...
 
     @property
     def address(self) -> str:
         """Return the recipient's address."""
-        ...
 
 
 Find = Callable[[Returned], Awaitable[IncomingMessage | None]]

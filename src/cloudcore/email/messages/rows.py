@@ -11,9 +11,10 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, bound, columns, deletion, given
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
+from cloudcore.db.rows import ONE, bound, columns_of, deletion, given
+from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
+from cloudcore.db.tables import columns, indexes, named_index, not_negative, refers, table
 from cloudcore.email.resources import (
     MESSAGE,
     STATUSES,
@@ -34,63 +35,56 @@ _RATES_KEPT_SECONDS: Final = 3600
 IS_WAITING: Final = sa.text("status IN ('queued', 'deferred')")
 _HAS_ENDED: Final = sa.text("ended_at IS NOT NULL")
 
-recipients = sa.Table(
-    "email_recipients",
-    metadata,
-    sa.Column("message_id", Id, nullable=False),
-    sa.Column("position", sa.Integer, nullable=False),  # from 0, in the order of to, cc and bcc
-    sa.Column("account_id", Id, nullable=False),
-    sa.Column("region", ByteOrdered, nullable=False),
-    sa.Column("address", sa.Text, nullable=False),  # as mail goes there: the domain in ASCII
-    sa.Column("folded", ByteOrdered, nullable=False),  # as suppressions compare it
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("last_attempt_at", Moment),
-    sa.Column("source_ip", sa.Text),  # the dedicated address; null: the shared one
-    sa.Column("next_attempt_at", Moment),
-    sa.PrimaryKeyConstraint("message_id", "position"),
-    sa.ForeignKeyConstraint(
+
+def _of_message(table_name: str) -> sa.ForeignKeyConstraint:
+    """Return the foreign key of what is deleted with its message."""
+    return sa.ForeignKeyConstraint(
         ["message_id", "account_id"],
         ["email_messages.id", "email_messages.account_id"],
-        name="fk_email_recipients_message",
+        name=f"fk_{table_name}_message",
         ondelete="CASCADE",
-    ),
+    )
+
+
+recipients = table(
+    "email_recipients",
+    columns(Id, "message_id KEY"),
+    columns(sa.Integer, "position KEY"),  # from 0, in the order of to, cc and bcc
+    columns(Id, "account_id"),
+    columns(ByteOrdered, "region"),
+    columns(sa.Text, "address"),  # as mail goes there: the domain in ASCII
+    columns(ByteOrdered, "folded"),  # as suppressions compare it
+    columns(sa.Text, "kind, status, reason NULL"),
+    columns(sa.Integer, "attempts"),
+    columns(Moment, "last_attempt_at NULL"),
+    columns(sa.Text, "source_ip NULL"),  # the dedicated address; null: the shared one
+    columns(Moment, "next_attempt_at NULL"),
+    _of_message("email_recipients"),
     one_of("kind", "to", "cc", "bcc"),
     one_of("status", *STATUSES),
-    sa.CheckConstraint("attempts >= 0", name="attempts"),
+    not_negative("attempts"),
     sa.CheckConstraint(
         "(status IN ('queued', 'deferred')) = (next_attempt_at IS NOT NULL)",
         name="next_attempt_at",
     ),
-    sa.Index("ix_email_recipients_folded", "account_id", "folded", "message_id"),
-    partial_index("ix_email_recipients_source_ip", "account_id", "source_ip", where=IS_WAITING),
+    named_index("folded", "account_id, folded, message_id"),
+    named_index("source_ip", "account_id, source_ip", IS_WAITING.text),
 )
-contents = sa.Table(
+contents = table(
     "email_contents",
-    metadata,
-    sa.Column("message_id", Id, primary_key=True),
-    sa.Column("account_id", Id, nullable=False),
-    sa.Column("sealed", sa.LargeBinary, nullable=False),  # under the root key
-    sa.Column("ended_at", Moment),  # that of the message
-    sa.ForeignKeyConstraint(
-        ["message_id", "account_id"],
-        ["email_messages.id", "email_messages.account_id"],
-        name="fk_email_contents_message",
-        ondelete="CASCADE",
-    ),
-    partial_index("ix_email_contents_ended_at", "ended_at", where=_HAS_ENDED),
+    columns(Id, "message_id KEY, account_id"),
+    columns(sa.LargeBinary, "sealed"),  # under the root key
+    columns(Moment, "ended_at NULL"),  # that of the message
+    _of_message("email_contents"),
+    named_index("ended_at", "ended_at", _HAS_ENDED.text),
 )
-rates = sa.Table(
+rates = table(
     "email_rates",
-    metadata,
-    sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column("identity_id", Id, nullable=False),
-    sa.Column("second", sa.BigInteger, nullable=False),  # since the epoch
-    sa.Column("accepted", sa.Integer, nullable=False),
-    sa.PrimaryKeyConstraint("account_id", "identity_id"),
-    sa.Index("ix_email_rates_second", "second"),
+    refers("account_id KEY", "accounts"),
+    columns(Id, "identity_id KEY"),
+    columns(sa.BigInteger, "second"),  # since the epoch
+    columns(sa.Integer, "accepted"),
+    indexes("second"),
 )
 _r = recipients.c
 _c = contents.c
@@ -150,9 +144,9 @@ _OF_MESSAGE: Final = given(_r.message_id, _r.account_id)
 _IS_IT: Final = (_OF_MESSAGE, given(_r.position))
 _ADD_RECIPIENT: Final = Statement(recipients.insert().values(bound(Recipient._fields)))
 _LIST_RECIPIENTS: Final = Statement(
-    columns(recipients, Recipient._fields).where(_OF_MESSAGE).order_by(_r.position)
+    columns_of(recipients, Recipient._fields).where(_OF_MESSAGE).order_by(_r.position)
 )
-_FIND_RECIPIENT: Final = Statement(columns(recipients, Recipient._fields).where(*_IS_IT))
+_FIND_RECIPIENT: Final = Statement(columns_of(recipients, Recipient._fields).where(*_IS_IT))
 _CHANGEABLE: Final = ("status", "reason", "attempts", "last_attempt_at", "next_attempt_at")
 _SAVE_RECIPIENT: Final = Statement(
     sa.update(recipients)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation
 from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import (
     DESCRIPTION,
     FORCE,
@@ -19,7 +20,7 @@ from cloudcore.identity.commands.options import (
     person,
     person_or_program,
 )
-from cloudcore.identity.commands.organizations import IDENTITY_PROVIDERS, USERS
+from cloudcore.identity.commands.organizations import USERS
 from cloudcore.identity.commands.policies import POLICIES
 from cloudcore.resource_names import parse_uuid
 

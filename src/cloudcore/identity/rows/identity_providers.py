@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.calls import Execute, Find, FindAll
-from cloudcore.db.rows import columns, deletion, given, insert_new
+from cloudcore.db.rows import columns_of, deletion, find_all, find_one, given, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity import tables
 from cloudcore.identity.rows.owned import OwnedRows
@@ -60,26 +59,16 @@ IDENTITY_PROVIDERS: Final = OwnedRows(
     ),
     owner="organization_id",
 )
-_every = columns(identity_providers, IdentityProvider._fields)
-find_provider: Final = Find[IdentityProvider, str](
-    IDENTITY_PROVIDERS.row, _every.where(given(_p.id)), "id"
+_every = columns_of(identity_providers, IdentityProvider._fields)
+_FIND_PROVIDER: Final = Statement(_every.where(given(_p.id)))
+_LIST_ACTIVE_PROVIDERS: Final = Statement(
+    page(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))
 )
-"""Finds a provider of any organization."""
-list_active_providers: Final = FindAll[IdentityProvider, int](
-    IDENTITY_PROVIDERS.row,
-    page(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id)),
-    "limit",
-)
-"""Lists the active providers of all organizations, by name."""
 _SUBJECT: Final = "provider_id", "subject", "user_id", "created_at"
-link_subject: Final = Execute[str, str, str, int](
-    insert_new(provider_subjects, _SUBJECT), *_SUBJECT
+_LINK_SUBJECT: Final = Statement(insert_new(provider_subjects, _SUBJECT))
+_FIND_PERSON_OF_SUBJECT: Final = Statement(
+    select(_s.user_id).where(given(_s.provider_id, _s.subject))
 )
-"""Links a subject to a person; changes nothing if either is linked at this provider already."""
-find_person_of_subject: Final = Find[str, str, str](
-    str, select(_s.user_id).where(given(_s.provider_id, _s.subject)), "provider_id", "subject"
-)
-"""Finds the id of the person that a subject is linked to."""
 _OF_PERSON: Final = (
     select(_p.organization_id, _p.id)
     .join(provider_subjects, _s.provider_id == _p.id)
@@ -95,18 +84,13 @@ _OF_PERSON: Final = (
 )
 _LIST_OF_PERSON: Final = Statement(_OF_PERSON)
 _LOCK_OF_PERSON: Final = Statement(_OF_PERSON.with_for_update(read=True, of=identity_providers))
-unlink_person: Final = Execute[str, str](
+_UNLINK_PERSON: Final = Statement(
     provider_subjects.delete().where(
         _s.user_id == bindparam("user_id"),
         _s.provider_id.in_(select(_p.id).where(given(_p.organization_id))),
-    ),
-    *("organization_id", "user_id"),
+    )
 )
-"""Deletes a person's links to the providers of an organization."""
-spend_state: Final = Execute[str, int](
-    insert_new(tables.spent_states, ("state_sha256", "expires_at")), "state_sha256", "expires_at"
-)
-"""Records that a state was used; changes nothing if it was used before."""
+_SPEND_STATE: Final = Statement(insert_new(tables.spent_states, ("state_sha256", "expires_at")))
 forget_states: Final = deletion(tables.spent_states.c.expires_at)
 """Deletes a batch of the states that have expired."""
 
@@ -121,3 +105,35 @@ def list_providers_of_person(
     """
     statement = _LOCK_OF_PERSON if locks else _LIST_OF_PERSON
     return [(row[0], row[1]) for row in tx.rows(statement, user_id=user_id)]
+
+
+def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
+    """Return a provider of any organization, or None."""
+    return find_one(tx, IDENTITY_PROVIDERS.row, _FIND_PROVIDER, id=provider_id)
+
+
+def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:
+    """List the active providers of all organizations, by name."""
+    return find_all(tx, IDENTITY_PROVIDERS.row, _LIST_ACTIVE_PROVIDERS, limit=limit)
+
+
+def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> int:
+    """Link a subject to a person; change nothing if either is linked at this provider already."""
+    return tx.execute(
+        _LINK_SUBJECT, provider_id=provider_id, subject=subject, user_id=user_id, created_at=now
+    )
+
+
+def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> str | None:
+    """Return the id of the person that a subject is linked to, or None."""
+    return find_one(tx, str, _FIND_PERSON_OF_SUBJECT, provider_id=provider_id, subject=subject)
+
+
+def unlink_person(tx: Connection, organization_id: str, user_id: str) -> int:
+    """Delete a person's links to the providers of an organization."""
+    return tx.execute(_UNLINK_PERSON, organization_id=organization_id, user_id=user_id)
+
+
+def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> int:
+    """Record that a state was used; change nothing if it was used before."""
+    return tx.execute(_SPEND_STATE, state_sha256=state_sha256, expires_at=expires_at)

@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, null, select
 
-from cloudcore.db.calls import Add, Execute, Exists, Find
-from cloudcore.db.rows import ONE, columns, deletion, first, given, insert_new
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import ONE, columns_of, deletion, find_one, first, given, insert_new
+from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
 
 KEPT_SECONDS: Final = 24 * 3600
@@ -49,34 +50,26 @@ class RefreshToken(NamedTuple):
 _THE_CODE: Final = _c.code_sha256 == bindparam("hash")
 _THE_REFRESH: Final = _r.token_sha256 == bindparam("hash")
 
-add_code: Final = Add(auth_codes, Code)
-lock_code: Final = Find[Code, str](
-    Code, columns(auth_codes, Code._fields).where(_THE_CODE).with_for_update(), "hash"
+_ADD_CODE: Final = Statement(insert_new(auth_codes, Code._fields))
+_LOCK_CODE: Final = Statement(
+    columns_of(auth_codes, Code._fields).where(_THE_CODE).with_for_update()
 )
-"""Finds a code by its hash, and locks it until the transaction ends."""
-spend_code: Final = Execute[str, str, int](
+_SPEND_CODE: Final = Statement(
     auth_codes.update()
     .where(_THE_CODE, _c.spent_at.is_(None))
-    .values(spent_at=bindparam("now"), sid=bindparam("for_sid")),
-    *("hash", "for_sid", "now"),
+    .values(spent_at=bindparam("now"), sid=bindparam("for_sid"))
 )
-"""Uses up a code for a session; changes nothing if it was used before."""
-detach_code: Final = Execute[str](auth_codes.update().where(_THE_CODE).values(sid=null()), "hash")
-"""Detaches a used code from its session, so that the first use cannot start it any more."""
+_DETACH_CODE: Final = Statement(auth_codes.update().where(_THE_CODE).values(sid=null()))
 forget_codes: Final = deletion(_c.expires_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the codes that expired over a day ago."""
 
-add_refresh_token: Final = Add(refresh_tokens, RefreshToken)
-lock_refresh_token: Final = Find[RefreshToken, str](
-    RefreshToken,
-    columns(refresh_tokens, RefreshToken._fields).where(_THE_REFRESH).with_for_update(),
-    "hash",
+_ADD_REFRESH_TOKEN: Final = Statement(insert_new(refresh_tokens, RefreshToken._fields))
+_LOCK_REFRESH_TOKEN: Final = Statement(
+    columns_of(refresh_tokens, RefreshToken._fields).where(_THE_REFRESH).with_for_update()
 )
-"""Finds a refresh token by its hash, and locks it until the transaction ends."""
-spend_refresh_token: Final = Execute[str, int](
-    refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now")), "hash", "now"
+_SPEND_REFRESH_TOKEN: Final = Statement(
+    refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now"))
 )
-"""Marks a refresh token as used."""
 forget_refresh_tokens: Final = deletion(_r.expires_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the refresh tokens that expired over a day ago."""
 
@@ -93,25 +86,74 @@ class LoginHolder(NamedTuple):
     account_id: str
 
 
-revoke_token: Final = Execute[str, int](
-    insert_new(revoked_tokens, ("jti", "expires_at")), "jti", "expires_at"
-)
-"""Marks an access token as revoked until it expires."""
-is_token_revoked: Final = Exists[str](
-    first(select(ONE).select_from(revoked_tokens).where(given(_t.jti))), "jti"
+_REVOKE_TOKEN: Final = Statement(insert_new(revoked_tokens, ("jti", "expires_at")))
+_IS_TOKEN_REVOKED: Final = Statement(
+    first(select(ONE).select_from(revoked_tokens).where(given(_t.jti)))
 )
 forget_revoked_tokens: Final = deletion(_t.expires_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the marks of tokens that expired over a day ago."""
-find_login: Final = Find[LoginHolder, str](
-    LoginHolder,
-    columns(login_credentials, LoginHolder._fields).where(_l.password_sha256 == bindparam("hash")),
-    "hash",
+_FIND_LOGIN: Final = Statement(
+    columns_of(login_credentials, LoginHolder._fields).where(
+        _l.password_sha256 == bindparam("hash")
+    )
 )
-"""Finds the login credential with this password, valid or not."""
-revoke_login: Final = Execute[str, int](
+_REVOKE_LOGIN: Final = Statement(
     login_credentials.update()
     .where(_l.id == bindparam("login_id"), _l.revoked_at.is_(None))
-    .values(revoked_at=bindparam("now")),
-    *("login_id", "now"),
+    .values(revoked_at=bindparam("now"))
 )
-"""Revokes a login credential; changes nothing if it was revoked before."""
+
+
+def add_code(tx: Connection, new: Code) -> bool:
+    """Insert a code; return False if one of its keys is taken."""
+    return tx.execute(_ADD_CODE, **new._asdict()) == 1
+
+
+def lock_code(tx: Connection, sha256: str) -> Code | None:
+    """Return a code by its hash, and lock it until the transaction ends."""
+    return find_one(tx, Code, _LOCK_CODE, hash=sha256)
+
+
+def spend_code(tx: Connection, sha256: str, for_sid: str, now: int) -> int:
+    """Use up a code for a session; change nothing if it was used before."""
+    return tx.execute(_SPEND_CODE, hash=sha256, for_sid=for_sid, now=now)
+
+
+def detach_code(tx: Connection, sha256: str) -> int:
+    """Detach a used code from its session, so that the first use cannot start it any more."""
+    return tx.execute(_DETACH_CODE, hash=sha256)
+
+
+def add_refresh_token(tx: Connection, new: RefreshToken) -> bool:
+    """Insert a refresh token; return False if one of its keys is taken."""
+    return tx.execute(_ADD_REFRESH_TOKEN, **new._asdict()) == 1
+
+
+def lock_refresh_token(tx: Connection, sha256: str) -> RefreshToken | None:
+    """Return a refresh token by its hash, and lock it until the transaction ends."""
+    return find_one(tx, RefreshToken, _LOCK_REFRESH_TOKEN, hash=sha256)
+
+
+def spend_refresh_token(tx: Connection, sha256: str, now: int) -> int:
+    """Mark a refresh token as used."""
+    return tx.execute(_SPEND_REFRESH_TOKEN, hash=sha256, now=now)
+
+
+def revoke_token(tx: Connection, jti: str, expires_at: int) -> int:
+    """Mark an access token as revoked until it expires."""
+    return tx.execute(_REVOKE_TOKEN, jti=jti, expires_at=expires_at)
+
+
+def is_token_revoked(tx: Connection, jti: str) -> bool:
+    """Return True if an access token was revoked."""
+    return tx.row(_IS_TOKEN_REVOKED, jti=jti) is not None
+
+
+def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
+    """Return the login credential with this password, valid or not."""
+    return find_one(tx, LoginHolder, _FIND_LOGIN, hash=password_sha256)
+
+
+def revoke_login(tx: Connection, login_id: str, now: int) -> int:
+    """Revoke a login credential; change nothing if it was revoked before."""
+    return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now)

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, get_type_hints
 from sqlalchemy import ClauseElement, ColumnElement, Select, Table, and_, bindparam, func, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, count, find_all, find_one, insert_new
+from cloudcore.db.rows import bound, columns_of, count, find_all, find_one, insert_new
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.names import iam_crn, missing
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
@@ -155,7 +155,7 @@ class OwnedRows(Listed[T]):
         if has_account:
             of = and_(table.c.account_id == bindparam("account"), of)
         super().__init__(
-            columns(table, fields) if query is None else query,
+            columns_of(table, fields) if query is None else query,
             read or row,
             words,
             of=of,

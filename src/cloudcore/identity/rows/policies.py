@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, and_, bindparam, func, or_, select, union_all
 
-from cloudcore.db.calls import Find, FindAll, whole
-from cloudcore.db.rows import ZERO, columns, total
-from cloudcore.db.statement import unindexed
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import ZERO, columns_of, find_all, find_one, total
+from cloudcore.db.statement import Statement, unindexed
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
 
@@ -69,15 +69,12 @@ ATTACHMENTS: Final = OwnedRows(
 _ON_PRINCIPAL: Final = or_(
     _t.service_account_id == bindparam("principal_id"), _t.role_id == bindparam("principal_id")
 )
-find_totals: Final = Find[tuple[int, int], str](
-    whole,
+_FIND_TOTALS: Final = Statement(
     select(func.count(), total(func.length(_p.document)))
     .select_from(policy_attachments)
     .join(policies, _p.id == _t.policy_id)
-    .where(_ON_PRINCIPAL),
-    "principal_id",
+    .where(_ON_PRINCIPAL)
 )
-"""Finds how many policies a service account or role has, and their size in bytes."""
 
 
 def _sizes_beside(principal: str) -> Select[Any]:
@@ -99,11 +96,10 @@ def _sizes_beside(principal: str) -> Select[Any]:
 _BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("role_id")).subquery(
     "beside"
 )
-find_largest_size_of_others: Final = Find[int, str](
-    int, select(func.coalesce(func.max(_BESIDE.c.size), ZERO)), "policy_id"
+_FIND_LARGEST_SIZE_OF_OTHERS: Final = Statement(
+    select(func.coalesce(func.max(_BESIDE.c.size), ZERO))
 )
-"""Finds the largest total size in bytes of other policies among principals with this one."""
-_every = columns(policies, PolicyRow._fields)
+_every = columns_of(policies, PolicyRow._fields)
 ATTACHED: Final = Listed(
     _every,
     PolicyRow,
@@ -121,11 +117,27 @@ ATTACHED: Final = Listed(
     order=_p.name,
 )
 """The policies of an account that are attached to a service account or role, by name."""
-list_policies_of: Final = FindAll[PolicyRow, str, str](
-    PolicyRow,
+_LIST_POLICIES_OF: Final = Statement(
     _every.join(policy_attachments, _t.policy_id == _p.id)
     .where(unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
-    .order_by(_t.id),
-    *("account_id", "principal_id"),
+    .order_by(_t.id)
 )
-"""Lists the policies attached to a service account or role, oldest attachment first."""
+
+
+def find_totals(tx: Connection, principal_id: str) -> tuple[int, int]:
+    """Return how many policies a service account or role has, and their size in bytes."""
+    row = tx.row(_FIND_TOTALS, principal_id=principal_id)
+    assert row is not None
+    return row[0], row[1]
+
+
+def find_largest_size_of_others(tx: Connection, policy_id: str) -> int | None:
+    """Return the largest total size in bytes of other policies among principals with this one."""
+    return find_one(tx, int, _FIND_LARGEST_SIZE_OF_OTHERS, policy_id=policy_id)
+
+
+def list_policies_of(tx: Connection, account_id: str, principal_id: str) -> list[PolicyRow]:
+    """List the policies attached to a service account or role, oldest attachment first."""
+    return find_all(
+        tx, PolicyRow, _LIST_POLICIES_OF, account_id=account_id, principal_id=principal_id
+    )

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, bindparam, null, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.calls import Execute, Exists, Find, FindAll, whole
-from cloudcore.db.rows import ONE, given
+from cloudcore.db.rows import ONE, find_all, find_one, given
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.owned import OwnedRows
@@ -71,27 +70,22 @@ ASSIGNMENTS: Final = OwnedRows(
         *(users.c.email, users.c.organization_id),
     ).join(users, users.c.id == _g.user_id),
 )
-make_assignment_manual: Final = Execute[str, str](
+_MAKE_ASSIGNMENT_MANUAL: Final = Statement(
     role_assignments.update()
     .where(
         _g.role_id == bindparam("held_role_id"),
         _g.user_id == bindparam("user_id"),
         _g.identity_provider_id.is_not(None),
     )
-    .values(identity_provider_id=null()),
-    *("held_role_id", "user_id"),
+    .values(identity_provider_id=null())
 )
-"""Turns a provider's assignment into a manual one; changes nothing if there is none."""
-list_roles_assigned: Final = FindAll[tuple[str, str], str, str](
-    whole,
+_LIST_ROLES_ASSIGNED: Final = Statement(
     select(_r.account_id, _r.id)
     .join(role_assignments, _g.role_id == _r.id)
     .join(accounts, _a.id == _r.account_id)
     .where(given(_g.user_id, _a.organization_id))
-    .order_by(_r.account_id, _r.id),
-    *("user_id", "organization_id"),
+    .order_by(_r.account_id, _r.id)
 )
-"""Lists (account id, role id) of a person's roles in the accounts of an organization."""
 
 
 class GroupAssignment(NamedTuple):
@@ -107,13 +101,11 @@ class GroupAssignment(NamedTuple):
 GROUP_ASSIGNMENTS: Final = OwnedRows(
     group_assignments, GroupAssignment, "group assignment", (), owner="role_id", label="id"
 )
-_list_roles_of_provider: Final = FindAll[tuple[str, str, str], str](
-    whole,
+_LIST_ROLES_OF_PROVIDER: Final = Statement(
     select(_r.account_id, _p.role_id, _p.group_name)
     .join(roles, _r.id == _p.role_id)
     .where(given(_p.provider_id))
-    .order_by(_r.account_id, _p.role_id),
-    "provider_id",
+    .order_by(_r.account_id, _p.role_id)
 )
 _GIVEN: Final = Statement(
     select(_r.account_id, _g.role_id, _g.user_id)
@@ -131,7 +123,8 @@ def roles_of_groups(
     tx: Connection, provider_id: str, groups: Collection[str]
 ) -> Sequence[tuple[str, str]]:
     """Return (account id, role id) of the roles that any of these groups of a provider has."""
-    return [row[:2] for row in _list_roles_of_provider(tx, provider_id) if row[2] in groups]
+    rows = tx.rows(_LIST_ROLES_OF_PROVIDER, provider_id=provider_id)
+    return [(row[0], row[1]) for row in rows if row[2] in groups]
 
 
 def assignments_of_groups(
@@ -185,25 +178,15 @@ def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-find_by_id: Final = Find[AssumableRole, str](
-    AssumableRole, _where(_r.id == bindparam("role_id")), "role_id"
+_FIND_BY_ID: Final = Statement(_where(_r.id == bindparam("role_id")))
+_FIND_NAMED: Final = Statement(
+    _where(given(_r.name), or_(_a.id == bindparam("account"), _a.handle == bindparam("account")))
 )
-"""Finds a role of any account."""
-find_named: Final = Find[AssumableRole, str, str](
-    AssumableRole,
-    _where(given(_r.name), or_(_a.id == bindparam("account"), _a.handle == bindparam("account"))),
-    *("account", "name"),
-)
-"""Finds the role of this name; the account is given by its id or its handle."""
 _OF_PERSON: Final = given(_g.user_id)
-list_assigned_named: Final = FindAll[AssumableRole, str, str, int](
-    AssumableRole,
-    page(_where(given(_r.name), _r.id.in_(select(_g.role_id).where(_OF_PERSON)))),
-    *("user_id", "name", "limit"),
+_LIST_ASSIGNED_NAMED: Final = Statement(
+    page(_where(given(_r.name), _r.id.in_(select(_g.role_id).where(_OF_PERSON))))
 )
-"""Lists roles of this name that are assigned to a person."""
-list_assigned: Final = FindAll[AssumableRole, str, str, str, int](
-    AssumableRole,
+_LIST_ASSIGNED: Final = Statement(
     page(
         select(*COLUMNS)
         .select_from(role_assignments)
@@ -211,17 +194,58 @@ list_assigned: Final = FindAll[AssumableRole, str, str, str, int](
         .join(accounts, _a.id == _r.account_id)
         .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
         .order_by(_g.role_id)
-    ),
-    *("user_id", "name", "after", "limit"),
+    )
 )
-"""Lists the roles assigned to a person, by id; if the name is not empty, only those."""
-is_assigned: Final = Exists[str, str](
+_IS_ASSIGNED: Final = Statement(
     select(ONE)
     .select_from(role_assignments)
     .where(given(_g.role_id, _g.user_id))
-    .with_for_update(read=True),
-    *("role_id", "user_id"),
+    .with_for_update(read=True)
 )
-"""Tells if a role is assigned to a person; it stays so until the transaction ends.
 
-So an unassignment that commits later ends the sessions started in this transaction."""
+
+def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> int:
+    """Turn a provider's assignment into a manual one; change nothing if there is none."""
+    return tx.execute(_MAKE_ASSIGNMENT_MANUAL, held_role_id=role_id, user_id=user_id)
+
+
+def list_roles_assigned(
+    tx: Connection, user_id: str, organization_id: str
+) -> list[tuple[str, str]]:
+    """Return (account id, role id) of a person's roles in the accounts of an organization."""
+    rows = tx.rows(_LIST_ROLES_ASSIGNED, user_id=user_id, organization_id=organization_id)
+    return [(row[0], row[1]) for row in rows]
+
+
+def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
+    """Return a role of any account, or None."""
+    return find_one(tx, AssumableRole, _FIND_BY_ID, role_id=role_id)
+
+
+def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
+    """Return the role of this name, or None; the account is given by its id or its handle."""
+    return find_one(tx, AssumableRole, _FIND_NAMED, account=account, name=name)
+
+
+def list_assigned_named(tx: Connection, user_id: str, name: str, limit: int) -> list[AssumableRole]:
+    """List roles of this name that are assigned to a person."""
+    return find_all(
+        tx, AssumableRole, _LIST_ASSIGNED_NAMED, user_id=user_id, name=name, limit=limit
+    )
+
+
+def list_assigned(
+    tx: Connection, user_id: str, name: str, after: str, limit: int
+) -> list[AssumableRole]:
+    """List the roles assigned to a person, by id; if the name is not empty, only those."""
+    return find_all(
+        tx, AssumableRole, _LIST_ASSIGNED, user_id=user_id, name=name, after=after, limit=limit
+    )
+
+
+def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
+    """Return True if a role is assigned to a person; it stays so until the transaction ends.
+
+    So an unassignment that commits later ends the sessions started in this transaction.
+    """
+    return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

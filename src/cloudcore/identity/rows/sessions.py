@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Update, and_, bindparam, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.calls import Add, Execute, Find
-from cloudcore.db.rows import deletion, find_one, given
+from cloudcore.db.rows import deletion, find_one, given, insert_new
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.names import ROLE_SESSIONS
 from cloudcore.identity.rows.container_passwords import (
@@ -82,7 +81,7 @@ class LiveSession(NamedTuple):
     """See `Session`."""
 
 
-add_session: Final = Add(sessions, Session)
+_ADD_SESSION: Final = Statement(insert_new(sessions, Session._fields))
 _LAST_SIGNED_IN: Final = paged(
     select(_s.user_id)
     .where(_s.user_id.in_(listed("user_ids")), _s.kind == text("'user'"))
@@ -163,19 +162,13 @@ def _chain() -> Statement:
 
 
 _CHAIN: Final = _chain()
-find_session_end: Final = Find[int | None, str](
-    lambda ends_at: ends_at, select(_s.ends_at).where(_s.id == bindparam("sid")), "sid"
-)
-"""Finds the final end of a session; None if each refresh renews it."""
+_FIND_SESSION_END: Final = Statement(select(_s.ends_at).where(_s.id == bindparam("sid")))
 _sign_ins: Final = sessions.alias("sign_ins")
-find_sign_in_expiry: Final = Find[int, str](
-    int,
+_FIND_SIGN_IN_EXPIRY: Final = Statement(
     select(_sign_ins.c.expires_at)
     .join(sessions, _s.parent_sid == _sign_ins.c.id)
-    .where(_s.id == bindparam("sid"), _sign_ins.c.kind == text("'user'")),
-    "sid",
+    .where(_s.id == bindparam("sid"), _sign_ins.c.kind == text("'user'"))
 )
-"""Finds the expiry of the sign-in in which a person assumed a role; None for other sessions."""
 _assumed: Final = sessions.alias("assumed")
 _OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
 
@@ -186,12 +179,8 @@ def _revoking(*which: ColumnElement[bool]) -> Update:
     return unrevoked.values(revoked_at=bindparam("now"))
 
 
-revoke_session: Final = Execute[str, int](_revoking(_s.id == bindparam("sid")), "sid", "now")
-"""Revokes a session with its tokens, its signing credential and the sessions assumed in it."""
-extend_session: Final = Execute[str, int](
-    _OF_SID.values(expires_at=bindparam("until")), "sid", "until"
-)
-"""Sets the expiry of a session."""
+_REVOKE_SESSION: Final = Statement(_revoking(_s.id == bindparam("sid")))
+_EXTEND_SESSION: Final = Statement(_OF_SID.values(expires_at=bindparam("until")))
 _OTHERS: Final = _s.user_id == bindparam("of_user"), _s.id != bindparam("but")
 _REVOKE_OTHERS: Final = Statement(_revoking(*_OTHERS))
 _DELETE_OTHER_REFRESH: Final = Statement(
@@ -200,10 +189,9 @@ _DELETE_OTHER_REFRESH: Final = Statement(
 _DELETE_CODES: Final = Statement(
     auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
 )
-switch_organization: Final = Execute[str, str](
-    _OF_SID.values(organization_id=bindparam("in_organization")), "sid", "in_organization"
+_SWITCH_ORGANIZATION: Final = Statement(
+    _OF_SID.values(organization_id=bindparam("in_organization"))
 )
-"""Sets the current organization of a session."""
 _OF_PROVIDER: Final = provider_subjects.c.provider_id == bindparam("of_provider")
 _LINKED: Final = union_all(
     # Only sign-ins by a provider end for good.
@@ -219,8 +207,7 @@ _REVOKE_OF_PROVIDER: Final = Statement(_revoking(_s.id.in_(_LINKED)))
 _DELETE_CODES_OF_PROVIDER: Final = Statement(
     auth_codes.delete().where(auth_codes.c.identity_provider_id == bindparam("of_provider"))
 )
-find_current_organization: Final = Find[str, str](
-    str,
+_FIND_CURRENT_ORGANIZATION: Final = Statement(
     select(_s.organization_id)
     .join(
         memberships,
@@ -229,20 +216,14 @@ find_current_organization: Final = Find[str, str](
             memberships.c.user_id == _s.user_id,
         ),
     )
-    .where(_s.id == bindparam("sid")),
-    "sid",
+    .where(_s.id == bindparam("sid"))
 )
-"""Finds the organization that a session was switched to; None also if the person has left it."""
 _OF_ROLE: Final = _s.role_id == bindparam("of_role")
 _IS_OF_PERSON: Final = _s.parent_sid.in_(
     select(_sign_ins.c.id).where(_sign_ins.c.user_id == bindparam("of_user"))
 )
-revoke_sessions_of_role: Final = Execute[str, int](_revoking(_OF_ROLE), "of_role", "now")
-"""Revokes all sessions of a role (after a change of its trust policy)."""
-revoke_sessions_of_assigned: Final = Execute[str, str, int](
-    _revoking(_OF_ROLE, _IS_OF_PERSON), "of_role", "of_user", "now"
-)
-"""Revokes a person's sessions of a role (after its assignment is deleted)."""
+_REVOKE_SESSIONS_OF_ROLE: Final = Statement(_revoking(_OF_ROLE))
+_REVOKE_SESSIONS_OF_ASSIGNED: Final = Statement(_revoking(_OF_ROLE, _IS_OF_PERSON))
 _OPEN: Final = up_to(
     ROLE_SESSIONS,
     select(_s.expires_at)
@@ -263,10 +244,7 @@ _OF_SERVICE: Final = (
 )
 _IS_OPEN: Final = _s.revoked_at.is_(None), _s.expires_at > bindparam("now")
 _IS_OF_ACCOUNT: Final = _s.role_id.in_(select(roles.c.id).where(given(roles.c.account_id)))
-revoke_sessions_of_service: Final = Execute[str, str, str, int](
-    _revoking(_IS_OF_ACCOUNT, *_OF_SERVICE), "account_id", "of_service", "of_name", "now"
-)
-"""Revokes the sessions of an account's roles that a service began under a name."""
+_REVOKE_SESSIONS_OF_SERVICE: Final = Statement(_revoking(_IS_OF_ACCOUNT, *_OF_SERVICE))
 _HAS_OPEN: Final = paged(select(_s.id).where(_OF_ROLE, *_IS_OPEN, *_OF_SERVICE).order_by(_s.id))
 _FIND_OPEN: Final = Statement(select(_s.id).where(_s.id.in_(listed("sids")), *_IS_OPEN))
 
@@ -334,3 +312,62 @@ def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSess
     if hangs and any(has_ended for (has_ended,) in tx.rows(_CHAIN, sid=found.id, now=now)):
         return None
     return found
+
+
+def add_session(tx: Connection, new: Session) -> bool:
+    """Insert a session; return False if one of its keys is taken."""
+    return tx.execute(_ADD_SESSION, **new._asdict()) == 1
+
+
+def find_session_end(tx: Connection, sid: str) -> int | None:
+    """Return the final end of a session; None if each refresh renews it."""
+    row = tx.row(_FIND_SESSION_END, sid=sid)
+    return row[0] if row else None
+
+
+def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
+    """Return the expiry of the sign-in in which a person assumed a role; None of other sessions."""
+    return find_one(tx, int, _FIND_SIGN_IN_EXPIRY, sid=sid)
+
+
+def revoke_session(tx: Connection, sid: str, now: int) -> int:
+    """Revoke a session with its tokens, its signing credential and the sessions assumed in it."""
+    return tx.execute(_REVOKE_SESSION, sid=sid, now=now)
+
+
+def extend_session(tx: Connection, sid: str, until: int) -> int:
+    """Set the expiry of a session."""
+    return tx.execute(_EXTEND_SESSION, sid=sid, until=until)
+
+
+def switch_organization(tx: Connection, sid: str, organization_id: str) -> int:
+    """Set the current organization of a session."""
+    return tx.execute(_SWITCH_ORGANIZATION, sid=sid, in_organization=organization_id)
+
+
+def find_current_organization(tx: Connection, sid: str) -> str | None:
+    """Return the organization that a session was switched to; None if the person has left it."""
+    return find_one(tx, str, _FIND_CURRENT_ORGANIZATION, sid=sid)
+
+
+def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> int:
+    """Revoke all sessions of a role (after a change of its trust policy)."""
+    return tx.execute(_REVOKE_SESSIONS_OF_ROLE, of_role=role_id, now=now)
+
+
+def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> int:
+    """Revoke a person's sessions of a role (after its assignment is deleted)."""
+    return tx.execute(_REVOKE_SESSIONS_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
+
+
+def revoke_sessions_of_service(
+    tx: Connection, account_id: str, source_crn: str, name: str, now: int
+) -> int:
+    """Revoke the sessions of an account's roles that a service began under a name."""
+    return tx.execute(
+        _REVOKE_SESSIONS_OF_SERVICE,
+        account_id=account_id,
+        of_service=source_crn,
+        of_name=name,
+        now=now,
+    )

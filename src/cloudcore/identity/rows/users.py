@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, func, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, count, find_all, find_one
+from cloudcore.db.rows import columns_of, count, find_all, find_one
 from cloudcore.db.statement import Statement, paged
 from cloudcore.iam.principal import SourceIdentity
 from cloudcore.identity.names import person_crn
@@ -46,7 +46,7 @@ class User(NamedTuple):
         return SourceIdentity(self.crn, self.email)
 
 
-_every = columns(users, User._fields)
+_every = columns_of(users, User._fields)
 USERS: Final = OwnedRows(
     users,
     User,

@@ -91,7 +91,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
     large.
     """
     policy = lock_own(tx, POLICIES, attachment.account_id, attachment.policy_id)
-    count, size = rows.find_totals(tx, _principal_of(tx, attachment)) or (0, 0)
+    count, size = rows.find_totals(tx, _principal_of(tx, attachment))
     if count >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
     _check_size(size + len(policy.document))

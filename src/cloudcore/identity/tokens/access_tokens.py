@@ -79,11 +79,9 @@ class KeySets(Protocol):
 
     def current(self, key_set: str) -> SigningKey:
         """Return the key to sign with now."""
-        ...
 
     def find(self, key_set: str, kid: str) -> SigningKey | None:
         """Return a key whose tokens may still be valid, or None."""
-        ...
 
 
 class Claims(msgspec.Struct, kw_only=True, omit_defaults=True):

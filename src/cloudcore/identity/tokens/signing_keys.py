@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.calls import Add, FindAll
-from cloudcore.db.rows import columns
+from cloudcore.db.rows import columns_of, find_all, insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import signing_keys
@@ -35,11 +34,10 @@ class SigningKeyRow(NamedTuple):
     not_after: int
 
 
-add_signing_key: Final = Add(signing_keys, SigningKeyRow)
-list_signing_keys: Final = FindAll[SigningKeyRow](
-    SigningKeyRow, columns(signing_keys, SigningKeyRow._fields).order_by(_k.not_after, _k.kid)
+_ADD_SIGNING_KEY: Final = Statement(insert_new(signing_keys, SigningKeyRow._fields))
+_LIST_SIGNING_KEYS: Final = Statement(
+    columns_of(signing_keys, SigningKeyRow._fields).order_by(_k.not_after, _k.kid)
 )
-"""Lists all keys of all audiences, by `not_after`."""
 _FORGET: Final = Statement(signing_keys.delete().where(_k.kid.in_(listed("kids"))))
 
 
@@ -152,3 +150,13 @@ def _replace(tx: Connection, due: list[SigningKeyRow], ended: list[str]) -> list
 
 def _context(kid: str) -> str:
     return f"signing-key:{kid}"
+
+
+def add_signing_key(tx: Connection, new: SigningKeyRow) -> bool:
+    """Insert a key; return False if one of its keys is taken."""
+    return tx.execute(_ADD_SIGNING_KEY, **new._asdict()) == 1
+
+
+def list_signing_keys(tx: Connection) -> list[SigningKeyRow]:
+    """List all keys of all audiences, by `not_after`."""
+    return find_all(tx, SigningKeyRow, _LIST_SIGNING_KEYS)

@@ -15,17 +15,14 @@ class WorkerThreads(Protocol):
     @property
     def limits(self) -> ServerLimits:
         """Return the limits of the server."""
-        ...
 
     @property
     def receivers(self) -> BulkPool:
         """Return the threads that receive bodies."""
-        ...
 
     @property
     def senders(self) -> BulkPool:
         """Return the threads that send bodies."""
-        ...
 
 
 class BodyConnection(Protocol):
@@ -40,35 +37,27 @@ class BodyConnection(Protocol):
     @property
     def worker(self) -> WorkerThreads:
         """Return the threads of its process."""
-        ...
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write to the client; do nothing if it has disconnected."""
-        ...
 
     async def drained(self, kept: int = 0) -> None:
         """Wait until everything written has been sent; `kept` bytes are in memory meanwhile."""
-        ...
 
     def is_closing(self) -> bool:
         """Return True if the connection is closed or closing."""
-        ...
 
     def fileno(self) -> int:
         """Return the socket's descriptor; only valid while not `is_closing`."""
-        ...
 
     def pause_reading(self) -> None:
         """Stop reading; leave the client's bytes in the socket."""
-        ...
 
     def resume_reading(self) -> None:
         """Resume reading from the client."""
-        ...
 
     def body_ended(self, surplus: bytes) -> None:
         """Note that the current body is complete; `surplus` are the bytes after it."""
-        ...
 
 
 class Transfer(Protocol):
@@ -80,4 +69,3 @@ class Transfer(Protocol):
     @property
     def connection(self) -> BodyConnection:
         """Return its connection."""
-        ...

@@ -39,7 +39,6 @@ class BodyFraming(Protocol):
         Bytes left over after a complete body belong to the next request. The views are valid
         only during the call. Raises FramingError.
         """
-        ...
 
 
 class CountedBody:

@@ -203,11 +203,9 @@ class CertificateKeeper(Protocol):
     @property
     def validations(self) -> Validations | None:
         """Return the proofs for an authority, or None if no authority ever looks."""
-        ...
 
     async def keep(self, count: Count) -> None:
         """Renew the files in time, until cancelled; runs in one worker."""
-        ...
 
 
 class ServedTls:

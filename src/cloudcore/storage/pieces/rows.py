@@ -14,7 +14,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, bound, columns, count, find_all, find_one, given, total
+from cloudcore.db.rows import ONE, ZERO, bound, columns_of, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.objects.stored_rows import StoredRows
 from cloudcore.storage.bucket_rows import add_bytes, take_bytes
@@ -83,10 +83,10 @@ _ADD: Final = Statement(
     )
 )
 _OF_AN_OBJECT: Final = Statement(
-    columns(storage_pieces, _COLUMNS).where(_OF_OBJECT).order_by(_p.number)
+    columns_of(storage_pieces, _COLUMNS).where(_OF_OBJECT).order_by(_p.number)
 )
 _BETWEEN: Final = Statement(
-    columns(storage_pieces, _COLUMNS)
+    columns_of(storage_pieces, _COLUMNS)
     .where(_OF_OBJECT, _p.number >= bindparam("first"), _p.number <= bindparam("last"))
     .order_by(_p.number)
 )
@@ -94,10 +94,12 @@ _IS_PLAIN: Final = paged(
     select(_p.number).where(_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number)
 )
 _LIST_PIECES: Final = Statement(
-    columns(storage_pieces, ListedPiece._fields).where(_OF_OBJECT).order_by(_p.number)
+    columns_of(storage_pieces, ListedPiece._fields).where(_OF_OBJECT).order_by(_p.number)
 )
 _SIZES: Final = Statement(select(_p.number, _p.size).where(_OF_OBJECT).order_by(_p.number))
-_FIND_PART: Final = Statement(columns(storage_pieces, _COLUMNS).where(_OF_UPLOAD, given(_p.number)))
+_FIND_PART: Final = Statement(
+    columns_of(storage_pieces, _COLUMNS).where(_OF_UPLOAD, given(_p.number))
+)
 _LIST_PARTS: Final = paged(
     select(*_LISTED_PART).where(_OF_UPLOAD, _p.number > bindparam("after")).order_by(_p.number)
 )

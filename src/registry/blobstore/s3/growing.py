@@ -20,21 +20,17 @@ class UploadFiles(Protocol):
 
     def held(self, upload_id: str) -> HeldUpload | None:
         """Return the writer of this process that holds an upload, or None."""
-        ...
 
     def is_set_aside(self, upload_id: str) -> bool:
         """Return True if an upload is an orphan."""
-        ...
 
     def open_committed(self, upload_id: str, data_key: DataKey | None) -> BlockingObject:
         """Open the object that an upload has become; raise ObjectUnknown if there is none."""
-        ...
 
     def acknowledged(
         self, upload_id: str, data_key: DataKey | None, more_than: int
     ) -> bytes | None:
         """Return the acknowledged bytes of an upload, if they are in a tail and more than given."""
-        ...
 
 
 class GrowingUpload(BlockingGrowing):

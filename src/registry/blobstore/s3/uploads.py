@@ -53,17 +53,14 @@ class HeldUpload(Protocol):
     @property
     def offset(self) -> int:
         """Return the number of bytes."""
-        ...
 
     @property
     def is_staged(self) -> bool:
         """Return True if the bytes are no object."""
-        ...
 
     @property
     def encoder(self) -> Encoder | None:
         """Return the bytes, if they are held and not committed."""
-        ...
 
 
 class Holds:

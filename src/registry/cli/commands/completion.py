@@ -21,8 +21,8 @@ from cloudcore.commands.noun_parsers import CommandTable, metavar_of
 from cloudcore.commands.nouns import Noun
 from cloudcore.commands.parser import Verbs
 from cloudcore.errors import PlatformError
+from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import ORGANIZATIONS_PATH
-from cloudcore.identity.commands.organizations import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from registry.cli.client.api import ApiClient, Query

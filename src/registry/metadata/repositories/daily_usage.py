@@ -151,8 +151,11 @@ _BY_DAY: Final = Statement(
     .where(given(_a.account_id), _a.day >= bindparam("first"), _a.day <= bindparam("last"))
     .order_by(_a.day)
 )
-_FORGET: Final = deletion(_d.day)
-_FORGET_ACCOUNT: Final = deletion(_a.day)
+_KEPT_SECONDS: Final = (KEPT_DAYS + 1) * 24 * 3600
+forget_days: Final = deletion(_d.day, kept_seconds=_KEPT_SECONDS, unit=DAY)
+"""Deletes a batch of the rows older than `KEPT_DAYS`."""
+forget_account_days: Final = deletion(_a.day, kept_seconds=_KEPT_SECONDS, unit=DAY)
+"""Deletes a batch of the accounts' rows older than `KEPT_DAYS`."""
 
 
 class AccountDay(NamedTuple):
@@ -251,13 +254,3 @@ def list_growth(tx: Connection, account_id: str, span: int, limit: int) -> list[
     The cost is that of the repositories returned.
     """
     return find_all(tx, Growth, _LIST_GROWTH, account_id=account_id, span=span, limit=limit)
-
-
-def forget_days(tx: Connection, now: int) -> int:
-    """Delete a batch of the rows older than `KEPT_DAYS`; return how many."""
-    return tx.execute(_FORGET, before=now // DAY - KEPT_DAYS - 1)
-
-
-def forget_account_days(tx: Connection, now: int) -> int:
-    """Delete a batch of the accounts' rows older than `KEPT_DAYS`; return how many."""
-    return tx.execute(_FORGET_ACCOUNT, before=now // DAY - KEPT_DAYS - 1)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Label, Table, bindparam, case, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, count, find_all, find_one, given, insert_rows, value
+from cloudcore.db.rows import columns_of, count, find_all, find_one, given, insert_rows, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
 from registry.metadata.repositories.repository import lock_repositories
@@ -111,7 +111,7 @@ _DETACH: Final = Statement(
 _ATTACH: Final = Statement(
     deleted_tags.update().where(*_OF_IMAGE, _IS_DETACHED).values(has_image=text("true"))
 )
-_COLUMNS: Final = columns(deleted_tags, DeletedTag._fields)
+_COLUMNS: Final = columns_of(deleted_tags, DeletedTag._fields)
 _CREATED_AT: Final = Statement(select(_d.created_at).where(*_OF_IMAGE, given(_d.name)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _FIND: Final = Statement(_COLUMNS.where(_OF_REPOSITORY, given(_d.name), _IS_RESTORABLE))

@@ -38,21 +38,17 @@ class Rights(Protocol):
     @property
     def principal(self) -> str:
         """Return the caller's CRN; empty for an unauthenticated client."""
-        ...
 
     @property
     def source(self) -> SourceIdentity | None:
         """Return the source identity behind the principal."""
-        ...
 
     @property
     def client(self) -> AuditClient | None:
         """Return the request that changes are recorded with, or None if they are not recorded."""
-        ...
 
     async def may_create(self, name: Name) -> bool:
         """Return True if the caller may create this repository by a first push."""
-        ...
 
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
         """Return a predicate of the repositories that the caller may mount blobs from.
@@ -62,7 +58,6 @@ class Rights(Protocol):
         Raise `Unauthenticated` if the token has no scope for `source`; the client should
         ask for one.
         """
-        ...
 
 
 class AccessSubject(NamedTuple):

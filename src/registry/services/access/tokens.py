@@ -131,7 +131,6 @@ class PolicySource(Protocol):
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
         """Return the policies that apply to `principal` now."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

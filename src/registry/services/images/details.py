@@ -13,9 +13,9 @@ from typing import Any, Final
 from msgspec import UNSET, UnsetType
 
 from cloudcore.db.base import Connection
+from cloudcore.error_codes import status_and_code
 from cloudcore.errors import Conflict, InvalidInput, PlatformError
 from cloudcore.resource_names import parse_uuid
-from cloudcore.web.envelope import rendering
 from cloudcore.wire import ResponseBody
 from registry.errors import DigestInvalid, ManifestUnknown
 from registry.metadata.blobs import objects as blobs
@@ -77,7 +77,7 @@ def _failed(
     return FailedDeletion(
         digest=digest,
         tag=tag,
-        code=rendering(type(error))[1],
+        code=status_and_code(type(error))[1],
         message=error.message,
         params=error.params or UNSET,
     )

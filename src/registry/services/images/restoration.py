@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.db.base import Connection
+from cloudcore.error_codes import status_and_code
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.web.envelope import rendering
 from cloudcore.wire import ResponseBody
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.collector.collection import condemn, lock_objects
@@ -86,7 +86,7 @@ def restore_images(
             most = MAX_RESTORED - len(batch.restored)
             images, image_events = restore_image(tx, repository, digest, change, most)
         except (Conflict, NotFound) as error:  # before anything was written
-            code = rendering(type(error))[1]
+            code = status_and_code(type(error))[1]
             batch.failures.append(NotRestored(digest=requested, code=code, message=error.message))
             continue
         batch.restored.extend(images)
