@@ -178,7 +178,6 @@ async def test_what_waits_to_be_sent_from_an_address_holds_it(world: World) -> N
     assert (await world.ask("DELETE", f"/{made['id']}")).status_code == 204
 
 
-@on_both_databases
 async def test_the_cap_of_a_day_is_honoured_and_the_rest_leaves_from_the_shared_address(
     world: World,
 ) -> None:
@@ -247,7 +246,6 @@ async def test_a_paused_address_sends_nothing_until_it_goes_on(world: World) -> 
     assert await world.sources(pool) == [made["address"]]
 
 
-@on_both_databases
 async def test_too_many_bounces_pause_an_address_and_its_owner_is_told(world: World) -> None:
     token = world.token()
     topic = await world.served.make("/v1/topics", {"name": "mail"}, token=token)
