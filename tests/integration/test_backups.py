@@ -62,7 +62,7 @@ async def test_kinds_and_their_aliases_are_stored_as_base_and_incremental(
         assert answer.status_code == 202, answer.text
         made = answer.json()["backup"]
         assert answer.headers["Location"] == f"/v1/clusters/{cluster.id}/backups/{made['id']}"
-        expected = {
+        expected: dict[str, Any] = {
             "crn": f"crn:database:local:{ACCOUNT}:backup/{made['id']}",
             "cluster": {"id": cluster.id, "crn": cluster.crn, "name": "shop"},
             "kind": kind,
@@ -74,8 +74,7 @@ async def test_kinds_and_their_aliases_are_stored_as_base_and_incremental(
             "faults": [],
         }
         assert {name: made[name] for name in expected} == expected, content
-        await world.work()
-        found = await world.show(made)
+        found = await world.worked(made)
         assert (found["kind"], found["status"], found["progress"]) == (kind, "succeeded", 100)
         assert (found["size_bytes"], found["stored_bytes"]) == (SIZE, SIZE // 3)
 
@@ -135,8 +134,7 @@ async def test_an_incremental_backup_is_never_made_as_a_base(
     await world.made(cluster)
     asked = await world.back_up(cluster, "incremental")
     world.archive.backups.clear()  # the base is gone from the bucket
-    await world.work(after=300, times=3)
-    found = await world.show(asked)
+    found = await world.worked(asked, after=300, times=3)
     assert (found["kind"], found["status"]) == ("incremental", "failed")
     assert "no prior backup" in found["faults"][0]["message"]
     assert world.archive.backups.get(cluster.id, []) == []
@@ -193,13 +191,11 @@ async def test_a_failure_is_a_fault_with_the_programs_last_lines_and_success_cle
     words = "look at the bucket's limit: ERROR: [082]: quota exceeded"
     world.archive.failures.append(BackupFailed(words))
     asked = await world.back_up(cluster)
-    await world.work()
-    found = await world.show(asked)
+    found = await world.worked(asked)
     assert found["status"] == "running"
     fault = found["faults"][0]
     assert (fault["code"], fault["message"], fault["occurrences"]) == ("BACKUP_FAILED", words, 1)
-    await world.work(after=300)
-    assert (await world.show(asked))["status"] == "succeeded"
+    assert (await world.worked(asked, after=300))["status"] == "succeeded"
     assert (await world.show(asked))["faults"] == []
 
 
@@ -208,8 +204,7 @@ async def test_the_same_failure_again_counts_on_one_fault(
 ) -> None:
     world.archive.failures += [BackupFailed("the bucket is full")] * 6
     asked = await world.back_up(cluster)
-    await world.work(after=300, times=6)
-    found = await world.show(asked)
+    found = await world.worked(asked, after=300, times=6)
     assert found["status"] == "failed"
     assert found["completed_at"] is not None
     (fault,) = found["faults"]
@@ -217,8 +212,7 @@ async def test_the_same_failure_again_counts_on_one_fault(
     assert fault["first_at"] < fault["last_at"]
     assert len(world.archive.calls) == 3  # a full bucket is no loop
     again = await world.back_up(cluster)
-    await world.work(after=300, times=6)
-    assert (await world.show(again))["status"] == "failed"
+    assert (await world.worked(again, after=300, times=6))["status"] == "failed"
     (of_cluster,) = (await world.cluster(cluster)).faults
     assert (of_cluster.code, of_cluster.occurrences) == ("BACKUP_FAILED", 2)
     await world.made(cluster)
@@ -233,8 +227,7 @@ async def test_a_program_missing_on_the_machine_is_reported_at_once(
     answer = await world.ask("POST", f"/{cluster.id}/backups")
     assert (answer.status_code, answer.json()["error"]["message"]) == (409, world.archive.missing)
     world.archive.failures.append(BackupProgramMissing(world.archive.missing))
-    await world.work()
-    found = await world.show(asked)
+    found = await world.worked(asked)
     assert found["status"] == "failed"  # it does not try again
     assert found["faults"][0]["message"] == world.archive.missing
 
@@ -340,8 +333,7 @@ async def test_the_progress_of_a_run_is_shown(world: BackupWorld, cluster: Clust
     async with at_work(world):
         await world.until(asked, progress=40)
         world.archive.may_end.set()
-    await world.work()
-    assert (await world.show(asked))["progress"] == 100
+    assert (await world.worked(asked))["progress"] == 100
 
 
 async def test_a_running_backup_is_deleted_when_it_has_ended(
@@ -365,8 +357,7 @@ async def test_a_deletion_that_fails_says_so_and_goes_on_and_holds_up_nobody(
     first = await world.made(cluster)
     world.archive.failures.append(BackupFailed("the bucket cannot be reached"))
     await world.delete(first)
-    await world.work()
-    found = await world.show(first)
+    found = await world.worked(first)
     assert (found["status"], found["faults"][0]["code"]) == ("deleting", "BACKUP_DELETION_FAILED")
     second = await world.made(cluster)
     await world.work(after=120)
@@ -413,8 +404,7 @@ async def test_a_backup_whose_machine_is_lost_says_so_until_that_is_back(
     assert await seen() == [("succeeded", []), ("pending", ["NODE_LOST"])]
     await world.database.write(claim, world.needs.node, uuid7(), world.clock())
     assert await seen() == [("succeeded", []), ("pending", [])]
-    await world.work()
-    assert (await world.show(waiting))["status"] == "succeeded"
+    assert (await world.worked(waiting))["status"] == "succeeded"
 
 
 @on_both_databases
