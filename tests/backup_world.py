@@ -354,6 +354,13 @@ class BackupWorld:
             self.clock.pass_seconds(after)
             await run_due(self.database, self.kinds, self.clock)
 
+    async def worked(
+        self, backup: Mapping[str, Any], after: float = 0, times: int = 1
+    ) -> dict[str, Any]:
+        """Let work be done, as `work`; return the record of a backup as it is then."""
+        await self.work(after, times)
+        return await self.show(backup)
+
     async def fail(self) -> None:
         """Let the backup that was asked for fail as often as it is tried."""
         self.archive.failures += [BackupFailed("the disk is full")] * 3

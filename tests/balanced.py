@@ -32,6 +32,7 @@ T = TypeVar("T")
 _CLONE_NEWNET: Final = 0x40000000
 _LOOK_SECONDS: Final = 0.01
 """Between two looks at what other processes do, which have the processors meanwhile."""
+GET: Final = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 QUICK = HealthPlan("http", "/health?a=%20$b'c", 1, 1, 1, 1)
 
 
@@ -171,7 +172,7 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    async def ask(self, request: bytes = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n") -> Answer:
+    async def ask(self, request: bytes = GET) -> Answer:
         self.writer.write(request)
         return await self.read(has_body=not request.startswith(b"HEAD"))
 
@@ -255,6 +256,30 @@ class Balanced:
             opened = await asyncio.open_connection(sock=made, ssl=tls, server_hostname=name)
         self._writers.append(opened[1])
         return Client(*opened)
+
+    async def ask(
+        self,
+        request: bytes = GET,
+        port: int = 8080,
+        tls: ssl.SSLContext | None = None,
+        netns: Path | None = None,
+    ) -> Answer:
+        """Return the answer to a request over a connection of its own."""
+        client = await self.connect(port, tls, netns)
+        try:
+            return await client.ask(request)
+        finally:
+            client.writer.close()
+
+    async def ask_slowly(
+        self, server: Server | None = None, port: int = 8080, tls: ssl.SSLContext | None = None
+    ) -> Client:
+        """Send a request that waits for `go` of its server; return when `server` has it."""
+        client = await self.connect(port, tls)
+        client.writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        if server is not None:
+            await server.is_waited_for.wait()
+        return client
 
     def processes(self) -> list[int]:
         """Return the processes that work in the folder."""

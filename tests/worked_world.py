@@ -89,6 +89,11 @@ class WorkedWorld(Generic[R]):
         assert found is not None
         return found
 
+    async def settled(self, seen: R, looks: int = 8, after: float = 10) -> R:
+        """Let the process look again and again; return a record as it is stored then."""
+        await self.settle(looks, after)
+        return await self.get(seen)
+
     async def status(self, seen: R) -> str:
         """Return the status of a record that is there."""
         return (await self.get(seen)).status

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,7 @@ import pytest
 
 from registry.backup.manifest import BackupManifest, read_manifest
 from registry.blobstore.disk.store import FilesystemStore
-from registry.cli import main as command_line
+from registry.cli.main import main
 from registry.gc.database_rollback import Generations, check_generation
 from registry.settings.settings import Settings
 from tests.databases import create_database, drop_database
@@ -28,7 +27,6 @@ on_both: Final = pytest.mark.parametrize(
 on_postgresql: Final = pytest.mark.parametrize(
     "site", [pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True
 )
-_parser_of = cache(command_line.make_parser)
 LAYER: Final = b"a layer " * 1000
 LATER: Final = b"a layer pushed during the backup " * 1000
 
@@ -65,10 +63,9 @@ class Site:
     def run(self, *arguments: str, data: Path) -> int:
         """Run ``entrepot`` with the settings of one of the two machines."""
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(command_line, "make_parser", _parser_of)
             if self.urls[data]:
                 patched.setenv("ENTREPOT_DATABASE_URL", self.urls[data])
-            return command_line.main([*arguments, "--data", str(data)])
+            return main([*arguments, "--data", str(data)])
 
     def serve(self, play: Callable[[Registry, FilesystemStore], object], data: Path) -> None:
         """Serve the registry of a folder while `play`, a coroutine function, runs."""

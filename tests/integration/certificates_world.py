@@ -130,6 +130,11 @@ class World:
         await chores.renew_due(needs)
         await run_due(served.database, list(CERTIFICATE.runtime.job_kinds(needs)), served.clock)
 
+    async def worked(self, made: dict[str, Any], *, after: float = 0) -> dict[str, Any]:
+        """Let seconds pass and work be done, as `work`; return the record as it is then."""
+        await self.work(after=after)
+        return await self.show(made)
+
 
 @asynccontextmanager
 async def open_world(data: Path, database_url: str) -> AsyncIterator[World]:

@@ -100,6 +100,10 @@ class Shop:
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
+    async def make(self, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
+        """Create something of acme on ``/v1``, and return its record."""
+        return await self.served.make(path, body, token=self.served.acme.program_token)
+
     async def cost(self, path: str = "", **form: str) -> int:
         """Return how many calls a page takes, or a form with these fields."""
         self.calls.clear()

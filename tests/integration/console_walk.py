@@ -114,7 +114,8 @@ class Walk:
     """Texts by path."""
     forms: dict[tuple[str, str], Form] = field(default_factory=dict)
     """The forms that change something, by where they are sent and what they confirm."""
-    searches: list[Form] = field(default_factory=list)
+    searches: set[httpx.URL] = field(default_factory=set)
+    """Where the forms lead that change nothing; that of the head is on each page."""
     refused: list[str] = field(default_factory=list)
     """Links that led to a refusal."""
 
@@ -142,7 +143,7 @@ class Walk:
         reader.feed(text)
         for form in reader.forms:
             if form.method == "get":
-                self.searches.append(form)
+                self.searches.add(httpx.URL(form.action, params=dict(form.fields)))
             else:
                 self.forms.setdefault((form.action, form.fields.get("confirmed", "")), form)
         found = [urlsplit(link) for link in reader.links]
@@ -150,10 +151,10 @@ class Walk:
 
     async def ask(self) -> None:
         """Send each form that changes nothing."""
-        for form in self.searches:
-            answer = await self.browser.get(form.action, params=dict(form.fields))
+        for search in sorted(self.searches, key=str):
+            answer = await self.browser.get(search)
             if answer.status_code == 403:
-                self.refused.append(form.action)
+                self.refused.append(search.path)
 
     async def send(self) -> None:
         """Send each form but the sign-out, deletions last, and confirm what asks for that."""

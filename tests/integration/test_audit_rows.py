@@ -22,8 +22,6 @@ from cloudcore.iam.principal import SourceIdentity
 from tests.databases import on_both_databases, opened
 from tests.integration.lifecycle_world import LifecycleWorld
 
-pytestmark = on_both_databases
-
 START = 1_800_000_000 * MICROSECONDS
 OWNER = uuid7(START)
 ANN = SourceIdentity("crn:iam::o:user/ann", "ann@example.com", "ann@example.com")
@@ -55,6 +53,9 @@ def event(
     )
 
 
+REFUSAL = event(1)._replace(outcome="refused", id="")
+
+
 async def add(database: Database, *events: AuditEvent) -> None:
     def insert(tx: Connection) -> None:
         for each in events:
@@ -67,28 +68,36 @@ def execute(tx: Connection, statement: Statement) -> None:
     tx.execute(statement)
 
 
+async def found(database: Database, owner_id: str = OWNER) -> Sequence[AuditRow]:
+    """Return the events of an owner, the newest first."""
+    most = 2 * MAX_PENDING
+    return (await database.read(rows.list_events, owner_id, AuditFilter(), None, most)).rows
+
+
 async def listed(database: Database, wanted: AuditFilter, limit: int = 50) -> list[int]:
     """Return the places of all events that are found, page by page."""
-    found: list[int] = []
+    places: list[int] = []
     after: tuple[int, str] | None = None
     while True:
         page: AuditPage = await database.read(rows.list_events, OWNER, wanted, after, limit)
         assert len(page.rows) <= limit
-        found += [row.occurred_at - START for row in page.rows]
+        places += [row.occurred_at - START for row in page.rows]
         after = page.after
         if after is None:
-            return found
+            return places
 
 
+@on_both_databases
 async def test_what_was_done_is_never_changed(database: Database) -> None:
     await add(database, event(1))
     for statement in (_CHANGE, _RAISE):
         with pytest.raises(Exception, match="never changed"):
             await database.write(execute, statement)
-    row = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows[0]
+    (row,) = await found(database)
     assert (row.principal, row.times) == ("crn:iam::o:role/ops", 1)
 
 
+@on_both_databases
 async def test_events_end_with_their_age_alone(database: Database) -> None:
     await add(database, *(event(number) for number in range(5)))
     assert await database.write_relaxed(rows.forget_events, START + 2) == 3
@@ -112,6 +121,7 @@ async def test_the_timer_deletes_what_is_older_than_the_setting(database: Databa
     assert await listed(database, AuditFilter()) == [2 * MICROSECONDS]
 
 
+@on_both_databases
 async def test_filters_find_what_matches_and_pages_repeat_nothing(database: Database) -> None:
     await add(
         database,
@@ -140,6 +150,7 @@ async def test_filters_find_what_matches_and_pages_repeat_nothing(database: Data
         assert await listed(database, wanted, limit=1) == numbers, wanted
 
 
+@on_both_databases
 async def test_a_rare_event_is_found_behind_many_others(database: Database) -> None:
     """A page looks at a window of events, and tells where to look on."""
     rare = event(0, "iam:DeleteRole", "crn:a:b:c:rare/e")
@@ -153,31 +164,29 @@ async def test_a_rare_event_is_found_behind_many_others(database: Database) -> N
     assert (await database.read(rows.list_events, OWNER, by_name, None, 9)).rows  # by its index
 
 
+@on_both_databases
 async def test_a_flood_of_refusals_is_one_row_an_hour(database: Database) -> None:
     log = AuditLog(database)
-    refused = event(1)._replace(outcome="refused", id="")
     for number in range(500):
-        log.note_refusal(refused._replace(occurred_at=START + number))
+        log.note_refusal(REFUSAL._replace(occurred_at=START + number))
     await log.flush()
-    log.note_refusal(refused._replace(occurred_at=START + 600, resources=("crn:a:b:c:d/last",)))
+    log.note_refusal(REFUSAL._replace(occurred_at=START + 600, resources=("crn:a:b:c:d/last",)))
     await AuditLog(database).flush()  # another process
     await log.flush()
-    log.note_refusal(refused._replace(occurred_at=START + 3600 * MICROSECONDS))
+    log.note_refusal(REFUSAL._replace(occurred_at=START + 3600 * MICROSECONDS))
     await log.flush()
-    second, first = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows
+    second, first = await found(database)
     assert (first.times, first.resource, first.last_at) == (501, "crn:a:b:c:d/last", START + 600)
     assert (second.times, second.outcome) == (1, "refused")
 
 
 async def test_persons_who_are_refused_in_one_role_are_told_apart(database: Database) -> None:
     log = AuditLog(database)
-    refused = event(1)._replace(outcome="refused", id="")
     bob = SourceIdentity("crn:iam::o:user/bob", "bob@example.com", "bob")
     for source in (ANN, bob, ANN, None, bob._replace(session_name="friday")):
-        log.note_refusal(refused._replace(source=source))
+        log.note_refusal(REFUSAL._replace(source=source))
     await log.flush()
-    found = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows
-    assert {(row.source_name, row.session_name, row.times) for row in found} == {
+    assert {(row.source_name, row.session_name, row.times) for row in await found(database)} == {
         ("ann@example.com", "ann@example.com", 2),
         ("bob@example.com", "friday", 2),
         (None, None, 1),
@@ -205,10 +214,9 @@ class AwayDatabase:
 async def test_refusals_wait_while_the_database_is_away(database: Database) -> None:
     away = AwayDatabase(database, {1: Unavailable("away"), 3: OutcomeUnknown("broke")})
     log = AuditLog(cast("Database", away))
-    refused = event(1)._replace(outcome="refused", id="")
 
     def note(name: str) -> None:
-        log.note_refusal(refused._replace(action=f"iam:{name}"))
+        log.note_refusal(REFUSAL._replace(action=f"iam:{name}"))
 
     for name in ("One", "Two", "Two", "Three"):
         note(name)
@@ -217,35 +225,34 @@ async def test_refusals_wait_while_the_database_is_away(database: Database) -> N
         with pytest.raises(Unavailable):
             await log.flush()
     await log.flush()
-    found = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows
-    times = {row.action: row.times for row in found}
+    refusals = await found(database)
+    times = {row.action: row.times for row in refusals}
     assert times == {"iam:One": 1, "iam:Two": 2, "iam:Three": 3}
-    assert {row.occurred_at for row in found} == {START + 1}
+    assert {row.occurred_at for row in refusals} == {START + 1}
 
 
 async def test_a_refusal_that_cannot_be_written_holds_up_no_other(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = AuditLog(cast("Database", AwayDatabase(database, {1: ValueError("no such text")})))
-    refused = event(1)._replace(outcome="refused", id="")
     for name in ("One", "Two", "Three"):
-        log.note_refusal(refused._replace(action=f"iam:{name}"))
+        log.note_refusal(REFUSAL._replace(action=f"iam:{name}"))
     await log.flush()
     assert "refusals of iam:Three could not be recorded" in caplog.text
-    found = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows
-    assert {row.action for row in found} == {"iam:One", "iam:Two"}
+    assert {row.action for row in await found(database)} == {"iam:One", "iam:Two"}
 
 
+@on_both_databases
 async def test_details_are_bounded(database: Database) -> None:
     deleted = {f"sha256:{number:064}": [f"v{number}"] for number in range(1000)}
     details = {"deleted": deleted, "deleted_count": 1000, "not_deleted_count": 3}
     await add(database, event(1)._replace(details=details))
-    row = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows[0]
-    found = json.loads(row.details)
+    (row,) = await found(database)
+    told = json.loads(row.details)
     assert rows.MAX_DETAILS - 2048 < len(row.details) <= rows.MAX_DETAILS
-    kept = found.pop("deleted")
+    kept = told.pop("deleted")
     assert list(kept.items()) == list(deleted.items())[: len(kept)]
-    assert found == {"cut": {"deleted": 1000}, "deleted_count": 1000, "not_deleted_count": 3}
+    assert told == {"cut": {"deleted": 1000}, "deleted_count": 1000, "not_deleted_count": 3}
 
 
 async def test_a_flood_of_refusals_pushes_out_its_own_alone(database: Database) -> None:
@@ -258,17 +265,9 @@ async def test_a_flood_of_refusals_pushes_out_its_own_alone(database: Database) 
     log.note_refusal(late)
     log.note_refusal(early)
     await log.flush()
-
-    async def refused(owner_id: str) -> Sequence[AuditRow]:
-        wanted = AuditFilter(outcome="refused")
-        page = await database.read(rows.list_events, owner_id, wanted, None, 2 * MAX_PENDING)
-        return page.rows
-
-    assert sorted((row.principal, row.times) for row in await refused(other)) == [
-        ("early", 2),
-        ("late", 1),
-    ]
-    assert len(await refused(flooded)) == MAX_PENDING - 2
+    told = sorted((row.principal, row.times) for row in await found(database, other))
+    assert told == [("early", 2), ("late", 1)]
+    assert len(await found(database, flooded)) == MAX_PENDING - 2
 
 
 RULE = {"priority": 1, "selector": "untagged", "older_than_days": 7}

@@ -26,6 +26,8 @@ from registry.gc.orphans import blobs_of, set_orphans_aside
 from registry.services.context import ServiceContext
 from registry.settings.settings import Settings
 from tests.collecting import at_once, collect
+from tests.databases import planted
+from tests.entrepot import ADMIN, initialized
 from tests.fault.collected import GARBAGE, check_image, fill, push_blob, push_image
 from tests.inprocess import Registry
 from tests.integration.backup_world import (
@@ -79,9 +81,8 @@ def test_every_folder_that_is_named_may_be_a_symbolic_link(
         (tmp_path / f"disk-{name}").mkdir(mode=0o700)
         (tmp_path / name).symlink_to(tmp_path / f"disk-{name}")
     data, backup, restored = (str(tmp_path / name) for name in ("data", "backup", "restored"))
-    init = ["init", "--account", "acme", "--admin-email", "a@example.com", "--data", data]
+    initialized(tmp_path / "data")
     for command in (
-        init,
         ["backup", backup, "--data", data],
         ["restore", backup, "--data", restored, "--root-key", f"{data}/root.key"],
     ):
@@ -89,7 +90,6 @@ def test_every_folder_that_is_named_may_be_a_symbolic_link(
     assert (tmp_path / "disk-restored" / "metadata.db").exists()
 
 
-@on_both
 def test_what_the_collector_would_delete_between_the_two_steps_is_in_the_backup(
     site: Site,
 ) -> None:
@@ -140,7 +140,6 @@ def test_orphans_stay_during_a_backup(site: Site) -> None:
     site.serve(use, site.data)
 
 
-@on_both
 def test_the_next_backup_copies_only_what_is_new_and_deletes_what_is_no_longer_needed(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,9 +164,8 @@ def test_the_next_backup_copies_only_what_is_new_and_deletes_what_is_no_longer_n
     assert len(copied) == 2  # another layer, and the blob of no image
 
     async def collected(registry: Registry, store: FilesystemStore) -> None:
-        ctx = at_once(registry.ctx)
-        await collect(ctx, store, await registry.account_id())
-        await collect(ctx, store, await registry.account_id())
+        for _ in range(2):
+            await collect(at_once(registry.ctx), store, await registry.account_id())
 
     site.serve(collected, site.data)
     copied.clear()
@@ -188,7 +186,6 @@ def test_the_next_backup_copies_only_what_is_new_and_deletes_what_is_no_longer_n
     site.serve(pulled(LAYER, LATER), site.restored)
 
 
-@on_both
 def test_an_interrupted_backup_is_none_and_is_continued(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,7 +281,6 @@ def test_a_backup_by_another_user_than_the_owner_of_the_data_is_refused(
     assert not site.target.exists()
 
 
-@on_both
 def test_an_interrupted_restoration_is_continued(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -311,7 +307,6 @@ def test_an_interrupted_restoration_is_continued(
     assert site.restore() == 2  # it is no longer empty
 
 
-@on_both
 def test_links_share_the_bytes(site: Site) -> None:
     site.serve(pushed(LAYER), site.data)
     assert site.back_up("--link") == 0
@@ -326,60 +321,54 @@ def test_a_backup_is_refused_where_it_would_do_harm(
     site: Site, tmp_path: Path, migrated_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.serve(pushed(LAYER), site.data)
-    data = ("--data", str(site.data))
+
+    def refusal(target: Path, status: int = 2, of: Site = site) -> str:
+        assert main(["backup", str(target), "--data", str(of.data)]) == status
+        return capsys.readouterr().err
+
     for target in (site.data / "backup", site.data, tmp_path):
-        assert main(["backup", str(target), *data]) == 2
-        assert "one inside the other" in capsys.readouterr().err
+        assert "one inside the other" in refusal(target)
     home = tmp_path / "home"
     home.mkdir()
     (home / "letter").touch()
-    assert main(["backup", str(home), *data]) == 2
-    assert "has other files" in capsys.readouterr().err
+    assert "has other files" in refusal(home)
     (tmp_path / "other").mkdir()
     other = Site(tmp_path / "other", migrated_file)
     other.serve(pushed(LATER), other.data)
     assert site.back_up() == 0
-    other.target = site.target
-    assert other.back_up() == 2
-    assert "has the backup of another registry" in capsys.readouterr().err
     with pytest.MonkeyPatch.context() as copying:
         copying.setattr("registry.backup.taking.copy_database", None)  # not even a copy is made
-        assert other.back_up() == 2
+        assert "has the backup of another registry" in refusal(site.target, of=other)
     with files.locked(site.target / "backup.lock"):
-        assert site.back_up() == 1
-        assert "is under way" in capsys.readouterr().err
+        assert "is under way" in refusal(site.target, 1)
     options = BackupOptions(patience_seconds=0)
     with deletions_held(site.data / "blobs"), pytest.raises(HeldByAnother):
         take_backup(site.settings, tmp_path / "second", lambda _: None, options)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    shutil.copy(migrated_file, empty / "metadata.db")
+    empty = planted(tmp_path / "empty")
     (empty / "blobs" / "objects").mkdir(parents=True)
     with pytest.raises(BackupRefused, match="no account"):
         take_backup(Settings(data=empty), tmp_path / "third", lambda _: None, options)
 
 
 def test_a_restoration_is_refused_where_it_would_do_harm(
-    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def refusal(into: Path = site.restored) -> str:
+        assert site.run("restore", str(site.target), data=into) == 2
+        return capsys.readouterr().err
+
     site.serve(pushed(LAYER), site.data)
-    assert site.restore() == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "there is no folder" in refusal()
     assert site.back_up() == 0
-    assert main(["restore", str(site.target), "--data", str(site.data)]) == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert "is not empty" in refusal(site.data)
     database = site.target / site.manifest().database.file
     kept = database.read_bytes()
     database.write_bytes(kept[:-1] + b"?")
-    assert site.restore() == 2
-    assert "its SHA-256 is not the one" in capsys.readouterr().err
+    assert "its SHA-256 is not the one" in refusal()
     database.write_bytes(kept)
-    (site.target / "backup.json").write_text('{"format": 2}')
-    assert site.restore() == 2
-    assert "has the format 2" in capsys.readouterr().err
-    (site.target / "backup.json").write_text("{")
-    assert site.restore() == 2
-    assert "is damaged" in capsys.readouterr().err
+    for manifest, words in (('{"format": 2}', "has the format 2"), ("{", "is damaged")):
+        (site.target / "backup.json").write_text(manifest)
+        assert words in refusal()
     assert not site.restored.exists()
 
 
@@ -387,8 +376,7 @@ def test_the_root_key_is_in_a_backup_only_if_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, target, restored = (tmp_path / name for name in ("data", "backup", "restored"))
-    words = ("--account", "acme", "--admin-email", "admin@example.org")
-    assert main(["init", *words, "--data", str(data)]) == 0
+    initialized(data)
     key = (data / "root.key").read_bytes()
     back_up = ["backup", str(target), "--data", str(data)]
     restore = ["restore", str(target), "--data", str(restored)]
@@ -422,4 +410,4 @@ def test_the_root_key_is_in_a_backup_only_if_asked_for(
     assert (target / "root.key").exists()  # the backup there still says that it has it
     assert main(back_up) == 0
     assert not (target / "root.key").exists()
-    assert main(["reset-password", "admin@example.org", "--data", str(data)]) == 0
+    assert main(["reset-password", ADMIN, "--data", str(data)]) == 0

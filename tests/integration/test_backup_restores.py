@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from cloudcore.nodes.node import NODE_LOST
 from tests.backup_world import NODE, BackupWorld, open_backups
 from tests.databases import on_both_databases
 
-pytestmark = on_both_databases
 HOUR = 3600
 
 
@@ -43,6 +42,21 @@ async def _asked(
     return answer.status_code, answer.json()
 
 
+async def _copied(
+    world: BackupWorld, cluster: Cluster, backup: Mapping[str, Any]
+) -> tuple[str, Callable[[], Awaitable[Any]]]:
+    """Ask for a copy of a backup; return its path, and what shows its record."""
+    status, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
+    assert status == 202, made
+    path = f"/{made['cluster']['id']}"
+
+    async def show() -> Any:  # noqa: ANN401 - a record
+        return (await world.ask("GET", path)).json()["cluster"]
+
+    return path, show
+
+
+@on_both_databases
 async def test_a_backup_is_restored_into_a_new_cluster(
     world: BackupWorld, cluster: Cluster
 ) -> None:
@@ -75,6 +89,7 @@ async def test_a_backup_is_restored_into_a_new_cluster(
     assert late[0] == 404, "it is being deleted"
 
 
+@on_both_databases
 async def test_what_is_being_restored_is_kept_beyond_the_number_to_keep(world: BackupWorld) -> None:
     cluster = await world.add_cluster("kept", retention=Retention(base_count=1))
     first = await world.made(cluster)
@@ -87,6 +102,7 @@ async def test_what_is_being_restored_is_kept_beyond_the_number_to_keep(world: B
         assert left == [each["id"] for each in (*kept, newest)]
 
 
+@on_both_databases
 async def test_a_restore_to_a_moment_takes_the_newest_backup_before_it(
     world: BackupWorld, cluster: Cluster
 ) -> None:
@@ -106,44 +122,39 @@ async def test_a_restore_to_a_moment_takes_the_newest_backup_before_it(
     assert all(not each.endswith("None") for each in restores)
 
 
-@pytest.mark.parametrize("moment", ["2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z"])
 async def test_a_moment_out_of_the_window_is_a_conflict_that_says_the_window(
-    world: BackupWorld, cluster: Cluster, moment: str
+    world: BackupWorld, cluster: Cluster
 ) -> None:
-    body = {"name": "copy", "target_time": moment}
-    status, refused = await _asked(world, cluster, body)
-    assert (status, refused["error"]["params"]["reason"]) == (409, "out_of_window")
+    bodies = [{"name": "copy", "target_time": f"{year}-01-01T00:00:00Z"} for year in (2000, 2100)]
+    for body in bodies:
+        status, refused = await _asked(world, cluster, body)
+        assert (status, refused["error"]["params"]["reason"]) == (409, "out_of_window")
     backup = await world.made(cluster)
-    status, refused = await _asked(world, cluster, body)
-    assert status == 409
-    assert refused["error"]["params"]["earliest"] == backup["completed_at"]
-    assert refused["error"]["params"]["latest"] in refused["error"]["message"]
+    for body in bodies:
+        status, refused = await _asked(world, cluster, body)
+        assert status == 409
+        assert refused["error"]["params"]["earliest"] == backup["completed_at"]
+        assert refused["error"]["params"]["latest"] in refused["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
+async def test_what_cannot_be_restored_is_refused(world: BackupWorld, cluster: Cluster) -> None:
+    backup = {"backup": (await world.made(cluster))["id"]}
+    cases: list[tuple[dict[str, Any], int]] = [
         ({}, 400),
         ({"name": "copy"}, 400),
-        ({"name": "Not A Name", "backup": "{backup}"}, 400),
-        ({"name": "copy", "backup": "{backup}", "target_time": "2030-01-01T00:00:00Z"}, 400),
+        ({"name": "Not A Name", **backup}, 400),
+        ({"name": "copy", **backup, "target_time": "2030-01-01T00:00:00Z"}, 400),
         ({"name": "copy", "backup": "0189c000-0000-7000-8000-00000000000f"}, 404),
         ({"name": "copy", "backup": "no-id"}, 404),
-        ({"name": "shop", "backup": "{backup}"}, 409),
-        ({"name": "copy", "backup": "{backup}", "bucket": "missing"}, 404),
-        ({"name": "copy", "backup": "{backup}", "size": {"memory_mb": 1}}, 400),
-        ({"name": "copy", "backup": "{backup}", "tags": {"": "x"}}, 400),
-        ({"name": "copy", "backup": "{backup}", "description": "x" * 1001}, 400),
-    ],
-)
-async def test_what_cannot_be_restored_is_refused(
-    world: BackupWorld, cluster: Cluster, body: dict[str, Any], status: int
-) -> None:
-    backup = await world.made(cluster)
-    if body.get("backup") == "{backup}":
-        body = {**body, "backup": backup["id"]}
-    found, answer = await _asked(world, cluster, body)
-    assert found == status, answer
+        ({"name": "shop", **backup}, 409),
+        ({"name": "copy", **backup, "bucket": "missing"}, 404),
+        ({"name": "copy", **backup, "size": {"memory_mb": 1}}, 400),
+        ({"name": "copy", **backup, "tags": {"": "x"}}, 400),
+        ({"name": "copy", **backup, "description": "x" * 1001}, 400),
+    ]
+    for body, status in cases:
+        found, answer = await _asked(world, cluster, body)
+        assert found == status, (body, answer)
 
 
 async def test_a_disk_that_a_backup_does_not_fit_into_is_refused(world: BackupWorld) -> None:
@@ -174,17 +185,16 @@ async def test_a_restore_that_fails_is_a_fault_and_begins_again(
     backup = await world.made(cluster)
     world.archive.failures.append(BackupFailed("pgBackRest failed: it was ended by signal 9"))
     world.servers.failures.append(ServerFailed("FATAL: could not locate a valid checkpoint record"))
-    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
-    path = f"/{made['cluster']['id']}"
+    path, show = await _copied(world, cluster, backup)
     for words in ("it was ended by signal 9", "checkpoint"):
         await world.work(after=300)
-        found = (await world.ask("GET", path)).json()["cluster"]
+        found = await show()
         assert found["status"] == "provisioning"
         assert words in found["faults"][0]["message"]
     await world.work(after=300)
-    found = (await world.ask("GET", path)).json()["cluster"]
+    found = await show()
     assert (found["status"], found["faults"]) == ("active", [])
-    assert made["cluster"]["id"] in world.servers.removed  # what was there half
+    assert path[1:] in world.servers.removed  # what was there half
 
 
 async def _at_a_moment(world: BackupWorld, cluster: Cluster) -> Callable[[], Awaitable[Any]]:
@@ -263,17 +273,13 @@ async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
 ) -> None:
     backup = await world.made(cluster)
     world.servers.failures.append(ServerFailed("FATAL: no memory"))
-    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
-    copy = f"/{made['cluster']['id']}"
+    copy, show = await _copied(world, cluster, backup)
     await world.work()
-    await world.ask("POST", f"{copy}/stop")
-    await world.work()
-    assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "stopped"
-    assert (await world.delete(backup)).status_code == 409
-    await world.ask("POST", f"{copy}/start")
-    await world.work()
-    assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "active"
-    assert (await world.delete(backup)).status_code == 202
+    for act, status, deleted in (("stop", "stopped", 409), ("start", "active", 202)):
+        await world.ask("POST", f"{copy}/{act}")
+        await world.work()
+        assert (await show())["status"] == status
+        assert (await world.delete(backup)).status_code == deleted
 
 
 async def test_a_restore_that_goes_on_for_ever_holds_up_neither_a_stop_nor_a_deletion(
@@ -282,56 +288,55 @@ async def test_a_restore_that_goes_on_for_ever_holds_up_neither_a_stop_nor_a_del
     monkeypatch.setattr(restore, "_LOOK_SECONDS", 0.01)
     backup = await world.made(cluster)
     world.servers.may_recover.clear()
-    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
-    copy = f"/{made['cluster']['id']}"
-    for method, path, asked in (("POST", f"{copy}/stop", 202), ("DELETE", copy, 202)):
+    copy, show = await _copied(world, cluster, backup)
+    for method, path in (("POST", f"{copy}/stop"), ("DELETE", copy)):
         world.servers.recovering.clear()
         working = asyncio.create_task(world.work())
         await world.servers.recovering.wait()
-        assert (await world.ask(method, path)).status_code == asked
+        assert (await world.ask(method, path)).status_code == 202
         await working
         await world.work(after=60)
         if method == "POST":
-            assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "stopped"
+            assert (await show())["status"] == "stopped"
             await world.ask("POST", f"{copy}/start")
     assert (await world.ask("GET", copy)).status_code == 404
-    assert made["cluster"]["id"] not in world.servers.servers
+    assert copy[1:] not in world.servers.servers
     assert (await world.delete(backup)).status_code == 202
 
 
+@on_both_databases
 async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     backup = await world.made(cluster)
-    assert (backup["verification"], backup["verified_at"]) == ("never", None)
-    assert backup["verified_by"] is None
+    unproved = {"verification": "never", "verified_at": None, "verified_by": None}
+    assert {name: backup[name] for name in unproved} == unproved
     path = f"/{cluster.id}/backups/{backup['id']}/verify"
-    answer = await world.ask("POST", path)
-    assert (answer.status_code, answer.json()["backup"]["verification"]) == (202, "pending")
-    await world.work()
-    found = await world.show(backup)
-    assert found["verification"] == "succeeded"
-    proved = found["verified_at"]
+
+    async def verified() -> tuple[str, str]:
+        """Verify it, with no server left; return the outcome and what it was verified by."""
+        answer = await world.ask("POST", path)
+        assert (answer.status_code, answer.json()["backup"]["verification"]) == (202, "pending")
+        await world.work()
+        assert world.servers.servers == {}
+        found = await world.show(backup)
+        return found["verification"], found["verified_by"]
+
+    assert await verified() == ("succeeded", "checksums")
+    proved = (await world.show(backup))["verified_at"]
     assert proved is not None
-    assert found["verified_by"] == "checksums"
-    assert world.servers.servers == {}  # nothing of it is left
     world.servers.bad_pages = True
     world.clock.pass_seconds(HOUR)
-    await world.ask("POST", path)
-    await world.work()
+    assert await verified() == ("failed", "checksums")
     found = await world.show(backup)
-    assert (found["verification"], found["verified_at"]) == ("failed", proved)  # the last proof
+    assert found["verified_at"] == proved, "the last proof"
     (fault,) = found["faults"]
     assert fault["code"] == "VERIFICATION_FAILED"
     assert "checksum" in fault["message"]
-    assert world.servers.servers == {}
-    assert found["verified_by"] == "checksums"
     world.servers.bad_pages, world.servers.proof = False, "rows"
-    await world.ask("POST", path)
-    await world.work()
+    assert await verified() == ("succeeded", "rows")
     found = await world.show(backup)
-    assert (found["verification"], found["faults"]) == ("succeeded", [])
-    assert found["verified_by"] == "rows"
+    assert found["faults"] == []
     assert found["verified_at"] > proved
 
 
@@ -348,6 +353,7 @@ async def test_verification_and_backups_of_a_cluster_take_turns(
     assert [each["status"] for each in await world.list(cluster)] == ["succeeded"] * 2
 
 
+@on_both_databases
 async def test_schedules_make_backups_when_it_is_time(world: BackupWorld) -> None:
     schedule = Schedule(base_cron="0 */2 * * *", incremental_cron="30 * * * *")
     cluster = await world.add_cluster("nightly", schedule=schedule)
@@ -380,6 +386,7 @@ async def test_a_schedule_that_cannot_be_followed_is_a_fault_of_the_cluster(
     assert "base" in fault.message
 
 
+@on_both_databases
 async def test_a_schedule_proves_the_newest_backup(world: BackupWorld) -> None:
     cluster = await world.add_cluster("proved", schedule=Schedule(verify_cron="0 * * * *"))
     old = await world.made(cluster)
@@ -390,20 +397,19 @@ async def test_a_schedule_proves_the_newest_backup(world: BackupWorld) -> None:
     assert (await world.show(old))["verification"] == "never"
 
 
-async def test_downtime_makes_one_late_backup_not_many(world: BackupWorld) -> None:
-    cluster = await world.add_cluster("late", schedule=Schedule(base_cron="0 * * * *"))
+async def test_neither_downtime_nor_a_backup_that_waits_lets_many_queue_up(
+    world: BackupWorld,
+) -> None:
+    late = await world.add_cluster("late", schedule=Schedule(base_cron="0 * * * *"))
     world.clock.pass_seconds(30 * HOUR)
     await world.take_turns()
     await world.take_turns()
-    assert len(await world.list(cluster)) == 1
-
-
-async def test_a_schedule_does_not_queue_what_waits_already(world: BackupWorld) -> None:
-    cluster = await world.add_cluster("busy", schedule=Schedule(base_cron="* * * * *"))
+    assert len(await world.list(late)) == 1
+    busy = await world.add_cluster("busy", schedule=Schedule(base_cron="* * * * *"))
     for _ in range(3):
         world.clock.pass_seconds(60)
         await schedules.take_turns(world.needs)
-    assert [each["status"] for each in await world.list(cluster)] == ["pending"]
+    assert [each["status"] for each in await world.list(busy)] == ["pending"]
 
 
 async def test_a_changed_schedule_holds_from_then_on(world: BackupWorld, cluster: Cluster) -> None:

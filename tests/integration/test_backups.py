@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,6 @@ from tests.control_plane import ACCOUNT
 from tests.databases import on_both_databases
 from tests.jobs import SWIFT, end_leases, running, until
 
-pytestmark = on_both_databases
-
 
 @pytest.fixture
 async def world(database: Database, tmp_path: Path) -> AsyncIterator[BackupWorld]:
@@ -38,9 +37,16 @@ async def cluster(world: BackupWorld) -> Cluster:
     return await world.add_cluster()
 
 
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
+def at_work(world: BackupWorld) -> AbstractAsyncContextManager[JobWorker]:
+    """Return a context in which a worker of the machine runs."""
+    return running(JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock))
+
+
+async def test_kinds_and_their_aliases_are_stored_as_base_and_incremental(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    await world.made(cluster)
+    for content, kind in (
         (b"", "base"),
         (b"null", "base"),
         (b"{}", "base"),
@@ -50,45 +56,46 @@ async def cluster(world: BackupWorld) -> Cluster:
         (b'{"kind": "full"}', "base"),
         (b'{"kind": "incremental"}', "incremental"),
         (b'{"kind": "incr"}', "incremental"),
-    ],
-)
-async def test_kinds_and_their_aliases_are_stored_as_base_and_incremental(
-    world: BackupWorld, cluster: Cluster, content: bytes, kind: str
-) -> None:
-    await world.made(cluster)
-    answer = await world.ask("POST", f"/{cluster.id}/backups", content)
-    assert answer.status_code == 202, answer.text
-    made = answer.json()["backup"]
-    assert made["kind"] == kind
-    assert answer.headers["Location"] == f"/v1/clusters/{cluster.id}/backups/{made['id']}"
-    assert made["crn"] == f"crn:database:local:{ACCOUNT}:backup/{made['id']}"
-    assert made["cluster"] == {"id": cluster.id, "crn": cluster.crn, "name": "shop"}
-    assert (made["trigger"], made["status"], made["progress"]) == ("manual", "pending", 0)
-    assert made["size_bytes"] is made["started_at"] is made["completed_at"] is None
-    assert made["verification"] == "never"
-    assert made["faults"] == []
-    await world.work()
-    found = await world.show(made)
-    assert (found["kind"], found["status"], found["progress"]) == (kind, "succeeded", 100)
-    assert (found["size_bytes"], found["stored_bytes"]) == (SIZE, SIZE // 3)
+    ):
+        world.clock.pass_seconds(1)
+        answer = await world.ask("POST", f"/{cluster.id}/backups", content)
+        assert answer.status_code == 202, answer.text
+        made = answer.json()["backup"]
+        assert answer.headers["Location"] == f"/v1/clusters/{cluster.id}/backups/{made['id']}"
+        expected: dict[str, Any] = {
+            "crn": f"crn:database:local:{ACCOUNT}:backup/{made['id']}",
+            "cluster": {"id": cluster.id, "crn": cluster.crn, "name": "shop"},
+            "kind": kind,
+            "trigger": "manual",
+            "status": "pending",
+            "progress": 0,
+            **dict.fromkeys(("size_bytes", "started_at", "completed_at")),
+            "verification": "never",
+            "faults": [],
+        }
+        assert {name: made[name] for name in expected} == expected, content
+        found = await world.worked(made)
+        assert (found["kind"], found["status"], found["progress"]) == (kind, "succeeded", 100)
+        assert (found["size_bytes"], found["stored_bytes"]) == (SIZE, SIZE // 3)
 
 
-@pytest.mark.parametrize("kind", ["Base", "FULL", "differential", "diff", " base", "none", "0"])
-async def test_other_kinds_of_backup_are_refused(
-    world: BackupWorld, cluster: Cluster, kind: str
-) -> None:
-    answer = await world.ask("POST", f"/{cluster.id}/backups", {"kind": kind})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
-    answer = await world.ask("GET", f"/{cluster.id}/backups?kind={kind}")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
+async def test_other_kinds_of_backup_are_refused(world: BackupWorld, cluster: Cluster) -> None:
+    path = f"/{cluster.id}/backups"
+    for kind in ("Base", "FULL", "differential", "diff", " base", "none", "0"):
+        for answer in (
+            await world.ask("POST", path, {"kind": kind}),
+            await world.ask("GET", f"{path}?kind={kind}"),
+        ):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
 
 
 @on_both_databases
 async def test_the_list_takes_aliases_of_kinds_too(world: BackupWorld, cluster: Cluster) -> None:
     base = await world.made(cluster)
     incremental = await world.made(cluster, "incr")
-    other = await world.add_cluster("other")
-    await world.made(other)
+    found = await world.database.read(backup_rows.stored_bytes)
+    assert found == {ACCOUNT: 2 * (SIZE // 3)}, "their account uses the bytes that they added"
+    await world.made(await world.add_cluster("other"))
 
     async def ids(query: str) -> list[str]:
         return [each["id"] for each in await world.list(cluster, query)]
@@ -96,10 +103,9 @@ async def test_the_list_takes_aliases_of_kinds_too(world: BackupWorld, cluster: 
     assert await ids("") == await ids("?kind=") == [base["id"], incremental["id"]]
     assert await ids("?kind=full") == await ids("?kind=base") == [base["id"]]
     assert await ids("?kind=incr") == await ids("?kind=incremental") == [incremental["id"]]
-    answer = await world.ask("GET", f"/{cluster.id}/backups?limit=1")
-    assert answer.json()["meta"]["total"] == 2
-    marker = answer.json()["meta"]["marker"]
-    assert await ids(f"?limit=1&marker={marker}") == [incremental["id"]]
+    meta = (await world.ask("GET", f"/{cluster.id}/backups?limit=1")).json()["meta"]
+    assert meta["total"] == 2
+    assert await ids(f"?limit=1&marker={meta['marker']}") == [incremental["id"]]
 
 
 @on_both_databases
@@ -128,8 +134,7 @@ async def test_an_incremental_backup_is_never_made_as_a_base(
     await world.made(cluster)
     asked = await world.back_up(cluster, "incremental")
     world.archive.backups.clear()  # the base is gone from the bucket
-    await world.work(after=300, times=3)
-    found = await world.show(asked)
+    found = await world.worked(asked, after=300, times=3)
     assert (found["kind"], found["status"]) == ("incremental", "failed")
     assert "no prior backup" in found["faults"][0]["message"]
     assert world.archive.backups.get(cluster.id, []) == []
@@ -143,7 +148,7 @@ async def test_backups_of_a_cluster_go_one_at_a_time_in_the_order_of_their_reque
     asked = [await world.back_up(cluster) for _ in range(4)]
     aside = await world.back_up(other)
     world.archive.may_end.clear()
-    async with running(JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock)):
+    async with at_work(world):
 
         async def both_run() -> bool:
             return len(world.archive.calls) == 2
@@ -186,13 +191,11 @@ async def test_a_failure_is_a_fault_with_the_programs_last_lines_and_success_cle
     words = "look at the bucket's limit: ERROR: [082]: quota exceeded"
     world.archive.failures.append(BackupFailed(words))
     asked = await world.back_up(cluster)
-    await world.work()
-    found = await world.show(asked)
+    found = await world.worked(asked)
     assert found["status"] == "running"
     fault = found["faults"][0]
     assert (fault["code"], fault["message"], fault["occurrences"]) == ("BACKUP_FAILED", words, 1)
-    await world.work(after=300)
-    assert (await world.show(asked))["status"] == "succeeded"
+    assert (await world.worked(asked, after=300))["status"] == "succeeded"
     assert (await world.show(asked))["faults"] == []
 
 
@@ -201,8 +204,7 @@ async def test_the_same_failure_again_counts_on_one_fault(
 ) -> None:
     world.archive.failures += [BackupFailed("the bucket is full")] * 6
     asked = await world.back_up(cluster)
-    await world.work(after=300, times=6)
-    found = await world.show(asked)
+    found = await world.worked(asked, after=300, times=6)
     assert found["status"] == "failed"
     assert found["completed_at"] is not None
     (fault,) = found["faults"]
@@ -210,8 +212,7 @@ async def test_the_same_failure_again_counts_on_one_fault(
     assert fault["first_at"] < fault["last_at"]
     assert len(world.archive.calls) == 3  # a full bucket is no loop
     again = await world.back_up(cluster)
-    await world.work(after=300, times=6)
-    assert (await world.show(again))["status"] == "failed"
+    assert (await world.worked(again, after=300, times=6))["status"] == "failed"
     (of_cluster,) = (await world.cluster(cluster)).faults
     assert (of_cluster.code, of_cluster.occurrences) == ("BACKUP_FAILED", 2)
     await world.made(cluster)
@@ -226,8 +227,7 @@ async def test_a_program_missing_on_the_machine_is_reported_at_once(
     answer = await world.ask("POST", f"/{cluster.id}/backups")
     assert (answer.status_code, answer.json()["error"]["message"]) == (409, world.archive.missing)
     world.archive.failures.append(BackupProgramMissing(world.archive.missing))
-    await world.work()
-    found = await world.show(asked)
+    found = await world.worked(asked)
     assert found["status"] == "failed"  # it does not try again
     assert found["faults"][0]["message"] == world.archive.missing
 
@@ -257,7 +257,10 @@ async def test_a_base_that_incremental_backups_need_is_a_conflict_or_goes_with_t
     assert answer.status_code == 404
 
 
-async def test_the_last_incremental_backup_goes_alone(world: BackupWorld, cluster: Cluster) -> None:
+@on_both_databases
+async def test_an_incremental_backup_that_is_pending_needs_its_base_and_the_last_goes_alone(
+    world: BackupWorld, cluster: Cluster
+) -> None:
     base = await world.made(cluster)
     first, second = [await world.made(cluster, "incremental") for _ in range(2)]
     for gone in (second, first, base):
@@ -265,12 +268,6 @@ async def test_the_last_incremental_backup_goes_alone(world: BackupWorld, cluste
         await world.work()
         assert gone["id"] not in [each["id"] for each in await world.list(cluster)]
     assert world.archive.backups[cluster.id] == []
-
-
-@on_both_databases
-async def test_a_pending_incremental_backup_needs_its_base(
-    world: BackupWorld, cluster: Cluster
-) -> None:
     base = await world.made(cluster)
     pending = await world.back_up(cluster, "incremental")
     assert await world.needed_by(base) == pending["id"]
@@ -314,22 +311,18 @@ async def test_the_backup_of_another_cluster_is_not_found(
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "NOT_FOUND")
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+async def test_a_cluster_that_cannot_be_backed_up_says_why(world: BackupWorld) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"bucket": None, "bucket_name": ""}, "no_bucket"),
         ({"status": "stopped"}, "not_running"),
         ({"status": "provisioning", "version": None}, "not_running"),
         ({"status": "deleting"}, "not_running"),
-    ],
-)
-async def test_a_cluster_that_cannot_be_backed_up_says_why(
-    world: BackupWorld, changes: dict[str, Any], reason: str
-) -> None:
-    found = await world.add_cluster("odd", **changes)
-    answer = await world.ask("POST", f"/{found.id}/backups")
-    assert answer.status_code == 409
-    assert answer.json()["error"]["params"]["reason"] == reason
+    ]
+    for number, (changes, reason) in enumerate(cases):
+        found = await world.add_cluster(f"odd-{number}", **changes)
+        answer = await world.ask("POST", f"/{found.id}/backups")
+        told = answer.status_code, answer.json()["error"]["params"]["reason"]
+        assert told == (409, reason), changes
 
 
 @on_both_databases
@@ -337,11 +330,10 @@ async def test_the_progress_of_a_run_is_shown(world: BackupWorld, cluster: Clust
     world.archive.may_end.clear()
     world.archive.told = (10, 40)
     asked = await world.back_up(cluster)
-    async with running(JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock)):
+    async with at_work(world):
         await world.until(asked, progress=40)
         world.archive.may_end.set()
-    await world.work()
-    assert (await world.show(asked))["progress"] == 100
+    assert (await world.worked(asked))["progress"] == 100
 
 
 async def test_a_running_backup_is_deleted_when_it_has_ended(
@@ -349,7 +341,7 @@ async def test_a_running_backup_is_deleted_when_it_has_ended(
 ) -> None:
     world.archive.may_end.clear()
     asked = await world.back_up(cluster)
-    async with running(JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock)):
+    async with at_work(world):
         await world.archive.running.wait()
         assert (await world.delete(asked)).status_code == 202
         assert (await world.delete(asked)).status_code == 202
@@ -365,12 +357,16 @@ async def test_a_deletion_that_fails_says_so_and_goes_on_and_holds_up_nobody(
     first = await world.made(cluster)
     world.archive.failures.append(BackupFailed("the bucket cannot be reached"))
     await world.delete(first)
-    await world.work()
-    found = await world.show(first)
+    found = await world.worked(first)
     assert (found["status"], found["faults"][0]["code"]) == ("deleting", "BACKUP_DELETION_FAILED")
     second = await world.made(cluster)
     await world.work(after=120)
     assert [each["id"] for each in await world.list(cluster)] == [second["id"]]
+    # With its bucket, all of it is gone.
+    world.archive.failures.append(BucketGone("the bucket was deleted"))
+    await world.delete(second)
+    await world.work()
+    assert await world.list(cluster) == []
 
 
 async def test_two_deletions_that_fail_do_not_wake_each_other(
@@ -391,14 +387,6 @@ async def test_two_deletions_that_fail_do_not_wake_each_other(
     assert await world.list(cluster) == []
 
 
-async def test_a_backup_whose_bucket_was_deleted_goes(world: BackupWorld, cluster: Cluster) -> None:
-    made = await world.made(cluster)
-    world.archive.failures.append(BucketGone("the bucket was deleted"))
-    await world.delete(made)
-    await world.work()
-    assert await world.list(cluster) == []
-
-
 @on_both_databases
 async def test_a_backup_whose_machine_is_lost_says_so_until_that_is_back(
     world: BackupWorld, cluster: Cluster
@@ -416,8 +404,7 @@ async def test_a_backup_whose_machine_is_lost_says_so_until_that_is_back(
     assert await seen() == [("succeeded", []), ("pending", ["NODE_LOST"])]
     await world.database.write(claim, world.needs.node, uuid7(), world.clock())
     assert await seen() == [("succeeded", []), ("pending", [])]
-    await world.work()
-    assert (await world.show(waiting))["status"] == "succeeded"
+    assert (await world.worked(waiting))["status"] == "succeeded"
 
 
 @on_both_databases
@@ -443,19 +430,18 @@ async def test_older_bases_go_with_what_needs_them_but_never_the_last_that_succe
 
 
 @on_both_databases
-@pytest.mark.parametrize("words", ["", "the KMS key is disabled"])
-async def test_a_deleted_cluster_takes_its_backups_along(
-    world: BackupWorld, cluster: Cluster, words: str
-) -> None:
+async def test_a_deleted_cluster_takes_its_backups_along(world: BackupWorld) -> None:
     """Also those that nobody can read."""
-    await world.made(cluster)
-    await world.made(cluster, "incremental")
-    world.archive.failures += [BackupFailed(words)] * 9 if words else []
-    assert (await world.ask("DELETE", f"/{cluster.id}")).status_code == 409
-    assert (await world.ask("DELETE", f"/{cluster.id}?cascade=true")).status_code == 202
-    await world.work(after=120, times=5)
-    assert (await world.ask("GET", f"/{cluster.id}")).status_code == 404
-    assert world.archive.backups == {}
+    for failures in (0, 9):
+        cluster = await world.add_cluster(f"shop-{failures}")
+        await world.made(cluster)
+        await world.made(cluster, "incremental")
+        world.archive.failures += [BackupFailed("the KMS key is disabled")] * failures
+        assert (await world.ask("DELETE", f"/{cluster.id}")).status_code == 409
+        assert (await world.ask("DELETE", f"/{cluster.id}?cascade=true")).status_code == 202
+        await world.work(after=120, times=5)
+        assert (await world.ask("GET", f"/{cluster.id}")).status_code == 404
+        assert world.archive.backups == {}
 
 
 async def test_a_cluster_whose_backup_is_still_to_be_made_goes_only_with_it(
@@ -482,13 +468,3 @@ async def test_topics_are_told_what_became_of_backups(database: Database, tmp_pa
         await world.back_up(cluster)
         await world.fail()
     assert told == [SUCCEEDED, FAILED]
-
-
-@on_both_databases
-async def test_the_bytes_that_backups_added_are_used_by_their_account(
-    world: BackupWorld, cluster: Cluster
-) -> None:
-    await world.made(cluster)
-    await world.made(cluster, "incr")
-    found = await world.database.read(backup_rows.stored_bytes)
-    assert found == {ACCOUNT: 2 * (SIZE // 3)}

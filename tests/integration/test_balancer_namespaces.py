@@ -6,12 +6,13 @@ import os
 import subprocess
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from cloudcore.loadbalancer.driver import ListenerPlan
-from tests.balanced import Answer, Loop, Server, balanced, in_namespace
+from tests.balanced import Loop, Server, balanced, in_namespace
 from tests.certificates import self_signed
 from tests.tools import require_tool
 
@@ -55,18 +56,10 @@ async def test_no_request_fails_while_a_replica_in_a_namespace_ends(
         balancer.vip = VIP
         plan = balancer.plan(server, listeners=LISTENERS)
         await balancer.apply(plan, 0, 1, certificates=pem, netns=netns)
-
-        async def ask() -> Answer:
-            client = await balancer.connect(80, netns=netns)
-            try:
-                return await client.ask()
-            finally:
-                client.writer.close()
-
         owners = [int(status_of(process, "Uid")) for process in balancer.processes()]
         assert owners.count(NOBODY) == 2
         assert owners.count(0) == (2 if kind == "haproxy" else 0)  # its masters, which serve nobody
-        async with Loop(ask) as loop:
+        async with Loop(partial(balancer.ask, port=80, netns=netns)) as loop:
             for _ in range(3):
                 await loop.more(40)
                 await balancer.stop(1)

@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,10 @@ import pytest
 from cloudcore.loadbalancer.driver import HealthPlan, ListenerPlan, ProxyFailed, ProxyPlan
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
 from cloudcore.nodes import detached_process
-from tests.balanced import BALANCER, Answer, Balanced, Loop, Server, balanced, kind_of
+from tests.balanced import BALANCER, Balanced, Loop, Server, balanced, kind_of
 from tests.certificates import self_signed
 from tests.waiting import until_so
 
-DRIVERS = ("embedded", "haproxy")
 HTTPS = (ListenerPlan(8443, "https", "web", "own.pem"), ListenerPlan(8080, "http", "web"))
 TCP = (ListenerPlan(9000, "tcp", "web"),)
 
@@ -38,7 +38,7 @@ async def second() -> AsyncIterator[Server]:
     await server.die()
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=["embedded", "haproxy"])
 async def balancer(
     request: pytest.FixtureRequest, first: Server, second: Server, tmp_path: Path
 ) -> AsyncIterator[Balanced]:
@@ -66,17 +66,8 @@ async def test_no_request_fails_through_reloads_a_renewal_and_the_death_of_a_tar
     both = ssl.create_default_context()
     for name in ("old", "new"):
         both.load_verify_locations(tmp_path / name / "certificate.pem")
-    slow = await balancer.connect(8443, old_trust)
-    slow.writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
-
-    async def ask() -> Answer:
-        client = await balancer.connect(8443, both)
-        try:
-            return await client.ask()
-        finally:
-            client.writer.close()
-
-    async with Loop(ask) as loop:
+    slow = await balancer.ask_slowly(port=8443, tls=old_trust)
+    async with Loop(partial(balancer.ask, port=8443, tls=both)) as loop:
         await loop.more()
         wider = balancer.plan(first, second, listeners=(*HTTPS, ListenerPlan(8081, "http", "web")))
         for wanted in (wider, plan, wider, plan):
@@ -84,9 +75,8 @@ async def test_no_request_fails_through_reloads_a_renewal_and_the_death_of_a_tar
             await loop.more()
         await balancer.apply(plan, certificates={"own.pem": new})
         await loop.more()
-        renewed = await balancer.connect(8443, new_trust)  # which trusts no other
-        assert (await renewed.ask()).status == 200
-        renewed.writer.close()
+        renewed = await balancer.ask(port=8443, tls=new_trust)  # which trusts no other
+        assert renewed.status == 200
         first_answers = loop.served.count(b"first")
         assert 0 < first_answers < len(loop.served)
         # The other one has the slow request, or the connection would be the target's to end.
@@ -109,11 +99,7 @@ async def test_an_unhealthy_target_gets_nothing_until_it_is_healthy_again(
     await balancer.apply(balancer.plan(first, second))
 
     async def served() -> set[bytes]:
-        answers = []
-        for _ in range(6):
-            client = await balancer.connect()
-            answers.append(await client.ask())
-            client.writer.close()
+        answers = [await balancer.ask() for _ in range(6)]
         assert {answer.status for answer in answers} == {200}
         return {answer.body for answer in answers}
 
@@ -132,17 +118,12 @@ async def test_a_draining_target_keeps_what_it_has_and_gets_nothing_more(
     balancer: Balanced, first: Server, second: Server
 ) -> None:
     await balancer.apply(balancer.plan(first))
-    slow = await balancer.connect()
-    slow.writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
-    await first.is_waited_for.wait()
+    slow = await balancer.ask_slowly(first)
     await balancer.apply(balancer.plan(first, second, draining=[first]))
     (seen,) = await balancer.seen()
     assert seen.targets["web", "first"] == "draining"
     before = len(first.requests)
-    for _ in range(6):
-        client = await balancer.connect()
-        assert (await client.ask()).body == b"second"
-        client.writer.close()
+    assert {(await balancer.ask()).body for _ in range(6)} == {b"second"}
     assert len(first.requests) == before
     first.go.set()
     assert (await slow.read()).body == b"first"
@@ -162,16 +143,8 @@ async def test_two_replicas_share_a_port_and_one_dies(
 ) -> None:
     plan = balancer.plan(first, second)
     await balancer.apply(plan, 0, 1)
-
-    async def ask() -> Answer:
-        client = await balancer.connect()
-        try:
-            return await client.ask()
-        finally:
-            client.writer.close()
-
     for _ in range(50):
-        assert (await ask()).status == 200
+        assert (await balancer.ask()).status == 200
     seen = await balancer.seen()
     assert [one.replica for one in seen] == [0, 1]
     assert all(one.metrics.connections > 0 for one in seen)
@@ -195,7 +168,7 @@ async def test_two_replicas_share_a_port_and_one_dies(
     # Only then its sockets are closed for sure.
     await until_so(lambda: all(map(has_ended, {*before} - {*balancer.processes()})), "it runs on")
     for _ in range(50):
-        assert (await ask()).status == 200
+        assert (await balancer.ask()).status == 200
     await balancer.apply(plan, 0)
     assert [one.is_alive for one in await balancer.seen()] == [True, True]
 
@@ -232,10 +205,9 @@ async def test_a_stop_lets_requests_finish(
     balancer: Balanced, first: Server, second: Server
 ) -> None:
     await balancer.apply(balancer.plan(first), 0)
-    slow, idle = await balancer.connect(), await balancer.connect()
+    idle = await balancer.connect()
     assert (await idle.ask()).status == 200
-    slow.writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
-    await first.is_waited_for.wait()
+    slow = await balancer.ask_slowly(first)
     stopping = asyncio.create_task(balancer.stop(0))
     await until_so(lambda: _refuses(balancer.vip), "it takes new connections")
     last = await idle.ask()  # of a client that does not know
@@ -254,10 +226,7 @@ async def test_a_stop_cuts_what_does_not_end(
     stuck = []
     for server in (first, second):  # the second plan is a second worker, beside the first's
         await balancer.apply(balancer.plan(server))
-        client = await balancer.connect()
-        client.writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
-        await server.is_waited_for.wait()
-        stuck.append(client)
+        stuck.append(await balancer.ask_slowly(server))
     await balancer.stop(0)
     assert [await client.rest() for client in stuck] == [b"", b""]
     assert balancer.processes() == []
@@ -280,13 +249,9 @@ async def test_what_cannot_be_done_is_told_and_what_ran_goes_on(
         wider = balancer.plan(first, listeners=(*plan.listeners, ListenerPlan(8081, "http", "web")))
         with pytest.raises(ProxyFailed, match="8081"):
             await balancer.apply(wider)
-        client = await balancer.connect()
-        assert (await client.ask()).status == 200
-        client.writer.close()
+        assert (await balancer.ask()).status == 200
     await balancer.apply(wider)
-    client = await balancer.connect(8081)
-    assert (await client.ask()).status == 200
-    client.writer.close()
+    assert (await balancer.ask(port=8081)).status == 200
     secure = balancer.plan(first, listeners=HTTPS)
     with pytest.raises(ProxyFailed, match=r"own\.pem"):
         await balancer.apply(secure)
@@ -319,8 +284,7 @@ async def test_targets_behind_unix_sockets_are_dialled_however_long_their_paths(
     server.path.parent.mkdir()
     near.rename(server.path)
     await balancer.apply(balancer.plan(server))
-    client = await balancer.connect()
-    assert (await client.ask()).body == b"own"
+    assert (await balancer.ask()).body == b"own"
     await balancer.until(lambda seen: seen[0].targets["web", "own"] == "healthy")
     await balancer.apply(balancer.plan())
     assert list((balancer.folder / BALANCER / "0" / "sockets").iterdir()) == []
@@ -341,21 +305,17 @@ async def test_streams_go_through_in_both_directions_and_end_one_by_one(
     await balancer.apply(balancer.plan(dead, server, listeners=TCP, health=health))
     await balancer.until(lambda seen: set(seen[0].targets.values()) == {"healthy"})
     await dead.die()
-    for _ in range(4):  # whose turn may be that of the dead one, which is not found out yet
+    large = os.urandom(1_000_000)
+    # Whose turn it is may be that of the dead one, which is not found out yet.
+    for sent in (*[b"ab"] * 4, large):
         client = await balancer.connect(9000)
-        client.writer.write(b"ab")
+        client.writer.write(sent)
         client.writer.write_eof()
-        assert await client.rest() == b"ba"
+        assert await client.rest() == sent[::-1]
         client.writer.close()
-    client = await balancer.connect(9000)
-    sent = os.urandom(1_000_000)
-    client.writer.write(sent)
-    client.writer.write_eof()
-    assert await client.rest() == sent[::-1]
-    client.writer.close()
-    await balancer.until(lambda seen: seen[0].metrics.bytes_out >= len(sent))
+    await balancer.until(lambda seen: seen[0].metrics.bytes_out >= len(large))
     (seen,) = await balancer.seen()
-    assert seen.metrics.bytes_in >= len(sent)
+    assert seen.metrics.bytes_in >= len(large)
     await balancer.until(lambda seen: seen[0].targets["web", "echo"] == "healthy")
     await server.die()
 
@@ -374,14 +334,9 @@ async def test_a_post_is_sent_once_and_a_get_until_a_target_answers(balancer: Ba
     await balancer.apply(balancer.plan(mute, well))
     statuses = []
     for _ in range(4):
-        for _ in range(2):
-            client = await balancer.connect()
-            assert (await client.ask()).body == b"well"
-            client.writer.close()
-        client = await balancer.connect()
+        assert [(await balancer.ask()).body for _ in range(2)] == [b"well"] * 2
         post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
-        statuses.append((await client.ask(post)).status)
-        client.writer.close()
+        statuses.append((await balancer.ask(post)).status)
     posted = [head for head in well.requests if head.startswith(b"POST")]
     assert statuses.count(502) == taken.count(b"POST")
     assert len(posted) + taken.count(b"POST") == 4

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from tests.integration.served_world import Served
+from tests.integration.served_world import Served, open_served
 
 LARGE: Final = bytes(range(256)) * 20480  # 5 MiB
 KEYS: Final = (
@@ -39,6 +40,14 @@ async def done(
     return dict(answer.json())
 
 
+async def statuses(served: Served, path: str, *requests: tuple[str, dict[str, str]]) -> list[int]:
+    """Send requests of a method and headers, those of PUT with a body; return their statuses."""
+    return [
+        (await ask(served, method, path, b"x" if method == "PUT" else None, **headers)).status_code
+        for method, headers in requests
+    ]
+
+
 async def refused(
     served: Served, method: str, path: str, body: object, status: int = 400, **headers: str
 ) -> dict[str, Any]:
@@ -48,11 +57,19 @@ async def refused(
     return {**error.get("params", {}), "code": error["code"]}
 
 
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """Return an install that all tests of the module share."""
+    async with open_served(tmp_path_factory.mktemp("buckets") / "data") as served:
+        yield served
+
+
 @pytest.fixture
-async def photos(served: Served) -> str:
-    """Return the path of a bucket, after ``/v1/buckets``."""
-    await done(served, "POST", "", {"name": "photos"})
-    return "/photos"
+async def photos(served: Served, request: pytest.FixtureRequest) -> str:
+    """Return the path of a bucket of the test's own, after ``/v1/buckets``."""
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:60].rstrip("-")
+    await done(served, "POST", "", {"name": name})
+    return f"/{name}"
 
 
 async def test_a_bucket_is_made_shown_changed_listed_and_deleted(served: Served) -> None:
@@ -84,13 +101,15 @@ async def test_a_bucket_is_made_shown_changed_listed_and_deleted(served: Served)
     back = (await done(served, "PATCH", "/photos", {"kms_key": None}))["bucket"]
     assert back["kms_key"] == platform
     assert back["rewrap"]["started_at"] == changed["rewrap"]["started_at"], "one at a time"
-    listed = await done(served, "GET", "?limit=1")
-    assert [each["name"] for each in listed["buckets"]] == ["bucket-of-acme"]
-    listed = await done(served, "GET", f"?limit=1&marker={listed['meta']['marker']}")
-    assert [each["name"] for each in listed["buckets"]] == ["photos"]
-    assert listed["buckets"][0]["byte_count"] == 5
-    assert listed["meta"] == {"total": 2, "limit": 1, "has_more": False}
-    assert (await done(served, "GET", "?name=photos"))["meta"]["total"] == 1
+    (listed,) = (await done(served, "GET", "?name=photos"))["buckets"]
+    assert (listed["name"], listed["byte_count"]) == ("photos", 5)
+    page = await done(served, "GET", "?limit=1")
+    meta = page["meta"]
+    assert (len(page["buckets"]), meta["limit"], meta["has_more"]) == (1, 1, True)
+    rest = await done(served, "GET", f"?marker={meta['marker']}")
+    names = [each["name"] for each in (*page["buckets"], *rest["buckets"])]
+    assert names == sorted(names)
+    assert (len(names), {"bucket-of-acme", "photos"} <= {*names}) == (meta["total"], True)
     assert (await refused(served, "DELETE", "/photos", None, 409))["reason"] == "bucket_not_empty"
     await ask(served, "DELETE", "/photos/objects/key")
     assert (await ask(served, "DELETE", "/photos")).status_code == 204
@@ -98,7 +117,7 @@ async def test_a_bucket_is_made_shown_changed_listed_and_deleted(served: Served)
 
 
 async def test_a_bucket_name_is_unique_in_the_region(served: Served, photos: str) -> None:
-    name = {"name": "photos"}
+    name = {"name": photos[1:]}
     assert (await refused(served, "POST", "", name, 409))["reason"] == "bucket_owned"
     theirs = served.globex.program_token
     answer = await ask(served, "POST", "", name, token=theirs)
@@ -147,7 +166,7 @@ async def test_an_object_comes_back_with_what_was_said_of_it(served: Served, pho
     assert made["metadata"] == {"owner": "Jürgen"}
     assert (made["etag"], made["size"], made["content_type"]) == (md5, 3, "text/html")
     assert made["headers"] == {"cache-control": "max-age=1"}
-    assert made["crn"].endswith(":bucket/photos/page")
+    assert made["crn"].endswith(f":bucket{photos}/page")
     for method in ("GET", "HEAD"):
         answer = await ask(served, method, path)
         assert answer.status_code == 200
@@ -173,20 +192,20 @@ async def test_ranges_and_conditions(served: Served, photos: str) -> None:
     assert (await ask(served, "GET", path, range="bytes=0-1,4-5")).content == LARGE
     beyond = f"bytes={len(LARGE)}-"
     refusal = await refused(served, "GET", path, None, 416, range=beyond)
+    assert refusal == {"code": "RANGE_NOT_SATISFIABLE", "size": len(LARGE)}
     answer = await ask(served, "GET", path, range=beyond)
     assert answer.headers["content-range"].startswith("bytes */")
     for query in ("versionId=3", "tagging=x"):
         assert (await ask(served, "GET", f"{path}?{query}")).status_code == 400, query
-    assert refusal == {"code": "RANGE_NOT_SATISFIABLE", "size": len(LARGE)}
     answer = await ask(served, "GET", path, if_none_match=etag)
     assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", etag)
-    refusal = await refused(served, "GET", path, None, 412, if_match='"other"')
+    other = {"if_match": '"other"'}
+    refusal = await refused(served, "GET", path, None, 412, **other)
     assert refusal == {"code": "PRECONDITION_FAILED", "condition": "If-Match"}
-    assert (await ask(served, "PUT", path, b"x", if_none_match="*")).status_code == 412
-    assert (await ask(served, "PUT", path, b"x", if_match='"other"')).status_code == 412
-    assert (await ask(served, "DELETE", path, if_match='"other"')).status_code == 412
-    assert (await ask(served, "PUT", path, b"x", if_match=etag)).status_code == 200
-    assert (await ask(served, "PUT", f"{path}2", b"x", if_none_match="*")).status_code == 200
+    new = {"if_none_match": "*"}
+    sent = (("PUT", new), ("PUT", other), ("DELETE", other), ("PUT", {"if_match": etag}))
+    assert await statuses(served, path, *sent) == [412, 412, 412, 200]
+    assert await statuses(served, f"{path}2", ("PUT", new)) == [200]
 
 
 async def test_ranges_and_conditions_are_described(served: Served) -> None:
@@ -247,9 +266,8 @@ async def test_to_delete_cors_needs_put_bucket_cors_and_is_204_also_without(
     ]
     for change in changes:
         await refused(served, "PUT", path, {"cors_rules": [rule | change]})
-    token = await served.token_that_may(
-        {"effect": "allow", "actions": ["storage:GetBucket*"], "resources": ["*"]}
-    )
+    reads = {"effect": "allow", "actions": ["storage:GetBucket*"], "resources": ["*"]}
+    token = await served.token_that_may(reads, name="reads-buckets")
     assert (await ask(served, "GET", path, token=token)).status_code == 200
     assert (await ask(served, "DELETE", path, token=token)).status_code == 403
     assert (await ask(served, "DELETE", path)).status_code == 204
@@ -266,7 +284,7 @@ async def begin(served: Served, photos: str, **fields: object) -> tuple[str, dic
 async def test_an_object_is_sent_in_parts(served: Served, photos: str) -> None:
     path, upload = await begin(served, photos)
     assert {name: upload[name] for name in upload.keys() - {"upload_id", "created_at"}} == {
-        "bucket": "photos",
+        "bucket": photos[1:],
         "key": "a/b",
         "content_type": "application/octet-stream",
         "storage_class": "STANDARD",
@@ -336,22 +354,20 @@ async def test_ten_thousand_parts_can_be_listed_in_a_completion(
 
 
 async def test_metadata_of_an_upload_come_back_alike(served: Served, photos: str) -> None:
-    metadata = {"Owner": "Jürgen", "plain": "a b"}
-    path, upload = await begin(
-        served, photos, metadata=metadata, content_type="text/plain", storage_class="GLACIER"
-    )
+    given = {"metadata": {"Owner": "Jürgen", "plain": "a b"}, "content_type": "text/plain"}
+    path, upload = await begin(served, photos, **given, storage_class="GLACIER")
     wanted = {"owner": "Jürgen", "plain": "a b"}
     assert upload["metadata"] == wanted
     part = (await done(served, "PUT", f"{path}/parts/1", b"part"))["part"]
-    given = [{"part_number": 1, "etag": part["etag"]}]
-    made = (await done(served, "POST", f"{path}/complete", {"parts": given}))["object"]
+    parts = [{"part_number": 1, "etag": part["etag"]}]
+    made = (await done(served, "POST", f"{path}/complete", {"parts": parts}))["object"]
     assert (made["metadata"], made["storage_class"]) == (wanted, "GLACIER")
     headers = (await ask(served, "GET", f"{photos}/objects/a%2Fb")).headers
     assert headers["x-amz-meta-owner"] == "=?utf-8?b?SsO8cmdlbg==?="
     assert (headers["x-amz-meta-plain"], headers["content-type"]) == ("a b", "text/plain")
-    uploads = f"{photos}/multipart-uploads"
     for bad in ({"a b": ""}, {"a": "\n"}, {"a": "x" * 8192}, {"a": "1", "A": "2"}):
-        refusal = await refused(served, "POST", uploads, {"key": "a", "metadata": bad})
+        body = {"key": "a", "metadata": bad}
+        refusal = await refused(served, "POST", f"{photos}/multipart-uploads", body)
         assert refusal["field"] == "metadata"
 
 
@@ -372,7 +388,7 @@ async def test_a_list_has_pages_prefixes_and_groups(served: Served, photos: str)
 
 
 async def test_rights_are_those_of_the_access_key(served: Served, photos: str) -> None:
-    crn = f"crn:storage:local:{served.acme.account_id}:bucket/photos"
+    crn = f"crn:storage:local:{served.acme.account_id}:bucket{photos}"
     token = await served.token_that_may(
         {
             "effect": "allow",
@@ -380,26 +396,28 @@ async def test_rights_are_those_of_the_access_key(served: Served, photos: str) -
             "resources": [f"{crn}/mine/*"],
         },
         {"effect": "deny", "actions": ["*"], "resources": [f"{crn}/mine/private*"]},
+        name="own-folder",
     )
 
-    async def status(method: str, key: str, body: bytes | None = None) -> int:
-        path = f"{photos}/objects/{quote(key, safe='')}"
-        return (await ask(served, method, path, body, token=token)).status_code
+    async def status(method: str, path: str, body: object = None) -> int:
+        return (await ask(served, method, f"{photos}{path}", body, token=token)).status_code
 
-    assert await status("PUT", "mine/a b*", b"x") == 200
-    assert await status("GET", "mine/a b*") == 200
-    assert await status("GET", "mine/absent") == 404
+    def of(key: str) -> str:
+        return f"/objects/{quote(key, safe='')}"
+
+    assert await status("PUT", of("mine/a b*"), b"x") == 200
+    assert await status("GET", of("mine/a b*")) == 200
+    assert await status("GET", of("mine/absent")) == 404
     for key in ("other", "mine", "mine%2Fa", "mine/private", "mine/private/x"):
         for method in ("GET", "PUT", "DELETE"):
-            assert await status(method, key, b"x" if method == "PUT" else None) == 403, key
-    assert (await ask(served, "GET", f"{photos}/objects", token=token)).status_code == 403
+            assert await status(method, of(key), b"x" if method == "PUT" else None) == 403, key
+    assert await status("GET", "/objects") == 403
     uploads = f"{photos}/multipart-uploads"
     answer = await ask(served, "POST", uploads, {"key": "mine/b"}, token=token)
-    path = f"{uploads}/{answer.json()['upload']['upload_id']}"
-    assert (await ask(served, "PUT", f"{path}/parts/1", b"x", token=token)).status_code == 200
-    assert (await ask(served, "DELETE", path, token=token)).status_code == 403
-    answer = await ask(served, "POST", uploads, {"key": "other"}, token=token)
-    assert answer.status_code == 403
+    path = f"/multipart-uploads/{answer.json()['upload']['upload_id']}"
+    assert await status("PUT", f"{path}/parts/1", b"x") == 200
+    assert await status("DELETE", path) == 403
+    assert await status("POST", "/multipart-uploads", {"key": "other"}) == 403
 
 
 async def test_a_body_that_is_longer_than_it_may_be_is_refused_unread(
@@ -416,10 +434,10 @@ async def test_a_body_that_is_longer_than_it_may_be_is_refused_unread(
 async def test_a_condition_or_a_checksum_that_nobody_checks_is_refused(
     served: Served, photos: str
 ) -> None:
-    await ask(served, "PUT", f"{photos}/objects/key", b"bytes")
+    path = f"{photos}/objects/key"
+    await ask(served, "PUT", path, b"bytes")
     past = {"If_Unmodified_Since": "Mon, 01 Jan 2001 00:00:00 GMT"}
     md5, crc = {"Content_MD5": "AAAAAAAAAAAAAAAAAAAAAA=="}, {"x_amz_checksum_crc32": "AAAAAA=="}
-    for headers in (past, md5, crc):
-        await refused(served, "PUT", f"{photos}/objects/key", b"other", 400, **headers)
-    await refused(served, "DELETE", f"{photos}/objects/key", None, 400, **past)
-    assert (await ask(served, "GET", f"{photos}/objects/key")).content == b"bytes"
+    sent = (("PUT", past), ("PUT", md5), ("PUT", crc), ("DELETE", past))
+    assert await statuses(served, path, *sent) == [400] * 4
+    assert (await ask(served, "GET", path)).content == b"bytes"

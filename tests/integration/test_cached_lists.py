@@ -75,34 +75,29 @@ async def test_many_who_ask_at_once_are_one_question(tagged: CachedWorld) -> Non
     assert tagged.upstream.count("TAGS") == 1
 
 
-async def test_what_is_here_alone_is_listed_too(tagged: CachedWorld) -> None:
-    for tag in ("1", "v9"):
-        assert (await tagged.pull(tag)).status == 200
-    del tagged.upstream.manifests[APP, "1"], tagged.upstream.manifests[APP, "v9"]
-    tagged.upstream.add_image(APP, "zeta")
-    assert await tags(tagged) == ["1", "2", "v10", "v9", "zeta"]
-
-
 @on_both_databases
-@pytest.mark.parametrize("size", [1, 2, 3])
-async def test_pages_are_of_both(tagged: CachedWorld, size: int) -> None:
+async def test_pages_are_of_what_is_here_and_what_is_there(tagged: CachedWorld) -> None:
     for tag in ("2", "v9"):
         assert (await tagged.pull(tag)).status == 200
     del tagged.upstream.manifests[APP, "v9"]
-    found: list[str] = []
-    path = f"tags/list?n={size}"
-    while path:
-        answer = await tagged.ask("GET", path)
-        names = answer.json()["tags"]
-        assert len(names) <= size
-        found += names
-        link = answer.headers.get("link", "")
-        path = link.partition("/tags/")[2].partition(">")[0]
-        path = f"tags/{path}" if path else ""
-        assert bool(link) == (found != ["1", "2", "v10", "v9"])
-    assert found == ["1", "2", "v10", "v9"]
+    for size in (1, 2, 3):
+        found: list[str] = []
+        path = f"tags/list?n={size}"
+        while path:
+            answer = await tagged.ask("GET", path)
+            names = answer.json()["tags"]
+            assert len(names) <= size
+            found += names
+            link = answer.headers.get("link", "")
+            path = link.partition("/tags/")[2].partition(">")[0]
+            path = f"tags/{path}" if path else ""
+            assert bool(link) == (found != ["1", "2", "v10", "v9"])
+        assert found == ["1", "2", "v10", "v9"]
     assert await tags(tagged, "?n=0") == []
     assert await tags(tagged, "?last=v") == ["v10", "v9"]
+    tagged.upstream.add_image(APP, "zeta")
+    tagged.clock.advance(TTL)
+    assert await tags(tagged) == ["1", "2", "v10", "v9", "zeta"]
 
 
 async def test_an_old_list_is_told_as_such_when_the_upstream_is_away(tagged: CachedWorld) -> None:
@@ -118,6 +113,10 @@ async def test_an_old_list_is_told_as_such_when_the_upstream_is_away(tagged: Cac
 
 
 async def test_what_is_here_is_told_when_the_upstream_never_listed(tagged: CachedWorld) -> None:
+    tagged.upstream.failure = DOWN
+    answer = await tagged.ask("GET", "tags/list")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "30"), "nothing is known"
+    tagged.upstream.failure = None
     assert (await tagged.pull("2")).status == 200
     tagged.upstream.failure = DOWN
     answer = await tagged.ask("GET", "tags/list")
@@ -126,29 +125,23 @@ async def test_what_is_here_is_told_when_the_upstream_never_listed(tagged: Cache
     assert "age" not in answer.headers
 
 
-async def test_nothing_is_known_and_the_upstream_is_away(tagged: CachedWorld) -> None:
-    tagged.upstream.failure = DOWN
-    answer = await tagged.ask("GET", "tags/list")
-    assert answer.status == 503
-    assert answer.headers["retry-after"] == "30"
-
-
-@pytest.mark.parametrize("is_hidden", [False, True])
 async def test_what_the_upstream_does_not_have_is_404_and_asked_for_again_later(
-    tagged: CachedWorld, is_hidden: bool
+    tagged: CachedWorld,
 ) -> None:
-    other = Name(HANDLE, "hub/team/other")
-    tagged.upstream.failure = HiddenUpstream("it does not show it") if is_hidden else None
-    for _ in range(3):
+    for repository, failure in (("none", None), ("hidden", HiddenUpstream("it does not show it"))):
+        other = Name(HANDLE, f"hub/team/{repository}")
+        tagged.upstream.asked.clear()
+        tagged.upstream.failure = failure
+        for _ in range(3):
+            answer = await tagged.ask("GET", "tags/list", name=other)
+            assert code_of(answer) == (404, "NAME_UNKNOWN")
+            assert "retry-after" not in answer.headers
+        assert tagged.upstream.count("TAGS") == 1
+        tagged.clock.advance(NEGATIVE_TTL)
+        tagged.upstream.failure = None
+        tagged.upstream.add_image(f"team/{repository}", "1")
         answer = await tagged.ask("GET", "tags/list", name=other)
-        assert code_of(answer) == (404, "NAME_UNKNOWN")
-        assert "retry-after" not in answer.headers
-    assert tagged.upstream.count("TAGS") == 1
-    tagged.clock.advance(NEGATIVE_TTL)
-    tagged.upstream.failure = None
-    tagged.upstream.add_image("team/other", "1")
-    answer = await tagged.ask("GET", "tags/list", name=other)
-    assert answer.json() == {"name": str(other), "tags": ["1"]}
+        assert answer.json() == {"name": str(other), "tags": ["1"]}
 
 
 @on_both_databases
@@ -173,15 +166,10 @@ async def test_a_disabled_rule_tells_what_it_knows(tagged: CachedWorld) -> None:
     await tagged.switch(on=False)
     tagged.clock.advance(TTL)
     assert len(await tags(tagged)) == 4
-    answer = await tagged.ask("GET", "tags/list", name=Name(HANDLE, "hub/team/other"))
-    assert code_of(answer) == (404, "NAME_UNKNOWN")
-    assert tagged.upstream.count("TAGS") == 1
-
-
-async def test_names_under_no_rule_ask_nobody(tagged: CachedWorld) -> None:
-    answer = await tagged.ask("GET", "tags/list", name=Name(HANDLE, "elsewhere/app"))
-    assert code_of(answer) == (404, "NAME_UNKNOWN")
-    assert tagged.upstream.asked == []
+    for name in ("hub/team/other", "elsewhere/app"):  # the second is under no rule
+        answer = await tagged.ask("GET", "tags/list", name=Name(HANDLE, name))
+        assert code_of(answer) == (404, "NAME_UNKNOWN")
+    assert [each.method for each in tagged.upstream.asked] == ["TAGS"]
 
 
 async def test_a_list_that_was_cut_says_so(tagged: CachedWorld) -> None:
@@ -250,15 +238,14 @@ async def test_an_upstream_is_asked_once_while_its_answer_is_fresh(cached: Cache
 
 @pytest.mark.parametrize("failure", [DOWN, HiddenUpstream()], ids=["down", "hidden"])
 async def test_stale_referrers_tell_their_age(cached: CachedWorld, failure: Exception) -> None:
-    subject = cached.upstream.add_image(APP, "v1")
+    subject = await cached.pulled()
     cached.upstream.referrers[subject] = index(signature())
-    await cached.pull("v1")
-    await cached.ask("GET", f"referrers/{subject}")
+    await cached.referrers(subject)
     cached.clock.advance(TTL)
     cached.upstream.failure = failure
     answer = await cached.ask("GET", f"referrers/{subject}")
     assert answer.json()["manifests"] == [signature()]
-    assert answer.headers["warning"] == '299 - "upstream unreachable"'
+    assert answer.headers["warning"] == UNREACHABLE
     assert int(answer.headers["age"]) >= TTL
     await cached.switch(on=False)
     assert "warning" not in (await cached.ask("GET", f"referrers/{subject}")).headers
@@ -301,17 +288,15 @@ async def test_signatures_by_cosigns_tags_are_tags(cached: CachedWorld) -> None:
 
 
 async def test_what_is_asked_before_the_first_pull_makes_no_repository(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1")
-    cached.upstream.referrers[subject] = index(signature())
-    answer = await cached.ask("GET", f"referrers/{subject}")
-    assert answer.json()["manifests"] == [signature()]
+    null = b'{"schemaVersion": 2, "manifests": null}'
+    for layer, listed, found in (
+        (b"1", index(signature()), [signature()]),
+        (b"2", null, []),
+    ):
+        subject = cached.upstream.add_image(APP, layers=(layer,))
+        cached.upstream.referrers[subject] = listed
+        assert await cached.referrers(subject) == found
     assert cached.rows("SELECT name FROM repositories") == []
-
-
-async def test_null_is_a_list_of_no_referrers(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1")
-    cached.upstream.referrers[subject] = b'{"schemaVersion": 2, "manifests": null}'
-    assert await cached.referrers(subject) == []
 
 
 async def test_nothing_is_kept_of_what_is_not_here(cached: CachedWorld) -> None:

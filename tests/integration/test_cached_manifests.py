@@ -94,11 +94,10 @@ async def test_without_etag_and_digest_the_manifest_is_fetched_to_compare_it(
     cached: CachedWorld,
 ) -> None:
     cached.upstream.tells_digest = cached.upstream.tells_etag = False
-    digest = cached.upstream.add_image(APP, "v1", layers=(b"one",))
-    await cached.pull("v1")
+    digest = await cached.pulled()
     cached.clock.advance(TTL)
-    assert (await cached.pull("v1")).headers["docker-content-digest"] == digest
-    assert (await cached.pull("v1")).status == 200
+    for _ in range(2):
+        assert (await cached.pull("v1")).headers["docker-content-digest"] == digest
     assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD", "GET"]
 
 
@@ -128,15 +127,19 @@ async def test_without_room_for_an_image_a_new_one_is_refused_and_an_old_one_ser
     assert (await cached.pull("v2")).status == 200
 
 
-async def test_a_digest_is_never_asked_for_again(cached: CachedWorld) -> None:
-    digest = cached.upstream.add_image(APP)
-    assert (await cached.pull(digest)).status == 200
+async def test_a_digest_is_never_asked_for_again_and_a_tag_not_before_an_upstream_that_limits_said(
+    cached: CachedWorld,
+) -> None:
+    digest = await cached.pulled()
     cached.clock.advance(100 * TTL)
-    cached.upstream.failure = DOWN
+    cached.upstream.failure = UpstreamLimited("429", cached.clock() + 300 * MICROSECONDS)
     answer = await cached.pull(digest)
     assert answer.status == 200
     assert "warning" not in answer.headers
-    assert cached.upstream.count("GET") == 1
+    await cached.pull("v1")
+    cached.clock.advance(200)
+    assert "warning" in (await cached.pull("v1")).headers
+    assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD"]
 
 
 @on_both_databases
@@ -223,28 +226,23 @@ async def test_one_caller_looks_at_a_tag_and_others_have_the_old_answer(
     assert cached.upstream.count("HEAD") == 1
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [DOWN, UpstreamRefused("403"), UpstreamLimited("429", 0), HiddenUpstream()],
-    ids=["down", "403", "429", "hidden"],
-)
-async def test_a_stale_answer_tells_its_age(cached: CachedWorld, failure: Exception) -> None:
-    digest = await cached.pulled()
-    cached.clock.advance(TTL)
-    cached.upstream.failure = failure
-    for _ in range(2):  # the upstream is not asked at once again
-        answer = await cached.pull("v1")
-        assert answer.status == 200
-        assert answer.headers["docker-content-digest"] == digest
-        assert answer.headers["warning"] == '299 - "upstream unreachable"'
-        assert TTL <= int(answer.headers["age"]) <= TTL + 1
-    assert cached.upstream.count("HEAD") == 1
-    cached.upstream.failure = None
-    cached.clock.advance(30)
-    answer = await cached.pull("v1")
-    assert "warning" not in answer.headers
-    assert "age" not in answer.headers
-    assert cached.upstream.count("HEAD") == 2
+async def test_a_stale_answer_tells_its_age(cached: CachedWorld) -> None:
+    failures = (DOWN, UpstreamRefused("403"), UpstreamLimited("429", 0), HiddenUpstream())
+    for tag, failure in zip("abcd", failures, strict=True):
+        digest = await cached.pulled(tag)
+        cached.clock.advance(TTL)
+        cached.upstream.asked.clear()
+        cached.upstream.failure = failure
+        for _ in range(2):  # the upstream is not asked at once again
+            answer = await cached.pull(tag)
+            assert (answer.status, answer.headers["docker-content-digest"]) == (200, digest)
+            assert answer.headers["warning"] == '299 - "upstream unreachable"'
+            assert TTL <= int(answer.headers["age"]) <= TTL + 1
+        assert cached.upstream.count("HEAD") == 1
+        cached.upstream.failure = None
+        cached.clock.advance(30)
+        assert not {"warning", "age"} & (await cached.pull(tag)).headers.keys()
+        assert cached.upstream.count("HEAD") == 2
 
 
 @on_both_databases
@@ -271,42 +269,33 @@ async def test_a_secret_that_does_not_open_is_a_fault_and_no_bug(cached: CachedW
     assert [(code, "root key" in message) for code, message in faults] == [(REFUSED, True)]
 
 
-async def test_an_upstream_that_limits_is_not_asked_before_it_said(cached: CachedWorld) -> None:
-    await cached.pulled()
-    cached.clock.advance(TTL)
-    cached.upstream.failure = UpstreamLimited("429", cached.clock() + 300 * MICROSECONDS)
-    await cached.pull("v1")
-    cached.clock.advance(200)
-    assert "warning" in (await cached.pull("v1")).headers
-    assert cached.upstream.count("HEAD") == 1
-
-
-@pytest.mark.parametrize(
-    "failure", [DOWN, UpstreamRefused("401"), UpstreamLimited("429", 0)], ids=["down", "401", "429"]
-)
-async def test_without_anything_cached_a_failure_is_a_503(
-    cached: CachedWorld, failure: Exception
-) -> None:
-    cached.upstream.failure = failure
-    answer = await cached.pull("v1")
-    assert answer.status == 503
-    assert answer.codes == ["UNKNOWN"]
-    assert int(answer.headers["retry-after"]) >= 1
-    assert cached.rows("SELECT name FROM repositories") == []
+async def test_without_anything_cached_a_failure_is_a_503(cached: CachedWorld) -> None:
+    for tag, failure in (
+        ("a", DOWN),
+        ("b", UpstreamRefused("401")),
+        ("c", UpstreamLimited("429", 0)),
+    ):
+        cached.upstream.failure = failure
+        answer = await cached.pull(tag)
+        assert (answer.status, answer.codes) == (503, ["UNKNOWN"])
+        assert int(answer.headers["retry-after"]) >= 1
+        assert cached.rows("SELECT name FROM repositories") == []
     cached.upstream.failure = None
-    cached.upstream.add_image(APP, "v1")
-    assert (await cached.pull("v1")).status == 200
+    cached.upstream.add_image(APP, "a")
+    assert (await cached.pull("a")).status == 200
 
 
 @on_both_databases
-async def test_what_an_upstream_does_not_have_is_remembered_for_a_while_by_all_workers(
-    cached: CachedWorld,
+@pytest.mark.parametrize("failure", [None, HiddenUpstream()], ids=["absent", "hidden"])
+async def test_what_an_upstream_does_not_show_is_remembered_for_a_while_by_all_workers(
+    cached: CachedWorld, failure: Exception | None
 ) -> None:
+    cached.upstream.failure = failure
     for worker in (0, 1, 0):
         answer = await cached.pull("v1", worker=worker)
-        assert answer.status == 404
-        assert answer.codes == ["MANIFEST_UNKNOWN"]
+        assert (answer.status, answer.codes) == (404, ["MANIFEST_UNKNOWN"])
     assert cached.upstream.count("GET") == 1
+    cached.upstream.failure = None
     cached.upstream.add_image(APP, "v1")
     cached.clock.advance(NEGATIVE_TTL)
     assert (await cached.pull("v1", worker=1)).status == 200
@@ -336,15 +325,6 @@ async def test_wrong_bytes_are_not_kept(cached: CachedWorld) -> None:
     assert cached.rows("SELECT digest FROM manifest_bodies") == []
     cached.upstream.instead = None
     assert (await cached.pull(digest)).status == 200
-
-
-async def test_a_disabled_rule_serves_what_is_cached_and_asks_nobody(cached: CachedWorld) -> None:
-    await cached.pulled()
-    await cached.switch(on=False)
-    cached.clock.advance(2 * TTL)
-    assert (await cached.pull("v1")).status == 200
-    assert (await cached.pull("v2")).status == 404
-    assert len(cached.upstream.asked) == 1
 
 
 async def test_an_image_without_account_at_docker_hub_is_one_of_library(metadata_url: str) -> None:
@@ -385,35 +365,33 @@ async def test_nothing_is_pushed_under_a_rule(cached: CachedWorld, is_cached: bo
         await cached.check()
 
 
-async def test_what_the_upstream_does_not_show_is_not_there(cached: CachedWorld) -> None:
-    cached.upstream.failure = HiddenUpstream()
-    answers = [await cached.pull("v1"), await cached.pull("v1")]
-    assert [answer.codes for answer in answers] == [["MANIFEST_UNKNOWN"]] * 2
-    assert cached.upstream.count("GET") == 1
-
-
-async def test_names_elsewhere_are_as_ever(cached: CachedWorld) -> None:
+async def test_names_elsewhere_are_as_ever_and_the_catalog_lists_what_is_cached(
+    cached: CachedWorld,
+) -> None:
     name = Name(HANDLE, "own/app")
     assert (await cached.pull("v1", name=name)).codes == ["NAME_UNKNOWN"]
     assert (await cached.ask("POST", "blobs/uploads/", name=name)).status == 202
     assert (await cached.pull("v1", name=name)).codes == ["MANIFEST_UNKNOWN"]
     assert cached.upstream.asked == []
-
-
-async def test_the_catalog_lists_what_is_cached(cached: CachedWorld) -> None:
-    for name in (APP, "team/other"):
-        cached.upstream.add_image(name, "v1")
-    await cached.pull("v1")
-    catalog: Answer = await cached.clients[0].request("GET", "/v2/_catalog")
-    assert catalog.json()["repositories"] == [str(NAME)]
-
-
-async def test_without_upstreams_what_is_cached_is_served(cached: CachedWorld) -> None:
+    cached.upstream.add_image("team/other", "v1")
     await cached.pulled()
+    catalog: Answer = await cached.clients[0].request("GET", "/v2/_catalog")
+    assert catalog.json()["repositories"] == [str(NAME), str(name)]
+
+
+async def test_a_disabled_rule_and_a_server_without_upstreams_serve_what_is_cached(
+    cached: CachedWorld,
+) -> None:
+    await cached.pulled()
+    await cached.switch(on=False)
     cached.clock.advance(2 * TTL)
-    client = Client(DataPlane(replace(cached.ctx, upstream=None), OpenAccess(HANDLE)))
-    assert (await client.request("GET", f"/v2/{NAME}/manifests/v1")).status == 200
-    assert (await client.request("GET", f"/v2/{NAME}/manifests/v2")).status == 404
+    apart = Client(DataPlane(replace(cached.ctx, upstream=None), OpenAccess(HANDLE)))
+    for client in (cached.clients[0], apart):
+        for tag, status in (("v1", 200), ("v2", 404)):
+            answer = await client.request("GET", f"/v2/{NAME}/manifests/{tag}")
+            assert answer.status == status
+        await cached.switch(on=True)
+    assert len(cached.upstream.asked) == 1
 
 
 @on_both_databases

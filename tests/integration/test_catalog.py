@@ -18,6 +18,7 @@ from registry.composition.main import Registry, prepare
 from registry.composition.planes import dispatcher
 from registry.composition.serve import SERVE
 from registry.settings.settings import Settings
+from tests.databases import planted
 from tests.inprocess import ManualClock
 
 URL: Final = "http://registry.test"
@@ -45,7 +46,7 @@ class Site:
 @asynccontextmanager
 async def open_site(data: Path, **settings: str) -> AsyncIterator[Site]:
     """Open an install with these settings."""
-    chosen = Settings(data=data, public_url=URL, region="eu-1", **settings)  # type: ignore[arg-type]
+    chosen = Settings(data=planted(data), public_url=URL, region="eu-1", **settings)  # type: ignore[arg-type]
     prepare(chosen)
     create_root_key(chosen.root_key)
     clock = ManualClock()

@@ -82,13 +82,11 @@ async def test_a_key_that_cannot_be_used_is_a_fault_and_no_authority_signs_meanw
     material = await set_material(certified, key, b"of a provider that is away")
     await certified.work(after=MAX_AGE_SECONDS + 1)
     first = await certified.request("new", "new.acme.test")
-    await certified.work()
-    shown = await certified.show(first)
+    shown = await certified.worked(first)
     assert shown["status"] == "issuing"
     (fault,) = shown["faults"]
     assert (fault["code"], fault["severity"]) == ("KEY_UNUSABLE", "error")
-    await certified.work(after=61 * DAY)
-    shown = await certified.show(renewed)
+    shown = await certified.worked(renewed, after=61 * DAY)
     assert shown["status"] == "active"
     assert [each["code"] for each in shown["faults"]] == ["RENEWAL_FAILED"]
     assert "the KMS key: " in shown["faults"][0]["message"]
@@ -161,10 +159,8 @@ async def test_a_signing_request_of_the_owner_is_signed_and_renewed_and_its_key_
     made = answer.json()["certificate"]
     assert made["domains"] == ["www.acme.test", "*.acme.test"]
     assert (made["key_algorithm"], made["key_source"]) == ("ecdsa-p384", "owner")
-    await certified.work()
-    first = await certified.show(made)
-    await certified.work(after=61 * DAY)
-    second = await certified.show(made)
+    first = await certified.worked(made)
+    second = await certified.worked(made, after=61 * DAY)
     assert first["status"] == second["status"] == "active"
     assert first["fingerprint"] != second["fingerprint"]
     for each in (first, second):
@@ -205,7 +201,6 @@ async def test_what_is_wrong_with_a_signing_request_is_told_before_anything_is_m
     assert waiting.json()["certificate"]["status"] == "pending_validation"  # proof as for any
 
 
-@on_both_databases
 async def test_a_key_made_here_is_given_once_and_again_only_under_its_idempotency_key(
     certified: World,
 ) -> None:
@@ -223,8 +218,7 @@ async def test_a_key_made_here_is_given_once_and_again_only_under_its_idempotenc
         refused = await export(certified, made, **headers)
         assert refusal(refused) == (409, "exported")
     # A renewal brings another key, which can be had once too.
-    await certified.work(after=61 * DAY)
-    assert (await certified.show(made))["private_key_exported_at"] is None
+    assert (await certified.worked(made, after=61 * DAY))["private_key_exported_at"] is None
     other = await export(certified, made)
     assert other.status_code == 200
     assert other.json()["private_key_pem"] != given.json()["private_key_pem"]

@@ -91,17 +91,14 @@ async def test_one_whose_domains_are_not_proved_in_a_week_fails_and_a_recheck_tr
 ) -> None:
     made = await certified.request("web", "www.example.com")
     await certified.work()
-    await certified.work(after=6 * DAY)
-    assert (await certified.show(made))["status"] == "pending_validation"
-    await certified.work(after=2 * DAY)
-    failed = await certified.show(made)
+    assert (await certified.worked(made, after=6 * DAY))["status"] == "pending_validation"
+    failed = await certified.worked(made, after=2 * DAY)
     assert failed["status"] == "failed"
     assert [each["code"] for each in failed["challenges"][0]["faults"]] == ["CNAME_MISSING"]
     target = failed["challenges"][0]["expected_cname"]
     certified.names.cnames["_acme-challenge.www.example.com."] = target
     assert (await certified.ask("POST", f"/{made['id']}/challenges/recheck")).status_code == 202
-    await certified.work()
-    assert (await certified.show(made))["status"] == "active"
+    assert (await certified.worked(made))["status"] == "active"
 
 
 async def test_our_dns_needs_no_act_of_the_customer_and_a_recheck_sets_verified_at_once(
@@ -113,8 +110,7 @@ async def test_our_dns_needs_no_act_of_the_customer_and_a_recheck_sets_verified_
     first = [each["verified_at"] for each in made["challenges"]]
     assert None not in first
     assert (await certified.ask("POST", f"/{made['id']}/challenges/recheck")).status_code == 202
-    await certified.work(after=60)
-    shown = await certified.show(made)
+    shown = await certified.worked(made, after=60)
     assert [each["verified_at"] for each in shown["challenges"]] == first
     assert all(each["faults"] == [] for each in shown["challenges"])
     assert certified.names.asked == []
@@ -159,11 +155,9 @@ async def test_an_authority_that_asks_the_dns_does_not_look_for_us_at_a_renewal(
     made = await certified.request("before", "www.example.com")
     record = made["challenges"][0]["cname_record_name"]
     certified.names.cnames[record] = made["challenges"][0]["expected_cname"]
-    await certified.work()
-    assert (await certified.show(made))["status"] == "active"
+    assert (await certified.worked(made))["status"] == "active"
     certified.names.cnames[record] = "another.acme.cloud.test."
-    await certified.work(after=61 * DAY)
-    shown = await certified.show(made)
+    shown = await certified.worked(made, after=61 * DAY)
     assert len(certified.authority.issued) == 1
     assert codes(shown) == [("RENEWAL_FAILED", "error", 1)]
     assert codes(shown["challenges"][0]) == [("CNAME_MISMATCH", "error", 1)]
@@ -184,8 +178,7 @@ async def test_a_domain_that_moved_between_the_check_and_the_issue_is_not_signed
     await served.database.write(checked.change)
     assert (await certified.show(made))["status"] == "issuing"
     certified.names.cnames[record] = "another.acme.cloud.test."
-    await certified.work()
-    shown = await certified.show(made)
+    shown = await certified.worked(made)
     assert "certificate_pem" not in shown
     assert codes(shown["challenges"][0]) == [("CNAME_MISMATCH", "error", 1)]
     assert ("www.example.com",) not in certified.authority.issued
@@ -198,7 +191,6 @@ async def test_an_authority_that_refuses_lets_it_fail_and_one_that_is_away_is_as
     made = await certified.issued()
     assert (made["status"], codes(made)) == ("issuing", [("CA_UNREACHABLE", "warning", 1)])
     certified.authority.failure = AuthorityRefused(CA_REFUSED, "no certificates for www.acme.test")
-    await certified.work(after=120)
-    made = await certified.show(made)
+    made = await certified.worked(made, after=120)
     assert made["status"] == "failed"
     assert [each["code"] for each in made["faults"]] == ["CA_UNREACHABLE", "CA_REFUSED"]

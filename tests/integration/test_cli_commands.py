@@ -1,10 +1,14 @@
-"""Commands whose arguments, answers or questions no table of `commands` can hold."""
+"""Commands whose arguments, answers, questions or streams no table of `commands` can hold."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -20,7 +24,7 @@ from tests.conformance.content import (
     image_manifest,
     subject_of,
 )
-from tests.entrepot import ADMIN, AtTerminal
+from tests.entrepot import ADMIN, AtTerminal, Home
 from tests.integration.cli_world import JSON, World, cli_world
 
 
@@ -212,3 +216,62 @@ def test_progress_is_shown_to_a_person_alone(world: World, app: str) -> None:
         status, printed = person.ended()
         assert (status, printed[:11]) == (0, b"Succeeded: ")
         person.see(b"expired 0 images, looked at ")
+
+
+COMMAND = f"{sys.executable} -m registry"
+BUFFERED = {"PYTHONUNBUFFERED": ""}
+"""Lets Python write when it has 8 KiB or ends, as it does unless this variable says otherwise."""
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "told"),
+    [
+        ("--help >&-", 0, ""),
+        ("--help >/dev/full", 1, "entrepot: No space left on device\n"),
+        ("--version >/dev/full", 1, "entrepot: No space left on device\n"),
+        ("completion bash >&-", 0, ""),
+        ("completion bash >/dev/full", 1, "entrepot: No space left on device\n"),
+        ("images list app 2>&-", 4, ""),
+        ("images list app <&- >&- 2>&-", 4, ""),
+        ("lifecycle preview app - <&-", 2, "entrepot: the standard input holds no JSON object: "),
+    ],
+)
+def test_a_stream_that_is_not_there_is_no_fault_of_the_command(
+    line: str, status: int, told: str, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    ended = subprocess.run(
+        ["bash", "-c", f"{COMMAND} {line}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=home.environ | BUFFERED,
+        timeout=60,
+    )
+    assert ended.returncode == status, ended.stderr
+    assert ended.stderr.startswith(told)
+    assert ended.stderr.count("\n") == bool(told)
+
+
+@pytest.mark.parametrize(
+    "line", ["images --help", "completion bash", "images list {app} --output json"]
+)
+def test_what_nobody_reads_ends_quietly(line: str, world: World, app: str) -> None:
+    """Also a list of a command that talks to a registry, which ends by a path of its own."""
+    for number in range(3):
+        world.push(app, f"v{number}")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [*COMMAND.split(), *line.format(app=app).split()],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=world.home.environ | BUFFERED,
+            timeout=60,
+        )
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, "")

@@ -160,6 +160,7 @@ def test_serve_tells_in_a_line_what_the_system_refuses(
 
 
 def test_what_the_client_commands_read_is_no_unknown_setting(install: Path, tmp_path: Path) -> None:
-    home = Home(tmp_path, {"ENTREPOT_REGISTRY": "http://127.0.0.1:1"})
+    known = {"ENTREPOT_REGISTRY": "http://127.0.0.1:1", "ENTREPOT_ACCESS_KEY_ID": "AK"}
+    home = Home(tmp_path, known)
     ended = home.run("fsck", "--data", str(install))
     assert ended.returncode == 0, ended.stderr

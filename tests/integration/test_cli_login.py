@@ -21,7 +21,7 @@ from tests.entrepot import (
     installed,
     mode_of,
 )
-from tests.live import start_registry
+from tests.live import LiveRegistry
 
 LIST = ("repositories", "list")
 
@@ -130,17 +130,15 @@ def test_a_person_signs_in_by_the_code_of_the_page(install: Install, home: Home)
     )
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "words"),
-    [("eac_wrong", 1, "invalid_grant: the code is wrong"), ("", 2, "no code was given")],
-)
-def test_a_wrong_code_leaves_no_file(
-    code: str, status: int, words: str, install: Install, home: Home
-) -> None:
-    ended = Waiting(home, install.url).give(code)
-    assert ended.returncode == status
-    assert ended.stderr.startswith(f"entrepot: {words}")
-    assert not home.credentials.exists()
+def test_a_wrong_code_leaves_no_file(install: Install, home: Home) -> None:
+    for code, status, words in (
+        ("eac_wrong", 1, "invalid_grant: the code is wrong"),
+        ("", 2, "no code was given"),
+    ):
+        ended = Waiting(home, install.url).give(code)
+        assert ended.returncode == status
+        assert ended.stderr.startswith(f"entrepot: {words}")
+        assert not home.credentials.exists()
 
 
 def test_commands_act_in_the_role_and_renew_what_has_ended(install: Install, home: Home) -> None:
@@ -280,18 +278,15 @@ def test_a_container_client_gets_its_login_by_standard_input(
     assert "cannot run no-such-client" in ended.stderr
 
 
-@pytest.mark.parametrize("way", [(), ("--access-key-id", "AKAKAKAKAKAKAKAKAKAK")])
 def test_where_there_is_no_sign_in_nobody_is_sent_to_its_page(
-    way: tuple[str, ...], home: Home, tmp_path: Path
+    home: Home, live_registry: LiveRegistry
 ) -> None:
-    registry = start_registry(tmp_path / "dev")
-    try:
-        ended = home.run("login", registry.url, *way, stdin="x\n")
-    finally:
-        registry.stop()
-    assert (ended.returncode, ended.stdout) == (3, "")
-    assert ended.stderr.startswith(f"entrepot: there is no sign-in at {registry.url}; check the")
-    assert "'entrepot dev' has none" in ended.stderr
+    url = live_registry.url
+    for way in ((), ("--access-key-id", "AKAKAKAKAKAKAKAKAKAK")):
+        ended = home.run("login", url, *way, stdin="x\n")
+        assert (ended.returncode, ended.stdout) == (3, "")
+        assert ended.stderr.startswith(f"entrepot: there is no sign-in at {url}; check the")
+        assert "'entrepot dev' has none" in ended.stderr
 
 
 def test_a_person_may_stay_without_a_role_and_is_told_what_that_means(

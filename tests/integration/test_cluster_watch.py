@@ -158,8 +158,7 @@ async def test_a_server_whose_data_are_gone_is_not_made_anew(
     world.machine.has.clear()
     for _ in range(2):
         await watch.turn()
-        await world.settle(2)
-    found = await world.get(cluster)
+        found = await world.settled(cluster, 2)
     assert (found.status, found.faults[0].occurrences) == ("unavailable", 1)
     assert "does not have its data" in found.faults[0].message
     assert world.machine.created == [cluster.id]

@@ -31,8 +31,6 @@ from tests.databases import on_both_databases
 from tests.integration.pushing import CONFIG_TYPE, World
 from tests.jobs import run_due
 
-pytestmark = on_both_databases
-
 SEALED_BYTES: Final = sealed_size(8)
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
@@ -78,26 +76,22 @@ class Yard:
         answer = await self.world.docker.head(f"/v2/{self.world.name}/blobs/{digest}")
         return answer.status_code
 
-    async def status(self) -> dict[str, Any]:
-        """Return what waits to be collected."""
-        answer = await self.world.control.get("/v1/garbage-collection")
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()["garbage_collection"]
-        return found
+    async def shown(self, path: str = "", *, starts: bool = False) -> dict[str, Any]:
+        """Return what waits to be collected, or the run at a path; or start a run, or join one."""
+        method, status = ("POST", 202) if starts else ("GET", 200)
+        answer = await self.world.control.request(method, f"/v1/garbage-collection{path}")
+        assert answer.status_code == status, answer.text
+        (found,) = answer.json().values()
+        return dict(found)
 
-    async def start(self) -> dict[str, Any]:
-        """Ask for a run, or join one."""
-        answer = await self.world.control.post("/v1/garbage-collection/runs")
-        assert answer.status_code == 202, answer.text
-        found: dict[str, Any] = answer.json()["run"]
-        return found
-
-    async def run(self, run_id: str) -> dict[str, Any]:
-        """Return a run as the control plane shows it."""
-        answer = await self.world.control.get(f"/v1/garbage-collection/runs/{run_id}")
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()["run"]
-        return found
+    async def swept(self, data: bytes) -> str:
+        """Push a blob and let it be swept; return its digest."""
+        digest: str = (await self.world.push_blob(data))["digest"]
+        await self.pass_time(DAY + 1)
+        assert (await self.collect()).counts["condemned"] == 1
+        await self.pass_time(901)
+        assert (await self.collect()).counts["swept"] == 1
+        return digest
 
     async def work(self) -> None:
         """Let a worker carry out the runs there are."""
@@ -115,10 +109,20 @@ class Yard:
         assert report.orphans == []
 
 
-async def test_bytes_go_stage_by_stage(world: World) -> None:
-    yard = Yard(world)
+def unreference(tx: Connection, repository_id: str) -> None:
+    """Let the blobs of a repository count as used by no manifest."""
+    tx.execute(_UNREFERENCE, repository_id=repository_id)
+
+
+@pytest.fixture
+def yard(world: World) -> Yard:
+    return Yard(world)
+
+
+@on_both_databases
+async def test_bytes_go_stage_by_stage(world: World, yard: Yard) -> None:
     digest = (await world.push_blob(b"nobody's"))["digest"]
-    found = await yard.status()
+    found = await yard.shown()
     assert (found["unreferenced_blobs"], found["unreferenced_bytes"]) == (1, 8)
     assert (found["grace_seconds"], found["status"]) == (86400, "idle")
     assert found["last_run"] is None
@@ -129,33 +133,29 @@ async def test_bytes_go_stage_by_stage(world: World) -> None:
     assert await yard.has(digest)
     await yard.pass_time(61)
     done = await yard.collect()
-    assert (done.counts["unlinked"], done.counts["condemned"], done.counts["swept"]) == (
-        1,
-        1,
-        0,
-    )
+    assert [done.counts[each] for each in ("unlinked", "condemned", "swept")] == [1, 1, 0]
     assert not await yard.has(digest)
-    assert (await yard.status())["condemned_bytes"] == SEALED_BYTES
+    assert (await yard.shown())["condemned_bytes"] == SEALED_BYTES
 
     await yard.pass_time(901)
     done = await yard.collect()
     assert (done.counts["swept"], done.counts["removed"], yard.objects()) == (1, 0, 1)
-    assert (await yard.status())["quarantined_bytes"] == SEALED_BYTES
+    assert (await yard.shown())["quarantined_bytes"] == SEALED_BYTES
     await yard.check()
 
     await yard.pass_time(HOUR + 1)
     done = await yard.collect()
     freed = done.counts["removed"], done.counts["freed_bytes"]
     assert (*freed, yard.objects()) == (1, SEALED_BYTES, 0)
-    found = await yard.status()
+    found = await yard.shown()
     stages = ("unreferenced", "condemned", "quarantined")
     assert [found[f"{stage}_blobs"] for stage in stages] == [0, 0, 0]
     assert found["last_run"]["freed_bytes"] == SEALED_BYTES
     await yard.check()
 
 
-async def test_what_a_manifest_or_a_tombstone_needs_stays(world: World) -> None:
-    yard = Yard(world)
+@on_both_databases
+async def test_what_a_manifest_or_a_tombstone_needs_stays(world: World, yard: Yard) -> None:
     layer = "kept"
     image = await world.push_image(layer, "v1")
     await yard.collect_at_once()
@@ -180,10 +180,8 @@ async def test_what_a_manifest_or_a_tombstone_needs_stays(world: World) -> None:
     await yard.check()
 
 
-async def test_a_deleted_image_leaves_its_blobs_their_grace(world: World) -> None:
+async def test_a_deleted_image_leaves_its_blobs_their_grace(world: World, yard: Yard) -> None:
     """Who was told of a blob while a manifest had it can still push with it."""
-
-    yard = Yard(world)
     document = await world.image_document("layer")
     image = await world.push(document, "v1")
     await yard.pass_time(30 * DAY)
@@ -196,10 +194,9 @@ async def test_a_deleted_image_leaves_its_blobs_their_grace(world: World) -> Non
     assert await world.pulls("v2")
 
 
-async def test_what_only_a_replaced_tombstone_held_goes(world: World) -> None:
+@on_both_databases
+async def test_what_only_a_replaced_tombstone_held_goes(world: World, yard: Yard) -> None:
     """A foreign layer may be there at one push of an image, and not be at the next."""
-
-    yard = Yard(world)
     foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
     document = await world.image_document("layer")
     layer = await world.push_blob(b"foreign", foreign)
@@ -216,8 +213,8 @@ async def test_what_only_a_replaced_tombstone_held_goes(world: World) -> None:
     await yard.check()
 
 
-async def test_a_head_renews_the_grace(world: World) -> None:
-    yard = Yard(world)
+@on_both_databases
+async def test_a_head_renews_the_grace(world: World, yard: Yard) -> None:
     document = await world.image_document("layer")
     await yard.pass_time(DAY - 60)
     for blob in (document["config"], *document["layers"]):
@@ -227,8 +224,8 @@ async def test_a_head_renews_the_grace(world: World) -> None:
     await world.push(document, "v1")
 
 
-async def test_a_push_takes_condemned_bytes_back(world: World) -> None:
-    yard = Yard(world)
+@on_both_databases
+async def test_a_push_takes_condemned_bytes_back(world: World, yard: Yard) -> None:
     digest = (await world.push_blob(b"twice"))["digest"]
     await yard.pass_time(DAY + 1)
     assert (await yard.collect()).counts["condemned"] == 1
@@ -240,13 +237,8 @@ async def test_a_push_takes_condemned_bytes_back(world: World) -> None:
     assert await yard.has(digest)
 
 
-async def test_a_push_after_the_sweep_stores_anew(world: World) -> None:
-    yard = Yard(world)
-    digest = (await world.push_blob(b"twice"))["digest"]
-    await yard.pass_time(DAY + 1)
-    await yard.collect()
-    await yard.pass_time(901)
-    assert (await yard.collect()).counts["swept"] == 1
+async def test_a_push_after_the_sweep_stores_anew(world: World, yard: Yard) -> None:
+    digest = await yard.swept(b"twice")
     assert await yard.head(digest) == 404
     await world.push_blob(b"twice")
     assert yard.objects() == 2
@@ -257,8 +249,8 @@ async def test_a_push_after_the_sweep_stores_anew(world: World) -> None:
     await yard.check()
 
 
-async def test_a_blob_of_another_repository_stays(world: World) -> None:
-    yard = Yard(world)
+@on_both_databases
+async def test_a_blob_of_another_repository_stays(world: World, yard: Yard) -> None:
     other = await world.another("other")
     await world.push_image("shared", "v1")
     await other.push_image("shared")
@@ -271,30 +263,24 @@ async def test_a_blob_of_another_repository_stays(world: World) -> None:
     await yard.check()
 
 
-async def test_a_swept_blob_can_be_recovered(world: World) -> None:
-    yard = Yard(world)
-    digest = (await world.push_blob(b"missed"))["digest"]
-    await yard.pass_time(DAY + 1)
-    await yard.collect()
-    await yard.pass_time(901)
-    await yard.collect()
+@on_both_databases
+async def test_a_swept_blob_can_be_recovered(world: World, yard: Yard) -> None:
+    digest = await yard.swept(b"missed")
     assert not await yard.has(digest)
     await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
     assert await yard.has(digest)
-    assert (await yard.status())["quarantined_blobs"] == 0
+    assert (await yard.shown())["quarantined_blobs"] == 0
     await yard.pass_time(HOUR + 1)
     assert (await yard.collect()).counts["removed"] == 0
     assert await yard.has(digest)
     await yard.check()
 
 
-async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(world: World) -> None:
-    yard = Yard(world)
-    digest = (await world.push_blob(b"missed"))["digest"]
-    await yard.pass_time(DAY + 1)
-    await yard.collect()
-    await yard.pass_time(901)
-    await yard.collect()
+@on_both_databases
+async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(
+    world: World, yard: Yard
+) -> None:
+    digest = await yard.swept(b"missed")
     await world.push_blob(b"missed")
 
     def damage(tx: Connection) -> None:
@@ -307,68 +293,57 @@ async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(worl
     assert not await yard.has(digest)
     await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
     assert await yard.has(digest)
-    assert (await yard.status())["quarantined_blobs"] == 1  # the damaged bytes
+    assert (await yard.shown())["quarantined_blobs"] == 1  # the damaged bytes
     await yard.check()
 
 
+@on_both_databases
 @pytest.mark.parametrize("lost", [0, 1])
-async def test_the_whole_one_of_two_swept_blobs_is_recovered(world: World, lost: int) -> None:
+async def test_the_whole_one_of_two_swept_blobs_is_recovered(
+    world: World, yard: Yard, lost: int
+) -> None:
     """The same bytes were pushed and swept twice; one of the files was lost since."""
-
-    yard = Yard(world)
     delays = Delays(gc_grace_seconds=0, gc_condemned_seconds=0)
     swept: list[str] = []
     for _ in range(2):
         digest = (await world.push_blob(b"missed"))["digest"]
         await yard.collect(replace(yard.ctx, delays=delays))
         swept += {found.object_id for found in yard.store.files.list_objects()}.difference(swept)
-    assert (await yard.status())["quarantined_blobs"] == 2
+    assert (await yard.shown())["quarantined_blobs"] == 2
     yard.store.files.delete(swept[lost])
     await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
     assert await yard.has(digest)
     await yard.pass_time(HOUR + 1)
     await yard.collect()
     assert await yard.has(digest)
-    assert (await yard.status())["quarantined_blobs"] == 0
+    assert (await yard.shown())["quarantined_blobs"] == 0
     await yard.check()
 
 
-async def test_lost_counts_stop_the_collector(world: World) -> None:
-    """Where the edges say a blob is used, a count of 0 takes nothing."""
-
-    yard = Yard(world)
-    await world.push_image("layer", "v1")
-
-    def lose(tx: Connection) -> None:
-        tx.execute(_UNREFERENCE, repository_id=world.repository_id)
-
-    await yard.ctx.database.write(lose)
-    with pytest.raises(IndexIncomplete, match="reference count is 0"):
+@on_both_databases
+@pytest.mark.parametrize("lost", ["counts", "counts and edges"])
+async def test_what_is_lost_of_the_index_stops_the_collector(
+    world: World, yard: Yard, lost: str
+) -> None:
+    """It takes nothing that the edges or the manifests say is used, whatever the counts say."""
+    image = await world.push_image("layer", "v1")
+    await yard.ctx.database.write(unreference, world.repository_id)
+    if lost == "counts":
+        reason = "reference count is 0"
+    else:
+        reason = image["digest"]
+        await yard.ctx.database.write(
+            lambda tx: tx.execute(_CUT_EDGES, repository=world.repository_id)
+        )
+    with pytest.raises(IndexIncomplete, match=reason):
         await yard.collect_at_once()
     assert yard.objects() == 2
     assert await world.pulls("v1")
 
 
-async def test_lost_edges_stop_the_collector(world: World) -> None:
-    """Where the manifests say a blob is used, lost edges and counts take nothing."""
-
-    yard = Yard(world)
-    image = await world.push_image("layer", "v1")
-
-    def lose(tx: Connection) -> None:
-        tx.execute(_CUT_EDGES, repository=world.repository_id)
-        tx.execute(_UNREFERENCE, repository_id=world.repository_id)
-
-    await yard.ctx.database.write(lose)
-    with pytest.raises(IndexIncomplete, match=image["digest"]):
-        await yard.collect_at_once()
-    assert yard.objects() == 2
-
-
-async def test_a_blob_under_two_names_is_no_loss(world: World) -> None:
+@on_both_databases
+async def test_a_blob_under_two_names_is_no_loss(world: World, yard: Yard) -> None:
     """A manifest may list one blob by digests of two algorithms; it holds it once."""
-
-    yard = Yard(world)
     data = b"{}"
     config = await world.push_blob(data, CONFIG_TYPE)
     alias = digest_of(data, "sha512")
@@ -387,31 +362,26 @@ async def test_a_blob_under_two_names_is_no_loss(world: World) -> None:
     await yard.check()
 
 
-async def test_the_worker_runs_what_is_due(world: World) -> None:
+@on_both_databases
+async def test_the_worker_runs_what_is_due(world: World, yard: Yard) -> None:
     """By the clock and by hand; a run is joined, recorded, and tells why it failed."""
-
-    yard = Yard(world)
     await world.push_blob(b"garbage")
     await yard.pass_time(DAY + 1)
     assert await start_due_collections(yard.ctx) == 1
     assert await start_due_collections(yard.ctx) == 0  # it is under way
-    joined = await yard.start()
+    joined = await yard.shown("/runs", starts=True)
     assert (joined["status"], joined["started_by"]) == ("running", None)
-    assert (await yard.status())["status"] == "running"
+    assert (await yard.shown())["status"] == "running"
     await yard.work()
-    found = await yard.run(joined["id"])
+    found = await yard.shown(f"/runs/{joined['id']}")
     assert (found["status"], found["unlinked"], found["condemned"]) == ("succeeded", 1, 1)
 
     image = await world.push_image("layer", "v1")
-
-    def lose(tx: Connection) -> None:
-        tx.execute(_UNREFERENCE, repository_id=world.repository_id)
-
-    await yard.ctx.database.write(lose)
+    await yard.ctx.database.write(unreference, world.repository_id)
     await yard.pass_time(DAY + 1)
-    started = await yard.start()
+    started = await yard.shown("/runs", starts=True)
     await yard.work()
-    found = await yard.run(started["id"])
+    found = await yard.shown(f"/runs/{started['id']}")
     assert found["status"] == "failed"
     assert found["fault"].startswith("INDEX_INCOMPLETE: ")
     assert found["started_by"]

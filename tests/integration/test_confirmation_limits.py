@@ -5,7 +5,6 @@ from __future__ import annotations
 import httpx
 
 from cloudcore.notifications.subscribing import OF_ACCOUNT, OF_ENDPOINT
-from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
 
 
@@ -19,7 +18,6 @@ def _refused(answer: httpx.Response) -> bool:
     return True
 
 
-@on_both_databases
 async def test_an_endpoint_is_asked_so_often_an_hour_by_whatever_requests(notified: World) -> None:
     topic = await notified.topic()
     path = f"/v1/topics/{topic['id']}/subscriptions"

@@ -7,7 +7,6 @@ import json
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 
 from cloudcore.clock import uuid7
@@ -22,14 +21,14 @@ from registry.console.addresses import (
 from tests.integration.console_access import check_secret, hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, browser_with, open_shop
 from tests.integration.served_world import HOST
+from tests.tenants import basic
 
 _COPIED = re.compile(r'class="copyable"><code>([^<]+)')
 _ROLE = re.compile(r'<option value="([^"]+)"[^>]*>acme as admin<')
 
 
 async def exchange(shop: Shop, password: str) -> int:
-    basic = httpx.BasicAuth("token", password)._auth_header
-    answer = await shop.served.ask("GET", "/v2/token", headers={"Authorization": basic})
+    answer = await shop.served.ask("GET", "/v2/token", headers=basic(password))
     return answer.status_code
 
 
@@ -107,9 +106,8 @@ def trust(*principals: str, action: str = "iam:AssumeRole") -> str:
 
 async def test_a_role_gets_the_policy_that_says_the_same_already(shop: Shop) -> None:
     """One of another name, and one left of a deleted role of this name; else a new one."""
-    token = shop.served.acme.program_token
     same = {"name": "all-of-team", "template": {"name": "pusher", "names": ["team/*", "api"]}}
-    there = await shop.served.make("/v1/policies", same, token=token)
+    there = await shop.make("/v1/policies", same)
     fields = {"seconds": "3600", "trust_policy": trust("acme"), "template": "pusher"}
 
     async def attached(name: str, names: str) -> list[tuple[str, str]]:
@@ -126,13 +124,13 @@ async def test_a_role_gets_the_policy_that_says_the_same_already(shop: Shop) -> 
     assert [name for name, _ in first] == ["team-pusher"]
     assert await attached("team", "team/*") == first
     copy = {"name": "a-copy", "template": {"name": "pusher", "names": ["team/*"]}}
-    await shop.served.make("/v1/policies", copy, token=token)
+    await shop.make("/v1/policies", copy)
     assert await attached("team", "team/*") == first  # its own name before another
     refused = await send(shop, ACCOUNT_ROLES, **fields, name="team", names="other/*")
     assert refused.status_code == 409  # the name is taken by a policy that says something else
 
     every = {"name": "everything", "template": {"name": "pusher", "names": ["*"]}}
-    await shop.served.make("/v1/policies", every, token=token)
+    await shop.make("/v1/policies", every)
     none = await send(shop, ACCOUNT_ROLES, **fields, name="none", names=" ")
     assert none.status_code == 400  # no name is not every name
 

@@ -16,6 +16,7 @@ from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, add, forget_hours
 from cloudcore.quotas.limits import put_limit, remove_limit
 from registry.console.pages.account.usage import _text
 from registry.metadata.tables import blob_objects
+from tests.integration.console_access import see
 from tests.integration.console_shop import Shop, digest_of, open_shop
 
 DAY = 24 * HOUR
@@ -48,7 +49,7 @@ def rows_of(page: str, sku: str) -> list[tuple[str, str]]:
 
 
 async def test_usage_is_shown_as_a_plot_and_as_a_table(shop: Shop) -> None:
-    empty = (await shop.browser.get("/console/usage")).text
+    empty = await see(shop, "/console/usage")
     assert "Nothing was used in 30 days." in empty
     account, today = shop.served.acme.account_id, shop.served.clock() // DAY
 
@@ -60,7 +61,7 @@ async def test_usage_is_shown_as_a_plot_and_as_a_table(shop: Shop) -> None:
         add(tx, {SkuUse(shop.served.globex.account_id, "local", "kms.requests", today * 24): 7})
 
     await shop.served.database.write(use)
-    page = (await shop.browser.get("/console/usage")).text
+    page = await see(shop, "/console/usage")
     rows = rows_of(page, "queue.requests")
     assert len(rows) == 30
     assert [amount for _, amount in rows if amount != "0"] == ["2", "0.25", "5"]
@@ -73,25 +74,21 @@ async def test_usage_is_shown_as_a_plot_and_as_a_table(shop: Shop) -> None:
     assert "kms.requests" not in page
     # In the order of the price list.
     assert page.index('id="registry.pulls"') < page.index('id="queue.requests"')
-    week = (await shop.browser.get("/console/usage?days=7")).text
-    assert [amount for _, amount in rows_of(week, "queue.requests") if amount != "0"] == [
-        "0.25",
-        "5",
-    ]
-    hours = rows_of((await shop.browser.get("/console/usage?days=1")).text, "queue.requests")
+    week = await see(shop, "/console/usage?days=7")
+    used = [amount for _, amount in rows_of(week, "queue.requests") if amount != "0"]
+    assert used == ["0.25", "5"]
+    hours = rows_of(await see(shop, "/console/usage?days=1"), "queue.requests")
     assert len(hours) == 24
     for odd in ("days=0", "days=x", "days=8"):
-        assert (
-            len(rows_of((await shop.browser.get(f"/console/usage?{odd}")).text, "registry.pulls"))
-            == 30
-        )
+        shown = rows_of(await see(shop, f"/console/usage?{odd}"), "registry.pulls")
+        assert len(shown) == 30
 
 
 async def test_an_owner_sees_what_each_account_of_an_organization_used(shop: Shop) -> None:
     acme, today = shop.served.acme, shop.served.clock() // DAY
     use = {SkuUse(acme.account_id, "local", "queue.requests", today * 24): 3000}
     await shop.served.database.write(add, use)
-    page = (await shop.browser.get(f"/console/people/{acme.organization_id}/usage")).text
+    page = await see(shop, f"/console/people/{acme.organization_id}/usage")
     assert ("acme", "3") in rows_of(page, "queue.requests")
     foreign = f"/console/people/{shop.served.globex.organization_id}/usage"
     assert (await shop.browser.get(foreign)).status_code == 404
@@ -113,7 +110,7 @@ QUOTAS = "/console/settings/quotas"
 
 
 async def quota_row(shop: Shop, name: str) -> str:
-    page = (await shop.browser.get(QUOTAS)).text
+    page = await see(shop, QUOTAS)
     assert " style=" not in page
     rows: list[str] = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
     (row,) = [each for each in rows if f">{name}<" in each]
@@ -133,8 +130,7 @@ async def test_each_quota_is_shown_with_its_use(shop: Shop) -> None:
     assert "Nothing can be added." in full
     await database.write(put_limit, account_id, "queues", 5, 1)
     for number in range(4 - used):
-        made = {"name": f"q{number}"}
-        await shop.served.make("/v1/queues", made, token=shop.served.acme.program_token)
+        await shop.make("/v1/queues", {"name": f"q{number}"})
     assert "Most of it is used." in await quota_row(shop, "queues")
     assert await database.write(remove_limit, account_id, "queues")
     assert "Most of it is used." not in await quota_row(shop, "queues")
@@ -146,7 +142,7 @@ async def test_each_quota_is_shown_with_its_use(shop: Shop) -> None:
 
 
 async def test_the_settings_lead_there(shop: Shop) -> None:
-    assert f'href="{QUOTAS}"' in (await shop.browser.get("/console/settings")).text
+    assert f'href="{QUOTAS}"' in await see(shop, "/console/settings")
 
 
 _DAMAGE = Statement(
@@ -171,7 +167,7 @@ async def test_damaged_blobs_are_shown_with_the_images_that_need_them(shop: Shop
     await shop.served.database.write(
         lambda tx: tx.execute(_DAMAGE, of=layer, found="digest", now=1_000_000)
     )
-    page = (await shop.browser.get("/console/storage")).text
+    page = await see(shop, "/console/storage")
     assert "The stored bytes of 1 blob are missing or wrong" in page
     assert f'title="{layer}"' in page
     assert "its bytes changed" in page
@@ -181,9 +177,9 @@ async def test_damaged_blobs_are_shown_with_the_images_that_need_them(shop: Shop
 
 async def test_what_compression_saves_is_shown_if_it_is_something(shop: Shop) -> None:
     await shop.image("damaged", "v1")
-    assert "saved by compression" not in (await shop.browser.get("/console/storage")).text
+    assert "saved by compression" not in await see(shop, "/console/storage")
     layer = digest_of(b"damaged")
     await shop.served.database.write(lambda tx: tx.execute(_UNSEALED))
     await shop.served.database.write(lambda tx: tx.execute(_STORED, of=layer, stored=2))
-    page = (await shop.browser.get("/console/storage")).text
+    page = await see(shop, "/console/storage")
     assert '<b title="5 bytes">5 B</b> more saved by compression' in page

@@ -45,12 +45,11 @@ async def test_pages_call_as_often_whatever_they_list(shop: Shop) -> None:
 
 
 async def test_pages_of_keys_call_as_often_whatever_they_list(shop: Shop) -> None:
-    token = shop.served.acme.program_token
-    made = [await shop.served.make("/v1/keys", {"name": f"k{n}"}, token=token) for n in range(4)]
+    made = [await shop.make("/v1/keys", {"name": f"k{n}"}) for n in range(4)]
 
     async def cost(path: str) -> int:
         shop.calls.clear()
-        assert (await shop.browser.get(path)).status_code == 200
+        await see(shop, path)
         return len(shop.calls)
 
     # The keys, and what may be done with them.
@@ -58,7 +57,7 @@ async def test_pages_of_keys_call_as_often_whatever_they_list(shop: Shop) -> Non
     # The key, what it protects, and what may be done with it.
     assert await cost(f"/console/settings/keys/{made[0]['id']}") == 3
     # The same of each noun: its list, or one, and what may be done with it.
-    queue = await shop.served.make("/v1/queues", {"name": "q"}, token=token)
+    queue = await shop.make("/v1/queues", {"name": "q"})
     for path in ("queues", f"queues/{queue['id']}", "buckets", "suppressions", "topics"):
         assert await cost(f"/console/services/{path}") == 2
     # The repository, what may be done on it; its binding, those before, the keys that can be bound,

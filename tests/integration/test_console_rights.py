@@ -77,17 +77,16 @@ async def furnish(shop: Shop) -> None:
     made = await shop.served.make("/v1/accounts", second, token=acme.person_token)
     asleep = {"status": "suspended"}
     await shop.served.ask("PATCH", f"/v1/accounts/{made['id']}", asleep, token=acme.person_token)
-    token = acme.program_token
     certificate = {"name": "up", **uploaded("up.example.com", shop.served.clock())}
-    await shop.served.make("/v1/certificates/upload", certificate, token=token)
+    await shop.make("/v1/certificates/upload", certificate)
     await furnish_cluster(shop)
     await furnish_registered(shop)
     await set_status(shop, acme.ids["/v1/clusters/{}"], "stopped")
     certificates = shop.served.certificates
     kinds = list(CERTIFICATE.runtime.job_kinds(certificates))
     await run_due(certificates.database, kinds, certificates.clock)  # one has a key to export
-    old = await shop.served.make("/v1/repositories", {"name": "old"}, token=token)
-    await shop.served.ask("DELETE", f"/v1/repositories/{old['id']}", token=token)
+    old = await shop.make("/v1/repositories", {"name": "old"})
+    await shop.served.ask("DELETE", f"/v1/repositories/{old['id']}", token=acme.program_token)
 
 
 async def walk(shop: Shop, browser: Any) -> Walk:  # noqa: ANN401

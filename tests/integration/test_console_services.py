@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree as ET
@@ -27,7 +26,7 @@ from registry.console.nouns.resources import noun_of
 from registry.console.pages.services.vpc_map import MOST_SUBNETS
 from registry.settings.node import NodeSettings
 from tests import described
-from tests.integration.console_access import hidden, see, told
+from tests.integration.console_access import hidden, see, send, told
 from tests.integration.console_shop import Shop, browser_with, open_shop
 
 QUEUES = "/console/services/queues"
@@ -56,9 +55,8 @@ async def test_each_kind_is_created_by_its_form_and_listed(
 
 
 async def test_a_list_is_turned_forth_and_back(shop: Shop) -> None:
-    token = shop.served.acme.program_token
     for number in range(120):
-        await shop.served.make("/v1/queues", {"name": f"q{number:03}"}, token=token)
+        await shop.make("/v1/queues", {"name": f"q{number:03}"})
     row = re.compile(rf'href="{QUEUES}/[^"]*">(q\d+)<')
     pages, path = [], f"{QUEUES}?sort=-name"
     while True:
@@ -124,24 +122,20 @@ async def test_a_bucket_is_created_shown_emptied_and_deleted(shop: Shop) -> None
     answer = await browser.post(f"{path}/delete-object", data={**one, "confirmed": "yes"})
     assert answer.headers["location"].partition("&")[0] == f"{path}?prefix=2026%2F"
     assert "cat" not in (await browser.get(f"{path}?prefix=2026%2F")).text
-    asked = await browser.post(f"{path}/delete", data={"csrf": "csrf"})
+    asked = await send(shop, f"{path}/delete")
     assert "It has 62 objects: delete them first." in asked.text
-    refused = await browser.post(f"{path}/delete", data={"csrf": "csrf", "confirmed": "yes"})
-    assert (refused.status_code, "bucket has objects; delete them first" in refused.text) == (
-        409,
-        True,
-    )
-    await shop.served.make("/v1/buckets", {"name": "spare"}, token=token)
-    answer = await browser.post(
-        f"{BUCKETS}/spare/delete", data={"csrf": "csrf", "confirmed": "yes"}
-    )
-    assert "The bucket was deleted." in (await browser.get(answer.headers["location"])).text
+    refused = await send(shop, f"{path}/delete", confirmed="yes")
+    assert refused.status_code == 409
+    assert "bucket has objects; delete them first" in refused.text
+    await shop.make("/v1/buckets", {"name": "spare"})
+    gone = await told(shop, f"{BUCKETS}/spare/delete", confirmed="yes")
+    assert "The bucket was deleted." in gone
     assert (await browser.get(f"{BUCKETS}/spare")).status_code == 404
 
 
 async def test_files_go_up_and_down_with_the_rights_of_the_role(shop: Shop) -> None:
-    browser, token = shop.browser, shop.served.acme.program_token
-    await shop.served.make("/v1/buckets", {"name": "files"}, token=token)
+    browser = shop.browser
+    await shop.make("/v1/buckets", {"name": "files"})
     path, data = f"{BUCKETS}/files", bytes(range(256)) * 1000
     page = await browser.get(path)
     assert "data-upload" in page.text
@@ -168,10 +162,10 @@ async def test_files_go_up_and_down_with_the_rights_of_the_role(shop: Shop) -> N
 async def test_an_upload_without_a_session_is_refused_in_words_and_a_download_is_not_cached(
     shop: Shop,
 ) -> None:
-    token = shop.served.acme.program_token
-    await shop.served.make("/v1/buckets", {"name": "kept-files"}, token=token)
+    await shop.make("/v1/buckets", {"name": "kept-files"})
     path = f"{BUCKETS}/kept-files"
     put = {"cache-control": "public, max-age=9", "expires": "Thu, 01 Dec 2033 16:00:00 GMT"}
+    token = shop.served.acme.program_token
     stored = await shop.served.ask(
         "PUT", "/v1/buckets/kept-files/objects/a", b"data", token=token, headers=put
     )
@@ -204,68 +198,57 @@ async def change(shop: Shop, identity_id: str, **fields: object) -> None:
 
 
 async def test_the_page_of_a_domain_has_its_records_and_what_is_wrong(shop: Shop) -> None:
-    body = {"kind": "domain", "value": "shop.example"}
-    token = shop.served.acme.program_token
-    made = await shop.served.make("/v1/identities", body, token=token)
-    record = made["dkim"]
+    made = await shop.make("/v1/identities", {"kind": "domain", "value": "shop.example"})
+    address, record = f"{IDENTITIES}/{made['id']}", made["dkim"]
     fault = Fault("DKIM_RECORD_MISSING", "publish it", 1, 1, 1)
     await change(shop, made["id"], faults=(fault,), checked_at=1)
-    page = (await shop.browser.get(f"{IDENTITIES}/{made['id']}")).text
+    page = await see(shop, address)
     for text in (record["record_name"], record["record_value"], "_dmarc.shop.example"):
         assert f"<code>{text}</code>" in page
     assert "publish it" in page
     assert "Confirm the address" not in page
-    asked = await shop.browser.post(f"{IDENTITIES}/{made['id']}/verify", data={"csrf": "csrf"})
-    assert asked.status_code == 303, asked.text
-    shown = (await shop.browser.get(asked.headers["location"])).text
-    assert "being looked for" in shown
+    assert "being looked for" in await told(shop, f"{address}/verify")
 
 
 async def test_the_page_of_an_address_says_what_it_waits_for(shop: Shop) -> None:
-    body = {"kind": "address", "value": "ada@shop.example"}
-    token = shop.served.acme.program_token
-    made = await shop.served.make("/v1/identities", body, token=token)
-    page = (await shop.browser.get(f"{IDENTITIES}/{made['id']}")).text
-    assert "Confirm the address" in page
+    made = await shop.make("/v1/identities", {"kind": "address", "value": "ada@shop.example"})
+    address = f"{IDENTITIES}/{made['id']}"
+    page = await see(shop, address)
     assert "Publish these records" not in page
-    assert f"{made['id']}/verify" in page
+    for words in ("Confirm the address", f"{made['id']}/verify"):
+        assert words in page
     await change(shop, made["id"], status="verified", verified_at=1)
-    page = (await shop.browser.get(f"{IDENTITIES}/{made['id']}")).text
-    assert "Confirm the address" not in page
-    assert f"{made['id']}/verify" not in page
+    page = await see(shop, address)
+    for words in ("Confirm the address", f"{made['id']}/verify"):
+        assert words not in page
 
 
 async def test_a_load_balancer_is_shown_changed_and_torn_down(shop: Shop) -> None:
-    browser, served = shop.browser, shop.served
-    acme, held = served.acme.account_id, served.acme.ids["/v1/load-balancers/{}"]
-    listed = (await browser.get(BALANCERS)).text
-    assert ">held</a>" in listed
-    assert "Is being made" in listed
+    acme, held = shop.served.acme.account_id, shop.served.acme.ids["/v1/load-balancers/{}"]
     path = f"{BALANCERS}/{held}"
-    shown = (await browser.get(path)).text
-    assert "Is being made at 192.0.2." in shown
-    assert "0 of 2 proxies run on" in shown
-    assert "No connections can go there now." in shown
+    for page, words in (
+        (BALANCERS, (">held</a>", "Is being made")),
+        (path, ("Is being made at 192.0.2.", "0 of 2 proxies run on", "No connections can go")),
+    ):
+        shown = await see(shop, page)
+        assert [each for each in words if each not in shown] == []
 
-    def see(tx: Connection) -> None:
+    def look(tx: Connection) -> None:
         found = balancer_rows.ROWS.lock(tx, acme, held)
         one = SeenTarget("held", "x", 80, address="10.0.0.9", state="unhealthy")
         seen = (one, structs.replace(one, id="y", instance_id=held))
         balancer_rows.ROWS.save(tx, structs.replace(found, status="active", targets=seen))
 
-    await served.database.write(see)
-    shown = (await browser.get(path)).text
+    await shop.served.database.write(look)
+    shown = await see(shop, path)
     assert "Serves at 192.0.2." in shown
     assert '<span class="mark has">unhealthy</span>' in shown
-    fields = {"csrf": "csrf", "replica_count": "3"}
-    changed = await browser.post(path, data={**fields, "description": "The front", "tags": ""})
-    assert changed.status_code == 303, changed.text
-    assert "0 of 3 proxies" in (await browser.get(path)).text
-    asked = await browser.post(f"{path}/delete", data={"csrf": "csrf"})
-    assert "Nothing is reached at 192.0.2." in asked.text
-    gone = await browser.post(f"{path}/delete", data={"csrf": "csrf", "confirmed": "yes"})
-    assert gone.status_code == 303
-    assert "Is being torn down at 192.0.2." in (await browser.get(path)).text
+    fields = {"replica_count": "3", "description": "The front", "tags": ""}
+    assert (await send(shop, path, **fields)).status_code == 303
+    assert "0 of 3 proxies" in await see(shop, path)
+    assert "Nothing is reached at 192.0.2." in (await send(shop, f"{path}/delete")).text
+    await told(shop, f"{path}/delete", confirmed="yes")
+    assert "Is being torn down at 192.0.2." in await see(shop, path)
 
 
 async def test_the_page_of_a_pool_shows_its_instances_and_where_their_output_is(
@@ -322,8 +305,7 @@ async def place(shop: Shop, subnet_id: str, group_id: str, number: int) -> None:
 
 
 async def test_the_page_of_a_vpc_draws_it_and_says_the_same_in_tables(shop: Shop) -> None:
-    make = partial(shop.served.make, token=shop.served.acme.program_token)
-    vpc = await make("/v1/vpcs", {"name": "drawn", "cidr_ipv4": "10.7.0.0/16"})
+    vpc = await shop.make("/v1/vpcs", {"name": "drawn", "cidr_ipv4": "10.7.0.0/16"})
     address = f"/console/services/vpcs/{vpc['id']}"
     empty = (await shop.browser.get(address)).text
     assert "It has no subnet yet." in empty
@@ -333,11 +315,15 @@ async def test_the_page_of_a_vpc_draws_it_and_says_the_same_in_tables(shop: Shop
     assert '<td data-label="Default">yes</td>' in groups
     assert '<td data-label="VPC">' in groups
 
-    front = await make("/v1/subnets", {"name": "front", "vpc": "drawn", "cidr_ipv4": "10.7.1.0/24"})
-    back = await make("/v1/subnets", {"name": "back", "vpc": "drawn", "cidr_ipv4": "10.7.2.0/24"})
-    web = await make("/v1/security-groups", {"name": "web", "vpc": "drawn"})
+    front = await shop.make(
+        "/v1/subnets", {"name": "front", "vpc": "drawn", "cidr_ipv4": "10.7.1.0/24"}
+    )
+    back = await shop.make(
+        "/v1/subnets", {"name": "back", "vpc": "drawn", "cidr_ipv4": "10.7.2.0/24"}
+    )
+    web = await shop.make("/v1/security-groups", {"name": "web", "vpc": "drawn"})
     rules = [{"direction": "inbound", "protocol": "tcp", "port_from": 5432, "source": "web"}]
-    data = await make("/v1/security-groups", {"name": "data", "vpc": "drawn", "rules": rules})
+    data = await shop.make("/v1/security-groups", {"name": "data", "vpc": "drawn", "rules": rules})
     await place(shop, front["id"], web["id"], 1)
     await place(shop, back["id"], data["id"], 2)
 
@@ -359,11 +345,10 @@ async def test_the_page_of_a_vpc_draws_it_and_says_the_same_in_tables(shop: Shop
 
 
 async def test_a_large_vpc_is_drawn_in_part_and_its_table_has_all(shop: Shop) -> None:
-    make = partial(shop.served.make, token=shop.served.acme.program_token)
-    vpc = await make("/v1/vpcs", {"name": "large", "cidr_ipv4": "10.7.0.0/16"})
+    vpc = await shop.make("/v1/vpcs", {"name": "large", "cidr_ipv4": "10.7.0.0/16"})
     for number in range(MOST_SUBNETS + 3):
         name, cidr = f"subnet-no-{number}-", f"10.7.{number}.0/24"
-        await make("/v1/subnets", {"name": name, "vpc": "large", "cidr_ipv4": cidr})
+        await shop.make("/v1/subnets", {"name": name, "vpc": "large", "cidr_ipv4": cidr})
     page = (await shop.browser.get(f"/console/services/vpcs/{vpc['id']}")).text
     picture = picture_of(page)
     drawn = [each.text for each in picture.iter(f"{SVG}text") if each.get("class") == "name"]
@@ -376,8 +361,7 @@ async def test_a_large_vpc_is_drawn_in_part_and_its_table_has_all(shop: Shop) ->
 
 
 async def test_who_may_not_read_vpcs_sees_no_picture(shop: Shop) -> None:
-    make = partial(shop.served.make, token=shop.served.acme.program_token)
-    vpc = await make("/v1/vpcs", {"name": "hidden", "cidr_ipv4": "10.7.0.0/16"})
+    vpc = await shop.make("/v1/vpcs", {"name": "hidden", "cidr_ipv4": "10.7.0.0/16"})
     address = f"/console/services/vpcs/{vpc['id']}"
     async with shop.browser_that_may("network:ListVpcs") as browser:
         assert (await browser.get(address)).status_code == 403

@@ -19,10 +19,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from registry.cli import credential_helper, credential_provider
-from registry.cli.client.container_passwords import ContainerPassword
 from registry.cli.client.credentials import credentials_path
-from registry.settings.reading import from_environment
-from registry.settings.settings import Settings
 from tests.databases import ROOT
 from tests.entrepot import Home, mode_of
 from tests.integration.cli_world import World, cli_world
@@ -344,12 +341,6 @@ def test_an_incomplete_key_is_told(
     assert world.install.secret not in ended.err
 
 
-def test_a_server_is_not_disturbed_by_the_variables_of_commands() -> None:
-    environ = {"ENTREPOT_ACCESS_KEY_ID": "AK", "ENTREPOT_REGISTRY": "https://r.example.com"}
-    plain = Settings(Path("data"))
-    assert from_environment(environ, plain) == plain
-
-
 # The kubelet's plugin.
 
 RESPONSE: Final = {
@@ -462,8 +453,3 @@ def test_the_helper_starts_without_heavy_modules() -> None:
         timeout=60,
     )
     assert shown.stdout == "[]\n"
-
-
-def test_a_password_is_old_when_a_quarter_is_left() -> None:
-    made = ContainerPassword("token", "rlc_", "r", 1000, 5000)
-    assert made.renew_at == 4000

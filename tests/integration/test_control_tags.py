@@ -6,8 +6,6 @@ import asyncio
 import json
 from typing import Any, Final
 
-import pytest
-
 from registry.oci.digest import digest_of
 from tests.databases import on_both_databases
 from tests.integration.images_world import ABSENT, Reader, open_world
@@ -48,8 +46,7 @@ async def test_a_push_under_another_digest_moves_no_tag(world: World) -> None:
 
 
 @on_both_databases
-@pytest.mark.parametrize("limit", [2, 200])
-async def test_tags_are_listed_in_byte_order_and_by_prefix(world: World, limit: int) -> None:
+async def test_tags_are_listed_in_byte_order_and_by_prefix(world: World) -> None:
     names = ["v1", "v1.0", "V1", "_v", "v1-rc", "v1_x", "v10", "w", "9", "a-b", "v1.0.1"]
     for each in names:
         await world.push_image("same", each)
@@ -63,8 +60,9 @@ async def test_tags_are_listed_in_byte_order_and_by_prefix(world: World, limit: 
         ("é", []),
         ("v1.0.1", ["v1.0.1"]),
     ):
-        listed = await world.all("/tags", prefix=prefix, limit=limit)
-        assert [each["name"] for each in listed] == wanted, prefix
+        for limit in (2, 200):
+            listed = await world.all("/tags", prefix=prefix, limit=limit)
+            assert [each["name"] for each in listed] == wanted, prefix
 
 
 @on_both_databases
@@ -95,35 +93,25 @@ async def test_a_tag_is_pointed_without_a_pull(world: World) -> None:
     assert [each["digest"] for each in tagged["images"]] == [two]
 
 
-@pytest.mark.parametrize(
-    ("header", "value", "status"),
-    [
-        ("If-Match", '"{old}"', 200),
-        ("If-Match", '"{new}", "{old}"', 200),
-        ("If-Match", "*", 200),
-        ("If-Match", 'W/"{old}"', 412),  # RFC 9110 §13.1.1: compared strongly
-        ("If-Match", '"{new}"', 412),
-        ("If-Match", "{old}", 412),
-        ("If-None-Match", "*", 412),
-        ("If-None-Match", '"{old}"', 412),
-        ("If-None-Match", '"{new}"', 200),
-        ("If-None-Match", "{new}", 412),  # names nothing: no licence to overwrite
-        ("If-None-Match", '"*"', 412),
-    ],
-)
-async def test_a_tag_moves_on_conditions(
-    world: World, header: str, value: str, status: int
-) -> None:
+async def test_a_tag_moves_on_conditions(world: World) -> None:
+    """`tests/unit/test_conditions.py` has all forms that a condition may have."""
     old, new = [(await world.push_image(each))["digest"] for each in ("old", "new")]
     path = f"{world.path}/tags/v1"
     assert (await world.control.put(path, json={"digest": old})).status_code == 201
-    condition = {header: value.format(old=old, new=new)}
-    answer = await world.control.put(path, json={"digest": new}, headers=condition)
-    assert answer.status_code == status
-    if status == 412:
-        assert refused(answer, 412, "PRECONDITION_FAILED") == {"tag": "v1"}
-    found = (await world.get("/tags/v1"))["tag"]["digest"]
-    assert found == (new if status == 200 else old)
+    for header, value, status in (
+        ("If-Match", f'W/"{old}"', 412),  # RFC 9110 §13.1.1: compared strongly
+        ("If-Match", f'"{new}"', 412),
+        ("If-Match", old, 412),
+        ("If-None-Match", "*", 412),
+        ("If-None-Match", new, 412),  # names nothing: no licence to overwrite
+        ("If-Match", f'"{new}", "{old}"', 200),
+    ):
+        answer = await world.control.put(path, json={"digest": new}, headers={header: value})
+        assert answer.status_code == status, value
+        if status == 412:
+            assert refused(answer, 412, "PRECONDITION_FAILED") == {"tag": "v1"}
+        found = (await world.get("/tags/v1"))["tag"]["digest"]
+        assert found == (new if status == 200 else old)
 
 
 @on_both_databases
@@ -141,20 +129,19 @@ async def test_conditions_of_a_tag_that_is_not_there(world: World) -> None:
     assert (await world.control.put(path, json=body, headers=lines)).status_code == 200
 
 
-@pytest.mark.parametrize("plane", ["/v1", "/v2"])
-async def test_a_tag_is_deleted_on_conditions(world: World, plane: str) -> None:
-    digest = (await world.push_image("one", "v1"))["digest"]
-    client, path = (
-        (world.control, f"{world.path}/tags/v1")
-        if plane == "/v1"
-        else (world.docker, f"/v2/{world.name}/manifests/v1")
-    )
-    for condition in ({"If-Match": f'"{ABSENT}"'}, {"If-None-Match": "*"}):
-        assert (await client.delete(path, headers=condition)).status_code == 412
-    assert await world.tags() == ["v1"]
-    gone = await client.delete(path, headers={"If-Match": f'"{digest}"'})
-    assert gone.status_code == (204 if plane == "/v1" else 202)
-    assert (await client.delete(path, headers={"If-Match": "*"})).status_code == 404
+async def test_a_tag_is_deleted_on_conditions(world: World) -> None:
+    digest = (await world.push_image("one", "v1", "v2"))["digest"]
+    for client, path, status in (
+        (world.control, f"{world.path}/tags/v1", 204),
+        (world.docker, f"/v2/{world.name}/manifests/v2", 202),
+    ):
+        before = await world.tags()
+        for condition in ({"If-Match": f'"{ABSENT}"'}, {"If-None-Match": "*"}):
+            assert (await client.delete(path, headers=condition)).status_code == 412
+        assert await world.tags() == before
+        gone = await client.delete(path, headers={"If-Match": f'"{digest}"'})
+        assert gone.status_code == status
+        assert (await client.delete(path, headers={"If-Match": "*"})).status_code == 404
 
 
 @on_both_databases
@@ -172,59 +159,52 @@ async def test_of_many_who_move_a_tag_from_one_place_one_does(world: World) -> N
     assert (await world.get("/tags/v1"))["tag"]["digest"] == moved_to
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ("limit=0", "limit"),
-        ("marker=", "marker"),
-        ("marker=abc", "marker"),
-        ("marker=01890000-0000-7000-8000-000000000000", "marker"),
-        ("prefix=%00", "prefix"),
-    ],
-)
-def test_queries_that_are_none(reader: Reader, query: str, field: str) -> None:
-    refused(reader.ask("GET", f"/tags?{query}"), 400, "INVALID_INPUT", field)
+def test_queries_that_are_none(reader: Reader) -> None:
+    markers = ("", "abc", "01890000-0000-7000-8000-000000000000")
+    for query in ("limit=0", *(f"marker={each}" for each in markers), "prefix=%00"):
+        field = query.partition("=")[0]
+        refused(reader.ask("GET", f"/tags?{query}"), 400, "INVALID_INPUT", field)
 
 
-@pytest.mark.parametrize(
-    "tag", ["absent", ".hidden", "-x", "a" * 129, "a:b", "%20", "v1%0A", "%FF", "é", ABSENT]
-)
-def test_names_of_no_tag(reader: Reader, tag: str) -> None:
-    for method in ("GET", "DELETE"):
-        refused(reader.ask(method, f"/tags/{tag}"), 404, "NOT_FOUND")
+def test_names_of_no_tag(reader: Reader) -> None:
     body = json.dumps({"digest": ABSENT})
-    answer = reader.ask("PUT", f"/tags/{tag}", body)
-    if tag == "absent":
-        refused(answer, 404, "NOT_FOUND")
-    else:
-        refused(answer, 400, "INVALID_INPUT", "tag")
+    wrong = (".hidden", "-x", "a" * 129, "a:b", "%20", "v1%0A", "%FF", "é", ABSENT)
+    for tag in ("absent", *wrong):
+        for method in ("GET", "DELETE"):
+            refused(reader.ask(method, f"/tags/{tag}"), 404, "NOT_FOUND")
+        answer = reader.ask("PUT", f"/tags/{tag}", body)
+        if tag == "absent":
+            refused(answer, 404, "NOT_FOUND")
+        else:
+            refused(answer, 400, "INVALID_INPUT", "tag")
     assert reader.ask("GET", "/tags").json()["meta"]["total"] == 1
 
 
-@pytest.mark.parametrize("tag", ["", "%00", "a%2Fb", "v1/"])
-def test_paths_that_are_none(reader: Reader, tag: str) -> None:
-    for method in ("GET", "DELETE", "PUT"):
-        assert reader.ask(method, f"/tags/{tag}").status_code == 404
+def test_paths_that_are_none(reader: Reader) -> None:
+    for tag in ("", "%00", "a%2Fb", "v1/"):
+        for method in ("GET", "DELETE", "PUT"):
+            assert reader.ask(method, f"/tags/{tag}").status_code == 404, tag
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
+def test_bodies_that_point_nowhere(reader: Reader) -> None:
+    digests = (
+        None,
+        1,
+        "",
+        "v1",
+        "sha256:0",
+        f"sha256:{'A' * 64}",
+        f"md5:{'0' * 32}",
+        f"{ABSENT}\n",
+    )
+    bodies: list[tuple[Any, str]] = [
         ({}, "digest"),
-        ({"digest": None}, "digest"),
-        ({"digest": 1}, "digest"),
-        ({"digest": ""}, "digest"),
-        ({"digest": "v1"}, "digest"),
-        ({"digest": "sha256:0"}, "digest"),
-        ({"digest": f"sha256:{'A' * 64}"}, "digest"),
-        ({"digest": f"md5:{'0' * 32}"}, "digest"),
-        ({"digest": f"{ABSENT}\n"}, "digest"),
+        *(({"digest": each}, "digest") for each in digests),
         ({"digest": ABSENT, "tag": "v2"}, "tag"),
         ([], ""),
         (None, ""),
-    ],
-)
-def test_bodies_that_point_nowhere(reader: Reader, body: Any, field: str) -> None:  # noqa: ANN401
-    answer = reader.ask("PUT", "/tags/new", json.dumps(body))
-    assert refused(answer, 400, "INVALID_INPUT")["field"].startswith(field)
+    ]
+    for body, field in bodies:
+        answer = reader.ask("PUT", "/tags/new", json.dumps(body))
+        assert refused(answer, 400, "INVALID_INPUT")["field"].startswith(field), body
     refused(reader.ask("GET", "/tags/new"), 404, "NOT_FOUND")

@@ -140,7 +140,6 @@ async def sweep(registry: Registry, store: FilesystemStore) -> Run:
     return await collect(ctx, store, await registry.account_id())
 
 
-@on_both_databases
 @pytest.mark.parametrize("damage", ["cut", "grow", "remove"])
 async def test_a_push_heals_what_is_gone_or_of_another_size(
     registry: Registry, blobs: Path, damage: str

@@ -41,14 +41,12 @@ async def world(oauth: Identity) -> World:
     return await open_world(oauth)
 
 
-@on_both_databases
 async def test_a_new_cluster_runs_with_the_password_that_was_shown(world: World) -> None:
     made = await world.create()
     assert (made.status, made.node, made.port, made.version) == ("provisioning", NODE, 20_000, None)
     assert PASSWORD.encode() not in (made.secret or b"")
     assert open_password(world.identity.keyring, made) == PASSWORD
-    await world.settle(2)
-    found = await world.get(made)
+    found = await world.settled(made, 2)
     assert (found.status, found.version, found.faults) == ("active", 15, ())
     assert (found.host, found.ca, found.secret) == ("127.0.0.1", "ROOT", None)
     assert world.machine.passwords == {made.id: PASSWORD}
@@ -58,13 +56,11 @@ async def test_a_new_cluster_runs_with_the_password_that_was_shown(world: World)
 async def test_it_stops_and_starts_with_the_data_it_has(world: World) -> None:
     made = await world.running()
     assert (await world.want(made, is_wanted=False)).status == "updating"
-    await world.settle(2)
-    found = await world.get(made)
+    found = await world.settled(made, 2)
     assert (found.status, world.machine.running) == ("stopped", set())
     assert await world.want(made, is_wanted=False) == found, "it is so already"
     await world.want(made, is_wanted=True)
-    await world.settle(2)
-    assert (await world.get(made)).status == "active"
+    assert (await world.settled(made, 2)).status == "active"
     assert world.machine.created == [made.id]
     assert world.machine.passwords == {made.id: PASSWORD}
 
@@ -74,8 +70,7 @@ async def test_a_new_password_waits_until_the_server_runs(world: World) -> None:
     await world.want(made, is_wanted=False)
     await world.settle(2)
     await world.reset(made, "another-one")
-    await world.settle(2)
-    assert (await world.get(made)).status == "stopped"
+    assert (await world.settled(made, 2)).status == "stopped"
     assert world.machine.passwords == {made.id: PASSWORD}
     await world.want(made, is_wanted=True)
     await world.settle(2)
@@ -86,13 +81,11 @@ async def test_a_new_password_waits_until_the_server_runs(world: World) -> None:
 async def test_who_changes_their_mind_gets_what_they_wanted_last(world: World) -> None:
     made = await world.create()
     await world.want(made, is_wanted=False)
-    await world.settle(3)
-    assert ((await world.get(made)).status, world.machine.created) == ("stopped", [])
+    assert ((await world.settled(made, 3)).status, world.machine.created) == ("stopped", [])
     await world.want(made, is_wanted=True)
     await world.want(made, is_wanted=False)
     await world.want(made, is_wanted=True)
-    await world.settle(3)
-    assert (await world.get(made)).status == "active"
+    assert (await world.settled(made, 3)).status == "active"
 
 
 async def test_a_server_that_does_not_start_says_why_and_is_tried_again(world: World) -> None:
@@ -102,15 +95,13 @@ async def test_a_server_that_does_not_start_says_why_and_is_tried_again(world: W
     assert (found.status, found.faults[0].message) == ("provisioning", "no space left")
     assert await world.codes(made) == {"SERVER_FAILED"}
     world.machine.fails = ""
-    await world.settle(8)
-    found = await world.get(made)
+    found = await world.settled(made, 8)
     assert (found.status, found.faults) == ("active", ())
     world.machine.fails = "again"
     await world.want(made, is_wanted=False)
     await world.settle(2)
     await world.want(made, is_wanted=True)
-    await world.settle(2)
-    assert (await world.get(made)).status == "unavailable"
+    assert (await world.settled(made, 2)).status == "unavailable"
 
 
 async def test_a_machine_that_runs_no_servers_any_more_says_so(world: World) -> None:
@@ -120,8 +111,7 @@ async def test_a_machine_that_runs_no_servers_any_more_says_so(world: World) -> 
     await world.settle(2)
     assert await world.codes(made) == {"DATABASES_OFF"}
     await world.delete(made)
-    await world.settle(3)
-    assert (await world.get(made)).status == "deleting", "its data are there"
+    assert (await world.settled(made, 3)).status == "deleting", "its data are there"
     world.restart()
     await world.settle(20, after=60)
     assert await world.find(made) is None
@@ -286,8 +276,7 @@ async def test_a_lost_machine_makes_its_clusters_unavailable(world: World) -> No
     await world.claim()
     await node_rows.look(database, clock, [PLACING])
     assert await world.codes(made) == set()
-    await world.settle(2)
-    assert (await world.get(stopped)).status == "stopped"
+    assert (await world.settled(stopped, 2)).status == "stopped"
 
 
 async def test_schedules_need_a_bucket_and_moments(world: World) -> None:

@@ -146,18 +146,6 @@ async def test_an_address_goes_into_a_pool_and_out_of_it_and_holds_it(world: Wor
     assert gone.status_code == 204
 
 
-async def test_an_address_is_of_one_account_which_alone_sees_it(world: World) -> None:
-    globex = world.served.globex
-    mine = await world.request()
-    theirs = await world.request(of=globex)
-    assert mine["address"] != theirs["address"]
-    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("POST", "/resume")):
-        assert (await world.ask(method, f"/{mine['id']}{path}", of=globex)).status_code == 404
-    assert (await world.ask("DELETE", f"/{theirs['id']}", of=globex)).status_code == 204
-    others = [await world.request() for _ in range(2)]
-    assert {each["address"] for each in (mine, *others)} == set(INVENTORY)
-
-
 @on_both_databases
 async def test_of_sixteen_requests_at_once_each_gets_an_address_of_its_own_or_none(
     world: World,
@@ -178,7 +166,6 @@ async def test_what_waits_to_be_sent_from_an_address_holds_it(world: World) -> N
     assert (await world.ask("DELETE", f"/{made['id']}")).status_code == 204
 
 
-@on_both_databases
 async def test_the_cap_of_a_day_is_honoured_and_the_rest_leaves_from_the_shared_address(
     world: World,
 ) -> None:
@@ -247,7 +234,6 @@ async def test_a_paused_address_sends_nothing_until_it_goes_on(world: World) -> 
     assert await world.sources(pool) == [made["address"]]
 
 
-@on_both_databases
 async def test_too_many_bounces_pause_an_address_and_its_owner_is_told(world: World) -> None:
     token = world.token()
     topic = await world.served.make("/v1/topics", {"name": "mail"}, token=token)

@@ -14,6 +14,9 @@ from registry.cli.server.options import settings_of
 from registry.composition.dev import DEV
 from registry.composition.main import Registry, prepare
 from registry.settings.settings import Settings
+from tests.databases import planted
+
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 INIT = ("init", "--account", "acme", "--admin-email", "admin@example.org")
 
@@ -21,7 +24,7 @@ INIT = ("init", "--account", "acme", "--admin-email", "admin@example.org")
 @pytest.fixture
 def dev_data(tmp_path: Path) -> Path:
     """Return the data of a registry that ``entrepot dev`` has served."""
-    settings = Settings(data=tmp_path / "dev data")
+    settings = Settings(data=planted(tmp_path / "dev data"))
 
     async def serve() -> None:
         registry = Registry(settings, DEV)
@@ -33,20 +36,22 @@ def dev_data(tmp_path: Path) -> Path:
     return settings.data
 
 
-@pytest.mark.parametrize("command", [INIT, ("serve", "--port", "0"), ("new-access-key", "admin")])
 def test_data_of_dev_are_named_and_another_folder_is_shown(
-    command: tuple[str, ...], dev_data: Path, capsys: pytest.CaptureFixture[str]
+    dev_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "--data", str(dev_data)]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(f"entrepot: {dev_data} holds the data of 'entrepot dev', which has")
-    assert (
-        "'entrepot init --account HANDLE --admin-email ADDRESS --data entrepot-data', then"
-        " 'entrepot serve --data entrepot-data'" in told.err
-    )
-    assert f"'entrepot dev --data '{dev_data}''" in told.err  # quoted for the shell
-    assert not (dev_data / "root.key").exists()
+    for command in (INIT, ("serve", "--port", "0"), ("new-access-key", "admin")):
+        assert main([*command, "--data", str(dev_data)]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err.startswith(
+            f"entrepot: {dev_data} holds the data of 'entrepot dev', which has"
+        )
+        assert (
+            "'entrepot init --account HANDLE --admin-email ADDRESS --data entrepot-data', then"
+            " 'entrepot serve --data entrepot-data'" in told.err
+        )
+        assert f"'entrepot dev --data '{dev_data}''" in told.err  # quoted for the shell
+        assert not (dev_data / "root.key").exists()
 
 
 def test_dev_does_not_open_an_install_with_accounts(

@@ -40,6 +40,13 @@ class Answer:
         return {name.lower(): value for name, value in self.headers if name.lower() not in own}
 
 
+def connection_to(url: str, timeout: float = 60) -> http.client.HTTPConnection:
+    """Return a connection to the server at `url`, which opens with its first request."""
+    address = urlsplit(url)
+    assert address.hostname is not None
+    return http.client.HTTPConnection(address.hostname, address.port, timeout=timeout)
+
+
 def send(
     url: str,
     method: str,
@@ -52,9 +59,7 @@ def send(
 
     `Content-Length` is the body's unless `headers` say otherwise.
     """
-    address = urlsplit(url)
-    assert address.hostname is not None
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=timeout)
+    connection = connection_to(url, timeout)
     begun = time.monotonic()
     with contextlib.closing(connection):
         connection.putrequest(method, target, skip_accept_encoding=True)

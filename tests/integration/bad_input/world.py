@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
-
-import httpx
 
 from tests.conformance.content import (
     OCI_MANIFEST,
@@ -18,7 +17,7 @@ from tests.conformance.content import (
     image_index,
     image_manifest,
 )
-from tests.integration.bad_input.raw_request import Answer, send
+from tests.integration.bad_input.raw_request import Answer, connection_to, send
 
 ABSENT = "sha256:" + "0" * 64
 
@@ -32,7 +31,6 @@ class World:
     """
 
     url: str
-    reader: httpx.Client
     repo: str
     scratch: str
     other: str
@@ -112,22 +110,31 @@ class World:
         paths += [f"/v2/{self.repo}/manifests/{name}" for name in ("v1", "multi")]
         paths += [f"/v2/{self.repo}/referrers/{self.image.digest}"]
         paths += [f"/v2/_catalog?last={self.repo}"]
-        state: dict[str, Any] = {path: self.reader.get(path).content for path in paths}
-        for content in (self.free, self.layer, self.config):
-            path = f"/v2/{self.repo}/blobs/{content.digest}"
-            state[path] = self.reader.head(path).status_code
+        blobs = [
+            f"/v2/{self.repo}/blobs/{content.digest}"
+            for content in (self.free, self.layer, self.config)
+        ]
+        state: dict[str, Any] = {}
+        with closing(connection_to(self.url)) as connection:
+            for method, path in (*(("GET", each) for each in paths), *(("HEAD", b) for b in blobs)):
+                connection.request(method, path)
+                with connection.getresponse() as answer:
+                    state[path] = (answer.status, answer.read())
         self.seen = state
         return state
 
+    def state_of_repo(self) -> dict[str, Any]:
+        """Look at what a client can see of `repo`, which no request may change."""
+        return {path: seen for path, seen in self.state().items() if f"/v2/{self.repo}/" in path}
 
-def build_world(reader: httpx.Client, namespace: str) -> World:
-    """Fill three new repositories of the registry that `reader` reads."""
+
+def build_world(url: str, namespace: str) -> World:
+    """Fill three new repositories of a registry."""
     base = f"{namespace}/bad-input-{uuid.uuid4().hex[:12]}"
     image_config, layer = config(), blob()
     image = image_manifest(image_config, [layer])
     world = World(
-        url=str(reader.base_url),
-        reader=reader,
+        url=url,
         repo=f"{base}/repo",
         scratch=f"{base}/scratch",
         other=f"{base}/other",
