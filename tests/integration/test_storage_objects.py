@@ -52,7 +52,6 @@ from tests.storage_world import (
 
 T = TypeVar("T")
 
-T = TypeVar("T")
 LARGE: Final = bytes(range(256)) * 4096
 KEYS: Final = (
     "plain",

@@ -112,7 +112,7 @@ def test_a_kept_answer_of_one_node_is_not_given_after_a_change_on_the_other(
             east.put_manifest(repository, signed, "now", bodies[number % 3])
             assert east.digest_of_tag(repository, signed, "now") == wanted
             known_at = time.monotonic() + MOST_STALE_SECONDS
-            until(lambda moment=known_at: pulled[-1][0] > moment)
+            until(lambda moment=known_at: pulled[-1][0] > moment)  # type: ignore[misc]
             late = {digest for begun, digest in pulled if begun > known_at}
             assert late == {wanted}, "an answer from before was given too late"
     seen = [digest for digest, _ in groupby(digest for _, digest in pulled)]
