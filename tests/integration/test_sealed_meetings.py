@@ -33,7 +33,6 @@ class MeetingKeys(DataKeys):
     async def wrap_all(
         self, account_id: str, kms_key_id: str, data_keys: Sequence[tuple[str, DataKey]]
     ) -> list[bytes]:
-        """Wrap data keys, then let the other thing happen."""
         made = await super().wrap_all(account_id, kms_key_id, data_keys)
         meeting, self.meeting = self.meeting, None
         if meeting is not None:
@@ -43,7 +42,6 @@ class MeetingKeys(DataKeys):
 
 @pytest.fixture
 async def world(install: Install) -> AsyncIterator[SealedWorld]:
-    """Return an install that seals blobs."""
     async with install.connect() as docker:
         yield await make_sealed_world(install, docker)
 

@@ -43,7 +43,6 @@ class World:
     ids: dict[str, str] = field(default_factory=dict)
 
     async def repository(self, name: str) -> Pusher:
-        """Make a repository and return a way to push there."""
         self.ids[name] = await self.install.add_repository(self.account, name)
         return await pusher(self.install, self.program, f"{self.account.handle}/{name}")
 
@@ -73,7 +72,6 @@ class World:
 
 @pytest.fixture
 async def world(install: Install) -> World:
-    """Return the account ``acme`` in an install."""
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
     client = signed_in(install, program)

@@ -286,29 +286,18 @@ async def test_a_small_push_changes_the_database_once(sqlite_database: str) -> N
             assert found == expected, (method, [each.sqlite for each in counted.seen])
 
 
-async def test_a_body_that_is_cut_gets_no_row_beyond_the_maximum(metadata_url: str) -> None:
-    limits = Limits(inline_max_bytes=LIMIT, max_open_uploads=1)
+async def test_maxima_hold_for_small_bodies_too(metadata_url: str) -> None:
+    """Of bytes, also if the body is chunked; and of rows of bodies that are cut."""
+    limits = Limits(inline_max_bytes=LIMIT, max_blob_bytes=len(ONE) - 1, max_open_uploads=1)
+    target, length = f"?digest={digest_of(ONE)}", {"content-length": str(len(ONE) - 1)}
     async with open_registry(metadata_url, MemoryStore(), limits=limits) as registry:
-        locations = [await post(registry) for _ in range(2)]
-        for location, status in zip(locations, (400, 429), strict=True):
-            cut = hang_up(ONE[:9])
-            query = f"?digest={digest_of(ONE)}"
-            length = {"content-length": str(len(ONE))}
-            answer = await registry.client.request("PUT", location + query, cut, length)
+        ask = registry.client.request
+        body, headers = chunked(ONE)
+        assert (await ask("POST", UPLOADS + target, body, headers)).status == 413
+        assert (await put(registry, await post(registry), ONE[1:], ONE[1:])).status == 201
+        whole = {"content-length": str(len(ONE))}
+        assert (await ask("PUT", await post(registry) + target, ONE, whole)).status == 413
+        for location, status in [(await post(registry), each) for each in (400, 429)]:
+            answer = await ask("PUT", location + target, hang_up(ONE[:9]), length)
             assert answer.status == status
         assert await rows(registry, "SELECT count(*) FROM uploads") == [(1,)]
-
-
-async def test_a_chunked_blob_over_the_limit_is_refused_though_it_is_small(
-    metadata_url: str,
-) -> None:
-    limits = Limits(inline_max_bytes=LIMIT, max_blob_bytes=len(ONE) - 1)
-    async with open_registry(metadata_url, MemoryStore(), limits=limits) as registry:
-        chunked = {"transfer-encoding": "chunked"}
-        target = f"{UPLOADS}?digest={digest_of(ONE)}"
-        answer = await registry.client.request("POST", target, [ONE[:9], ONE[9:]], chunked)
-        assert answer.status == 413
-        assert (await put(registry, await post(registry), ONE[1:], ONE[1:])).status == 201
-        length = {"content-length": str(len(ONE))}
-        target = f"{await post(registry)}?digest={digest_of(ONE)}"
-        assert (await registry.client.request("PUT", target, ONE, length)).status == 413

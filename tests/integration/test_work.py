@@ -376,12 +376,16 @@ async def test_what_else_is_stored_is_stored_with_the_record_or_not_at_all(world
     assert (await world.show(made)).height == 10
 
 
+def replace_cursor(tx: Connection, to_be: str) -> None:
+    tx.execute(_SET_CURSOR, to_be=to_be)
+
+
 async def test_work_ends_if_the_record_is_gone_and_begins_anew_at_a_cursor_of_another_version(
     world: World,
 ) -> None:
     for cursor in ('{"task":"ground"}', '[["ground",1],"dig",3,0]', '"x"'):
         made = await world.make()
-        await world.database.write(lambda tx, text=cursor: tx.execute(_SET_CURSOR, to_be=text))
+        await world.database.write(partial(replace_cursor, to_be=cursor))
         await world.work()
         assert world.needs.steps_of(made.id) == [*BUILDING]
         await world.delete(made)
