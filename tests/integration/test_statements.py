@@ -196,7 +196,6 @@ def test_a_called_statement_has_the_names_of_its_parameters(
 @pytest.mark.postgresql
 def test_postgresql_takes_every_statement(postgresql_database: str) -> None:
     """So what a statement says is tested on SQLite alone, unless databases differ in it."""
-
     taken = all_statements() | STATEMENTS
     assert len(taken) > 1_000
     with psycopg.connect(postgresql_database, autocommit=True) as connection:
