@@ -22,13 +22,12 @@ LAST = b"0\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    """Run a server with a shorter linger; `test_serving_request_cycle` has both event loops."""
+    """Run a server with a shorter linger."""
     with serving(limits=ServerLimits(linger_seconds=0.5, sweep_seconds=0.1)) as running:
         yield running
 
 
 def get(fields: bytes = b"", target: bytes = b"/v2/", version: bytes = b"HTTP/1.1") -> bytes:
-    """Return a GET request with the Host field and `fields`."""
     return b"GET %s %s\r\n%s%s\r\n" % (target, version, HOST, fields)
 
 

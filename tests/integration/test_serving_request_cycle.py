@@ -33,15 +33,13 @@ def plain() -> Iterator[RunningServer]:
         yield running
 
 
-@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
+@pytest.fixture(params=["uvloop", "uvloop+tls"])
 def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
-    """Run a server on each event loop."""
     with serving(limits=LIMITS, loop=request.param) as running:
         yield running
 
 
 def request(method: str, target: str, fields: str = "") -> bytes:
-    """Return the head of a request."""
     return f"{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n".encode()
 
 
