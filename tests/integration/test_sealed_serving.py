@@ -34,7 +34,6 @@ _WRAPS = """
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the data folder."""
     return tmp_path_factory.mktemp("sealed") / "data"
 
 
