@@ -42,9 +42,12 @@ def upgrade():
 
 
 def next_version(folder: Path) -> Path:
-    """Copy the sources into a folder, with one migration more; return their ``src``."""
+    """Copy the sources into a folder, with one migration more; return their ``src``.
+
+    Those that are compiled already stay so, as files keep their times.
+    """
     sources = folder / "src"
-    shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("*.pyc.*"))
     (sources / VERSIONS / f"{NEXT}_next.py").write_text(_MIGRATION)
     return sources
 

@@ -21,11 +21,11 @@ BODIES = pytest.mark.parametrize(
 )
 
 
-def sparse_file(folder: Path) -> Path:
-    """Return a file of `FILE_BYTES`, more than sockets hold."""
+def sparse_file(folder: Path, size: int = FILE_BYTES) -> Path:
+    """Return a file of a size, by default more than sockets hold."""
     path = folder / "sparse"
     with path.open("wb") as opened:
-        opened.truncate(FILE_BYTES)
+        opened.truncate(size)
     return path
 
 

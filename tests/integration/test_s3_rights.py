@@ -160,18 +160,13 @@ async def test_keys_that_are_inactive_deleted_or_suspended_sign_nothing(s3: S3Cl
     assert await other.code("GET", "/") == "InvalidAccessKeyId"
     unknown = S3Client(s3.served, "AKNONE", s3.secret)
     assert await unknown.code("GET", "/") == "InvalidAccessKeyId"
-
-
-async def test_a_bearer_token_is_no_signature(s3: S3Client) -> None:
+    # A bearer token is no signature, nor is that a token.
     bearer = f"Bearer {s3.served.acme.program_token}"
     request = with_header(s3.sign("GET", "/bucket"), "authorization", bearer)
     assert code_of(await s3.send(request)) == "InvalidRequest"
-    assert (await s3.served.ask("GET", "/v1/buckets", headers=signature(s3))).status_code == 401
-
-
-def signature(s3: S3Client) -> dict[str, str]:
     headers = s3.sign("GET", "/v1/buckets").headers
-    return {name.decode(): value.decode() for name, value in headers if name != b"host"}
+    signed = {name.decode(): value.decode() for name, value in headers if name != b"host"}
+    assert (await s3.served.ask("GET", "/v1/buckets", headers=signed)).status_code == 401
 
 
 async def test_a_change_of_a_bucket_is_in_the_audit_log(s3: S3Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import aclosing, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -103,9 +104,11 @@ async def test_what_a_dead_process_has_sent_is_copied_and_it_can_send_no_more(
 async def test_wrong_bytes_that_were_sent_in_parts_are_no_object_in_the_end(
     settings: StoreSettings,
 ) -> None:
-    upload_id, half = new_id(), 17 * MIB
+    upload_id, half = new_id(), 9 * MIB
     with opened(settings) as first, opened(settings) as second:
         async with aclosing(await first.stage(upload_id, None)) as staged:
+            with pytest.raises(StageBusy):
+                await second.stage(upload_id, None)
             write(staged, DATA[:half])
             digests = staged.flush()
         async with aclosing(await second.resume(upload_id)) as staged:
@@ -122,26 +125,20 @@ async def test_a_read_goes_on_where_its_connection_broke(settings: StoreSettings
         async with aclosing(await store.stage(new_id(), KEY)) as staged:
             write(staged, DATA)
             object_id = staged.commit(digest_of(DATA)).object_id
-    port = urlsplit(settings.store_s3_endpoint).port
-    assert port is not None
-    with Relay(port) as relay:
-        through = _through(settings, relay)
-        with opened(through) as store:
-            async with aclosing(await store.open(object_id, len(DATA), KEY)) as found:
-                chunks, read_bytes = found.chunks(), b""
-                for number, chunk in enumerate(chunks):
-                    read_bytes += chunk
-                    if number in (3, 9):
-                        relay.cut()
-                assert read_bytes == DATA
+    with relayed(settings) as (relay, store):
+        async with aclosing(await store.open(object_id, len(DATA), KEY)) as found:
+            read_bytes = b""
+            for number, chunk in enumerate(found.chunks()):
+                read_bytes += chunk
+                if number in (3, 9):
+                    relay.cut()
+            assert read_bytes == DATA
 
 
 async def test_a_server_that_says_nothing_is_a_refusal_and_soon_at_once(
     settings: StoreSettings,
 ) -> None:
-    port = urlsplit(settings.store_s3_endpoint).port
-    assert port is not None
-    with Relay(port) as relay, opened(_through(settings, relay)) as store:
+    with relayed(settings) as (relay, store):
         relay.hold()
         for _ in range(5):
             with pytest.raises(StoreUnavailable, match="ReadTimeoutError"):
@@ -151,14 +148,16 @@ async def test_a_server_that_says_nothing_is_a_refusal_and_soon_at_once(
         relay.release()
 
 
-def _through(settings: StoreSettings, relay: Relay) -> StoreSettings:
-    return StoreSettings(
-        store_s3_bucket=settings.store_s3_bucket,
-        store_s3_endpoint=f"http://127.0.0.1:{relay.port}",
-        store_s3_region=settings.store_s3_region,
-        store_s3_prefix=settings.store_s3_prefix,
-        store_s3_read_seconds=1,
-    )
+@contextmanager
+def relayed(settings: StoreSettings) -> Iterator[tuple[Relay, S3Store]]:
+    """Open the store through a relay, whose silence is told after a second."""
+    port = urlsplit(settings.store_s3_endpoint).port
+    assert port is not None
+    with Relay(port) as relay:
+        endpoint = f"http://127.0.0.1:{relay.port}"
+        through = replace(settings, store_s3_endpoint=endpoint, store_s3_read_seconds=1)
+        with opened(through) as store:
+            yield relay, store
 
 
 async def test_an_upload_in_parts_without_a_tail_is_found_and_ended(
@@ -177,14 +176,6 @@ async def test_an_upload_in_parts_without_a_tail_is_found_and_ended(
         await store.delete_orphan(orphan)
         assert await listed(store.list_orphans()) == []
         assert await listed(store.list_staged()) == []
-
-
-async def test_two_processes_do_not_begin_with_one_id(settings: StoreSettings) -> None:
-    upload_id = new_id()
-    with opened(settings) as first, opened(settings) as second:
-        async with aclosing(await first.stage(upload_id, None)):
-            with pytest.raises(StageBusy):
-                await second.stage(upload_id, None)
 
 
 def test_parts_in_memory_are_bounded_and_given_back(settings: StoreSettings) -> None:

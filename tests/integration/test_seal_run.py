@@ -108,24 +108,20 @@ async def test_blobs_of_deleted_images_are_sealed_and_restored(keyed: KeyedRegis
 async def test_inline_blobs_are_sealed_where_they_are(
     metadata_url: str, store: FilesystemStore, blobs: Path
 ) -> None:
+    small, damaged = b"a small secret", b"a damaged secret"
     async with open_keyed_registry(metadata_url, store, Limits()) as keyed:
-        await _seal_inline_blobs(keyed, blobs)
-
-
-async def _seal_inline_blobs(keyed: KeyedRegistry, blobs: Path) -> None:
-    small = digest_of(b"a small secret")
-    await push_image(keyed.registry, b"a small secret", "v1")
-    await push_image(keyed.registry, b"a damaged secret", "v2")
-    await keyed.set_body(digest_of(b"a damaged secret"), b"a changed secret")
-    report = await keyed.seal()
-    assert dict(report.outcomes) == {Outcome.SEALED: 2, Outcome.DAMAGED: 1}
-    assert await keyed.pull(small) == (200, b"a small secret")
-    assert (await keyed.pull(digest_of(b"a damaged secret")))[0] == 404
-    await collect(at_once(keyed.ctx), keyed.store, keyed.account_id)
-    bodies = await keyed.bodies()
-    assert len(bodies) == 3
-    assert not any(b"a small secret" in body for body in bodies)
-    assert not list((blobs / "objects").glob("*/*"))
+        await push_image(keyed.registry, small, "v1")
+        await push_image(keyed.registry, damaged, "v2")
+        await keyed.set_body(digest_of(damaged), b"a changed secret")
+        report = await keyed.seal()
+        assert dict(report.outcomes) == {Outcome.SEALED: 2, Outcome.DAMAGED: 1}
+        assert await keyed.pull(digest_of(small)) == (200, small)
+        assert (await keyed.pull(digest_of(damaged)))[0] == 404
+        await collect(at_once(keyed.ctx), keyed.store, keyed.account_id)
+        bodies = await keyed.bodies()
+        assert len(bodies) == 3
+        assert not any(small in body for body in bodies)
+        assert not list((blobs / "objects").glob("*/*"))
 
 
 async def test_a_reader_of_the_plain_bytes_reads_on(keyed: KeyedRegistry) -> None:
@@ -186,14 +182,13 @@ async def test_a_damaged_blob_is_marked_and_a_push_heals_and_seals_it(
 Disturbance = Callable[[KeyedRegistry, str], Awaitable[object]]
 
 
-async def push_elsewhere(keyed: KeyedRegistry, digest: str) -> None:
-    target = f"/v2/dev/elsewhere/blobs/uploads/?digest={digest}"
-    assert (await keyed.client.request("POST", target, LAYER)).status == 201
+async def post_elsewhere(keyed: KeyedRegistry, query: str, body: bytes = b"") -> None:
+    path = f"/v2/dev/elsewhere/blobs/uploads/?{query}"
+    assert (await keyed.client.request("POST", path, body)).status == 201
 
 
 async def mount_elsewhere(keyed: KeyedRegistry, digest: str) -> None:
-    target = f"/v2/dev/elsewhere/blobs/uploads/?mount={digest}&from=dev/app"
-    assert (await keyed.client.request("POST", target)).status == 201
+    await post_elsewhere(keyed, f"mount={digest}&from=dev/app")
 
 
 async def mount_under_another_key(keyed: KeyedRegistry, digest: str) -> None:
@@ -215,63 +210,64 @@ async def seal_meanwhile(keyed: KeyedRegistry, _digest: str) -> None:
     assert (await keyed.seal()).outcomes[Outcome.SEALED] == 1
 
 
-async def disable_the_key(keyed: KeyedRegistry, _digest: str) -> None:
-    await keyed.kms.disable(keyed.bound["app"])
-
-
-async def delete_the_key(keyed: KeyedRegistry, _digest: str) -> None:
-    await keyed.kms.delete(keyed.bound["app"])
-
-
-OUTCOMES: Final[dict[Disturbance, Outcome]] = {
-    push_elsewhere: Outcome.SEALED,
-    mount_elsewhere: Outcome.SEALED,
-    mount_under_another_key: Outcome.SEALED,
-    bind_another_key: Outcome.SEALED,
-    delete: Outcome.UNUSED,
-    seal_meanwhile: Outcome.CHANGED,
-    disable_the_key: Outcome.KEY_UNUSABLE,
-    delete_the_key: Outcome.KEY_UNUSABLE,
+DISTURBANCES: Final[dict[str, tuple[Disturbance, Outcome, bool]]] = {
+    "push elsewhere": (
+        lambda keyed, digest: post_elsewhere(keyed, f"digest={digest}", LAYER),
+        Outcome.SEALED,
+        True,
+    ),
+    "mount elsewhere": (mount_elsewhere, Outcome.SEALED, True),
+    "mount under another key": (mount_under_another_key, Outcome.SEALED, True),
+    "bind another key": (bind_another_key, Outcome.SEALED, False),
+    "delete": (delete, Outcome.UNUSED, False),
+    "seal": (seal_meanwhile, Outcome.CHANGED, False),
+    "disable": (lambda k, _: k.kms.disable(k.bound["app"]), Outcome.KEY_UNUSABLE, False),
+    "delete the key": (lambda k, _: k.kms.delete(k.bound["app"]), Outcome.KEY_UNUSABLE, False),
 }
+"""What happens meanwhile, what comes of it, and whether the blob is elsewhere too then."""
 
 
-class _Disturbed:
+class _Passing:
+    """Passes on what it does not meddle with."""
+
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._inner, name)
+
+
+class _Disturbed(_Passing):
     """A store in which something happens when a copy was made, before its rows are written."""
 
     def __init__(self, store: FilesystemStore, disturb: Callable[[], Awaitable[object]]) -> None:
-        self._store = store
+        super().__init__(store)
         self._disturb = disturb
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of a store
-        return getattr(self._store, name)
-
     async def open_stored(self, *arguments: Any) -> Any:  # noqa: ANN401
-        opened = await self._store.open_stored(*arguments)
+        opened = await self._inner.open_stored(*arguments)
         await self._disturb()
         return opened
 
 
 @on_both_databases
-@pytest.mark.parametrize("disturb", list(OUTCOMES))
+@pytest.mark.parametrize("name", DISTURBANCES)
 async def test_what_happens_while_a_blob_is_copied(
-    keyed: KeyedRegistry, store: FilesystemStore, disturb: Disturbance
+    keyed: KeyedRegistry, store: FilesystemStore, name: str
 ) -> None:
+    disturb, outcome, is_elsewhere = DISTURBANCES[name]
     digest = await push_blob(keyed.registry, LAYER)
     await keyed.bind(await keyed.make_key("first"))
     disturbed: Any = _Disturbed(store, lambda: disturb(keyed, digest))
     (row,) = await keyed.database.read(next_plain, FIRST, 9)
-    outcome = await keyed.sealer(store=disturbed).seal(row)
-    assert outcome is OUTCOMES[disturb]
-    if disturb in (disable_the_key, delete_the_key, delete):
-        assert (await plain(keyed)).object_count == 1
-    else:
-        assert (await plain(keyed)).object_count == 0
-        is_elsewhere = disturb in (push_elsewhere, mount_elsewhere, mount_under_another_key)
+    assert await keyed.sealer(store=disturbed).seal(row) is outcome
+    stays = outcome in (Outcome.UNUSED, Outcome.KEY_UNUSABLE)
+    assert (await plain(keyed)).object_count == stays
+    if not stays:
         for repository in ["app", "elsewhere"] if is_elsewhere else ["app"]:
             assert await keyed.pull(digest, repository) == (200, LAYER)
         assert await keyed.link_keys() == {digest: keyed.bound["app"].id}
-    objects = [each async for each in store.list_objects()]
-    assert len(objects) == (1 if (await plain(keyed)).object_count else 2)
+    assert len([each async for each in store.list_objects()]) == (1 if stays else 2)
     await check_is_whole(keyed)
 
 
@@ -309,33 +305,27 @@ async def test_pushes_mounts_and_bindings_beside_the_run(keyed: KeyedRegistry) -
     await check_is_whole(keyed)
 
 
-class _Full:
+class _Full(_Passing):
     """A store whose disk is full after some writes."""
 
     def __init__(self, store: FilesystemStore, writes: int) -> None:
-        self._store = store
+        super().__init__(store)
         self.writes = writes
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._store, name)
-
     async def stage(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-        return _FullStaged(await self._store.stage(*arguments, **options), self)
+        return _FullStaged(await self._inner.stage(*arguments, **options), self)
 
 
-class _FullStaged:
+class _FullStaged(_Passing):
     def __init__(self, staged: Any, store: _Full) -> None:  # noqa: ANN401
-        self._staged = staged
+        super().__init__(staged)
         self._full = store
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._staged, name)
 
     def write(self, view: memoryview) -> None:
         if not self._full.writes:
             raise StoreUnavailable("the disk is full")
         self._full.writes -= 1
-        self._staged.write(view)
+        self._inner.write(view)
 
 
 async def test_a_full_disk_ends_the_turn_and_loses_nothing(
@@ -388,14 +378,21 @@ async def test_turns_seal_count_and_rest(
     assert await turns.turn() == 1
 
 
-async def test_a_turn_waits_for_a_backup(
+async def test_a_turn_waits_for_a_backup_and_can_be_turned_off(
     keyed: KeyedRegistry, store: FilesystemStore, blobs: Path
 ) -> None:
-    await push_blob(keyed.registry, b"blob")
+    await push_blob(keyed.registry, b"plain")
+    status = await seal_status(keyed.database)
+    assert (status.plain, status.object_count, status.turn_ended_at) == ((1, 5, 0), 1, None)
     turns = SealTurns(keyed.ctx, store, 1 << 40)
     with deletions_held(blobs):
         assert await turns.turn() == 0
     assert await turns.turn() == 1
+    status = await seal_status(keyed.database)
+    assert (status.plain, status.object_count) == ((0, 0, 0), 1)
+    assert len(seal_chores(keyed.ctx, store, 1)) == 1
+    assert seal_chores(keyed.ctx, store, 0) == ()
+    assert seal_chores(replace(keyed.ctx, seals=False), store, 1) == ()
 
 
 async def test_an_unmounted_disk_marks_few_blobs(
@@ -410,34 +407,17 @@ async def test_an_unmounted_disk_marks_few_blobs(
 
 
 async def test_the_rate_is_kept(keyed: KeyedRegistry, store: FilesystemStore) -> None:
+    made: list[int] = []
     spent: list[int] = []
 
     class Recorded(Pace):
+        def __init__(self, rate: int) -> None:
+            made.append(rate)
+            super().__init__(rate)
+
         def spend(self, count: int) -> None:
             spent.append(count)
 
     await push_blob(keyed.registry, LAYER)
-    made: list[int] = []
-
-    def pace(rate: int) -> Pace:
-        made.append(rate)
-        return Recorded(rate)
-
-    await SealTurns(keyed.ctx, store, 4711, new_pace=pace).turn()
-    assert made == [4711]
-    assert sum(spent) == len(LAYER)
-
-
-async def test_it_can_be_turned_off(keyed: KeyedRegistry, store: FilesystemStore) -> None:
-    assert len(seal_chores(keyed.ctx, store, 1)) == 1
-    assert seal_chores(keyed.ctx, store, 0) == ()
-    assert seal_chores(replace(keyed.ctx, seals=False), store, 1) == ()
-
-
-async def test_the_status_tells_what_is_plain(keyed: KeyedRegistry) -> None:
-    await push_blob(keyed.registry, b"plain")
-    target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(b'sealed')}"
-    assert (await keyed.client.request("POST", target, b"sealed")).status == 201
-    status = await seal_status(keyed.database)
-    assert (status.plain, status.object_count) == ((1, 5, 0), 2)
-    assert status.turn_ended_at is None
+    await SealTurns(keyed.ctx, store, 4711, new_pace=Recorded).turn()
+    assert (made, sum(spent)) == ([4711], len(LAYER))

@@ -34,13 +34,12 @@ _WRAPS = """
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the data folder."""
     return tmp_path_factory.mktemp("sealed") / "data"
 
 
 @pytest.fixture(scope="module")
 def served(data: Path) -> Iterator[SignedIn]:
-    """Return a real ``entrepot serve``."""
+    """Return a real ``entrepot serve``, which a test may kill and start again at its port."""
     with serving(data) as signed_in:
         yield signed_in
 
@@ -56,6 +55,20 @@ def docker(served: SignedIn) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {answer.json()['token']}"}
     with httpx.Client(base_url=served.registry.url, headers=headers, timeout=30) as client:
         yield client
+
+
+def test_a_session_goes_on_after_a_kill(served: SignedIn, docker: httpx.Client, data: Path) -> None:
+    body, registry = os.urandom(3_000_000), served.registry
+    location = docker.post("/v2/acme/app/blobs/uploads/").headers["location"]
+    location = docker.patch(location, content=body[:1_700_000]).headers["location"]
+    registry.process.kill()
+    registry.process.wait()
+    again = start_registry(data, "--port", str(registry.port), command="serve")
+    registry.process, registry.reader = again.process, again.reader
+    again.lines[:0], registry.lines = registry.lines, again.lines
+    answer = docker.put(f"{location}?digest={digest_of(body)}", content=body[1_700_000:])
+    assert answer.status_code == 201, answer.text
+    assert docker.get(f"/v2/acme/app/blobs/{digest_of(body)}").content == body
 
 
 def push(docker: httpx.Client, body: bytes, step: int = 1_500_000) -> str:
@@ -146,25 +159,3 @@ def test_a_changed_frame_ends_the_answer_and_a_push_heals_it(
     assert docker.head(path).status_code == 404
     push(docker, body)
     assert docker.get(path).content == body
-
-
-def test_a_session_goes_on_after_a_kill(tmp_path: Path) -> None:
-    data, body = tmp_path / "data", os.urandom(3_000_000)
-    with serving(data) as signed_in:
-        url = signed_in.registry.url
-        port = url.rpartition(":")[2]
-        scope = {"scope": "repository:acme/app:pull,push"}
-        answer = httpx.get(f"{url}/v2/token", params=scope, auth=("token", signed_in.acme.password))
-        headers = {"Authorization": f"Bearer {answer.json()['token']}"}
-        with httpx.Client(base_url=url, headers=headers, timeout=30) as docker:
-            location = docker.post("/v2/acme/app/blobs/uploads/").headers["location"]
-            answer = docker.patch(location, content=body[:1_700_000])
-            location = answer.headers["location"]
-            signed_in.registry.process.kill()
-            signed_in.registry.process.wait()
-            again = start_registry(data, "--port", port, command="serve")
-            signed_in.registry.process = again.process
-            path = f"{location}?digest={digest_of(body)}"
-            answer = docker.put(path, content=body[1_700_000:])
-            assert answer.status_code == 201, answer.text
-            assert docker.get(f"/v2/acme/app/blobs/{digest_of(body)}").content == body

@@ -28,29 +28,20 @@ async def world(
         yield await make_sealed_world(install, docker)
 
 
-async def later(world: SealedWorld, seconds: int) -> None:
-    """Let time pass, and sign in again."""
-    world.install.clock.advance(seconds)
-    await world.sign_in()
-
-
-async def test_what_is_sealed_under_a_key_in_aws_is_pulled(world: SealedWorld) -> None:
+async def test_what_is_sealed_under_a_key_in_aws_waits_for_an_aws_that_is_away(
+    world: SealedWorld, aws_server: ThreadedMotoServer
+) -> None:
     assert (await world.push("red", DATA)).status_code == 201
     key = await world.make_bound_key("mine", "blue")
     assert (await world.mount("blue", DATA, "red")).status_code == 201
     assert (await world.link("blue", DATA))[1] == key.id
-    for name in ("red", "blue"):
-        assert (await world.pull(name, DATA)).content == DATA
-
-
-async def test_pulls_and_pushes_wait_for_an_aws_that_is_away(
-    world: SealedWorld, aws_server: ThreadedMotoServer
-) -> None:
-    await world.push("red", DATA)
     aws_server.stop()
-    await later(world, MAX_AGE_SECONDS - 60)
-    assert (await world.pull("red", DATA)).content == DATA  # the material is still open here
-    await later(world, 120)
+    world.install.clock.advance(MAX_AGE_SECONDS - 60)
+    await world.sign_in()
+    for name in ("red", "blue"):  # the material is still open here
+        assert (await world.pull(name, DATA)).content == DATA
+    world.install.clock.advance(120)
+    await world.sign_in()
     for answer in (
         await world.pull("red", DATA),
         await world.push("red", DATA),

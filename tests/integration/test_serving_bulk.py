@@ -31,7 +31,6 @@ def content() -> bytes:
 
 @pytest.fixture(scope="module")
 def file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a file of 64 MiB."""
     path = tmp_path_factory.mktemp("bulk") / "content"
     path.write_bytes(content)
     return path
@@ -39,19 +38,16 @@ def file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["uvloop", "uvloop+tls"])
 def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
-    """Run a server with few bulk threads with and without TLS."""
     with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
         yield running
 
 
 def put(target: str, fields: str) -> bytes:
-    """Return the head of a PUT request."""
     return f"PUT {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n".encode()
 
 
-def get(target: str) -> bytes:
-    """Return a GET request."""
-    return f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+def get(target: str, method: str = "GET") -> bytes:
+    return f"{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
 
 
 def chunked(content: bytes, seed: int) -> Iterator[bytes]:
@@ -66,10 +62,15 @@ def chunked(content: bytes, seed: int) -> Iterator[bytes]:
     yield b"0\r\n\r\n"
 
 
-def test_a_counted_body_arrives_in_whole_units(server: RunningServer, content: bytes) -> None:
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_arrives_in_whole_units(
+    server: RunningServer, content: bytes, is_chunked: bool
+) -> None:
+    fields = "Transfer-Encoding: chunked\r\n" if is_chunked else f"Content-Length: {SIZE}\r\n"
     with server.connect() as client:
-        client.send(put("/v2/sink", f"Content-Length: {SIZE}\r\n"))
-        client.send(content)
+        client.send(put("/v2/sink", fields))
+        for piece in chunked(content, 2) if is_chunked else (content,):
+            client.send(piece)
         response, body = client.response()
         assert response.status == 201
         digest, thread = body.decode().split()
@@ -79,28 +80,16 @@ def test_a_counted_body_arrives_in_whole_units(server: RunningServer, content: b
         assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
 
 
-def test_a_chunked_body_arrives_in_whole_units(server: RunningServer, content: bytes) -> None:
+def test_bodies_around_a_unit(server: RunningServer, content: bytes) -> None:
     with server.connect() as client:
-        client.send(put("/v2/sink", "Transfer-Encoding: chunked\r\n"))
-        for piece in chunked(content, 2):
-            client.send(piece)
-        response, body = client.response()
-        assert response.status == 201
-        assert body.decode().split()[0] == hashlib.sha256(content).hexdigest()
-        assert server.app.units == [UNIT_BYTES] * (SIZE // UNIT_BYTES)
-        assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
-
-
-@pytest.mark.parametrize("size", [0, 1, 5, UNIT_BYTES - 1, UNIT_BYTES, UNIT_BYTES + 1])
-def test_bodies_around_a_unit(server: RunningServer, content: bytes, size: int) -> None:
-    body = content[:size]
-    request = put("/v2/sink", f"Content-Length: {size}\r\n") + body
-    with server.connect() as client:
-        for _ in range(2):
-            response, answer = client.ask(request)
-            assert response.status == 201
-            assert answer.decode().split()[0] == hashlib.sha256(body).hexdigest()
-    assert sum(server.app.units) == 2 * size
+        for size in (0, 1, 5, UNIT_BYTES - 1, UNIT_BYTES, UNIT_BYTES + 1):
+            server.app.units.clear()
+            body = content[:size]
+            for _ in range(2):
+                response, answer = client.ask(put("/v2/sink", f"Content-Length: {size}\r\n") + body)
+                assert response.status == 201
+                assert answer.decode().split()[0] == hashlib.sha256(body).hexdigest()
+            assert sum(server.app.units) == 2 * size
 
 
 def test_many_slow_senders_share_two_threads(server: RunningServer, content: bytes) -> None:
@@ -119,7 +108,12 @@ def test_many_slow_senders_share_two_threads(server: RunningServer, content: byt
     assert sorted(set(server.app.units)) == [1000, UNIT_BYTES]
 
 
-@pytest.mark.parametrize("fields", ["Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"])
+FRAMINGS = pytest.mark.parametrize(
+    "fields", ["Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"]
+)
+
+
+@FRAMINGS
 def test_a_truncated_body_is_not_complete(server: RunningServer, fields: str) -> None:
     with server.connect() as client:
         client.send(put("/v2/sink", fields) + b"3\r\nabc\r\n")
@@ -130,7 +124,7 @@ def test_a_truncated_body_is_not_complete(server: RunningServer, fields: str) ->
     assert server.app.finished == [False]
 
 
-@pytest.mark.parametrize("fields", ["Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"])
+@FRAMINGS
 def test_a_client_that_leaves_ends_its_bulk_job(server: RunningServer, fields: str) -> None:
     with server.connect() as client:
         client.send(put("/v2/sink", fields) + b"3\r\nabc\r\n")
@@ -173,44 +167,32 @@ PIECES = [
 ]
 
 
-@pytest.mark.parametrize(("offset", "count"), PIECES)
 @pytest.mark.parametrize("cached", [True, False])
 def test_a_piece_of_a_file_arrives_whole(
-    server: RunningServer, content: bytes, file: Path, offset: int, count: int, cached: bool
-) -> None:
-    if not cached:
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
-            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    with server.connect() as client:
-        response, body = client.ask(get(f"/v2/file?offset={offset}&count={count}"))
-        assert response.status == 200
-        assert body == content[offset : offset + count]
-        assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
-
-
-@pytest.mark.parametrize("count", [10, 100_000, 2 * MIB])
-def test_a_piece_of_a_file_can_be_a_chunk(
-    server: RunningServer, content: bytes, count: int
+    server: RunningServer, content: bytes, file: Path, cached: bool
 ) -> None:
     with server.connect() as client:
-        _, body = client.ask(get(f"/v2/file?count={count}&chunked=1"))
-        assert body == content[:count] + b"the end"
-        assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
+        for offset, count in PIECES:
+            if not cached:
+                with file.open("rb") as opened:
+                    os.fsync(opened.fileno())
+                    os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            response, body = client.ask(get(f"/v2/file?offset={offset}&count={count}"))
+            assert response.status == 200
+            assert body == content[offset : offset + count]
+            assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
 
 
-def test_a_path_is_sent_whole(server: RunningServer, content: bytes) -> None:
+def test_a_file_can_be_chunks_or_all_of_a_body(server: RunningServer, content: bytes) -> None:
     with server.connect() as client:
-        response, body = client.ask(get("/v2/path"))
-        assert response.headers["content-length"] == str(SIZE)
-        assert body == content
-
-
-def test_head_of_a_file_sends_nothing(server: RunningServer) -> None:
-    with server.connect() as client:
-        response, body = client.ask(b"HEAD /v2/file HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (response.headers["content-length"], body) == (str(SIZE), b"")
-        assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
+        for count in (10, 100_000, 2 * MIB):
+            _, body = client.ask(get(f"/v2/file?count={count}&chunked=1"))
+            assert body == content[:count] + b"the end"
+            assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
+        for request, sent in ((get("/v2/path"), content), (get("/v2/file", "HEAD"), b"")):
+            response, body = client.ask(request)
+            assert (response.headers["content-length"], body) == (str(SIZE), sent)
+            assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
 
 
 def test_a_file_that_is_too_short_ends_the_connection(

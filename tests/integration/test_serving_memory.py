@@ -18,7 +18,6 @@ MOST_MIB: Final = 170
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of an install."""
     data = tmp_path_factory.mktemp("install") / "data"
     initialized(planted(data))
     return data

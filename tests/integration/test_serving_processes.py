@@ -34,11 +34,9 @@ class Process:
     started: int = 0  # how many workers had started when it was ready
 
     def connect(self) -> Client:
-        """Open a connection."""
         return Client(socket.create_connection(("127.0.0.1", self.port), 60))
 
     def ask(self, target: str) -> bytes:
-        """Get a page on a new connection."""
         with self.connect() as client:
             return client.ask(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())[1]
 
@@ -69,7 +67,6 @@ def start(workers: int, metrics_port: int = 0, **env: str) -> Process:
 
 
 def launch(workers: int, metrics_port: int = 0, **env: str) -> Process:
-    """Start a server process."""
     reading, writing = os.pipe()
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - until the end
     try:
@@ -87,17 +84,12 @@ def launch(workers: int, metrics_port: int = 0, **env: str) -> Process:
 
 @pytest.fixture(params=[1, 2])
 def process(request: pytest.FixtureRequest) -> Iterator[Process]:
-    """Run a server with one worker, and one with two."""
     server = start(request.param)
+    assert server.started == request.param, "it is ready when all workers are"
     yield server
     if server.program.poll() is None:
         server.program.kill()
         server.end()
-
-
-def test_it_is_ready_when_all_workers_are(process: Process, request: pytest.FixtureRequest) -> None:
-    assert process.started == request.node.callspec.params["process"]
-    assert process.ask("/v2/a") == b"/v2/a?"
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
@@ -121,16 +113,28 @@ def test_it_drains_and_exits_with_0(process: Process, sig: int) -> None:
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_it_serves_on_while_balancers_turn_away_then_drains(workers: int) -> None:
-    process = start(workers, LEAVING="2")
+def leaving(workers: int, seconds: str) -> Process:
+    """Start a server, and let it begin to leave."""
+    process = start(workers, LEAVING=seconds)
     process.program.send_signal(signal.SIGTERM)
     for _ in range(workers):
         assert process.stdout.readline() == "leaving\n"
+    return process
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_serves_on_while_balancers_turn_away_then_drains(workers: int) -> None:
+    process = leaving(workers, "2")
     assert process.ask("/v2/a") == b"/v2/a?"
     status, output, log = process.end()
     assert status == 0, log
     assert output.count("stopped") == workers
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_waits_for_no_balancer(workers: int) -> None:
+    status, log = start(workers, LEAVING="3600").stop(signal.SIGINT)
+    assert status == 0, log
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -147,12 +151,6 @@ def test_a_second_signal_ends_the_time_to_leave(workers: int, again: int) -> Non
         assert output.count("stopped") == workers
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_waits_for_no_balancer(workers: int) -> None:
-    status, log = start(workers, LEAVING="3600").stop(signal.SIGINT)
-    assert status == 0, log
-
-
 def test_a_signal_that_comes_after_the_drain_is_no_failure() -> None:
     status, log = start(2, LATE="1").stop(signal.SIGINT)
     assert status == 0, log
@@ -162,8 +160,10 @@ def test_a_signal_that_comes_after_the_drain_is_no_failure() -> None:
 def test_workers_of_a_killed_supervisor_drain_at_once() -> None:
     process = start(2, LEAVING="3600", DRAIN="1")
     process.program.kill()
-    _, output, _ = process.end()  # until the workers have closed the pipe
+    _, output, _ = process.end()  # until the workers have ended, and so closed the pipe
     assert output.count("stopped") == 2
+    with pytest.raises(OSError, match=r"refused|reset"):
+        process.ask("/v2/")
 
 
 def test_what_does_not_end_in_time_is_cut(process: Process) -> None:
@@ -220,14 +220,6 @@ def test_workers_that_serve_end_at_once_if_another_cannot_start(tmp_path: Path) 
     status, output, log = launch(2, LEAVING="3600", ALONE=str(tmp_path / "taken")).end()
     assert status != 0, log
     assert output.count("stopped") == 1
-
-
-def test_workers_end_when_their_supervisor_is_killed() -> None:
-    process = start(2)
-    process.program.kill()
-    process.end()  # the pipe is closed only when the workers have ended
-    with pytest.raises(OSError, match=r"refused|reset"):
-        process.ask("/v2/")
 
 
 def test_what_a_killed_supervisor_left_under_way_keeps_no_worker() -> None:

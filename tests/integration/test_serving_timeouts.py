@@ -12,6 +12,7 @@ import pytest
 
 from cloudcore.serving.limits import ServerLimits
 from tests.integration.serving_app import Client, RunningServer, SampleApplication, serving
+from tests.integration.slow_clients import sparse_file
 from tests.waiting import until
 
 LIMITS = ServerLimits(
@@ -29,14 +30,25 @@ FAULT = "the request took longer than 1 s"
 
 @pytest.fixture(params=["uvloop", "uvloop+tls"])
 def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
-    """Run an impatient server with and without TLS."""
     with serving(limits=LIMITS, loop=request.param) as running:
         yield running
 
 
-def test_a_silent_connection_is_closed(server: RunningServer) -> None:
+@pytest.fixture
+def over_tls() -> Iterator[RunningServer]:
+    """Run an impatient server of TLS; `test_serving_slow_clients` has bodies without."""
+    with serving(limits=LIMITS, loop="uvloop+tls") as running:
+        yield running
+
+
+def test_a_silent_or_an_idle_connection_is_closed(server: RunningServer) -> None:
     with server.connect() as client:
         assert client.is_closed()
+    with server.connect() as client:
+        started = time.monotonic()  # before the answer, which a busy machine may read late
+        client.ask(b"GET /v2/ HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert client.is_closed()
+        assert time.monotonic() - started > 0.6
 
 
 def test_a_head_that_is_never_finished_gets_a_408(server: RunningServer) -> None:
@@ -47,10 +59,7 @@ def test_a_head_that_is_never_finished_gets_a_408(server: RunningServer) -> None
         assert client.is_closed()
         assert server.records[0].reason == "the request head came too slowly"
         assert time.monotonic() - started > 0.9
-
-
-def test_bytes_now_and_then_do_not_prolong_a_head(server: RunningServer) -> None:
-    with server.connect() as client:
+    with server.connect() as client:  # bytes now and then do not prolong it
         client.send(b"GET /v2/ HTTP/1.1\r\nHost: a\r\nX: ")
         assert drip(client).startswith(b"HTTP/1.1 408 ")
 
@@ -65,29 +74,18 @@ def drip(client: Client) -> bytes:
     return b""
 
 
-def test_an_idle_connection_is_closed(server: RunningServer) -> None:
-    with server.connect() as client:
-        started = time.monotonic()  # before the answer, which a busy machine may read late
-        client.ask(b"GET /v2/ HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert client.is_closed()
-        assert time.monotonic() - started > 0.6
-
-
 @pytest.mark.parametrize("target", ["stream?100000", "file?count=50000000"])
 def test_a_response_nobody_reads_is_cut(
-    server: RunningServer, target: str, tmp_path_factory: pytest.TempPathFactory
+    over_tls: RunningServer, target: str, tmp_path: Path
 ) -> None:
-    path = tmp_path_factory.mktemp("file") / "sparse"
-    with path.open("wb") as file:
-        file.truncate(100_000_000)
-    server.app.file = path
-    with server.connect() as client:
+    over_tls.app.file = sparse_file(tmp_path)
+    with over_tls.connect() as client:
         client.send(f"GET /v2/{target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-        assert server.app.returned.wait(60)
+        assert over_tls.app.returned.wait(60)
 
 
-def test_a_response_that_is_read_slowly_is_not_cut(server: RunningServer) -> None:
-    with server.connect() as client:
+def test_a_response_that_is_read_slowly_is_not_cut(over_tls: RunningServer) -> None:
+    with over_tls.connect() as client:
         client.send(b"GET /v2/stream?150 HTTP/1.1\r\nHost: a\r\n\r\n")
         received, paused_at = 0, 0
         while received < 150 * 65536:
@@ -99,8 +97,8 @@ def test_a_response_that_is_read_slowly_is_not_cut(server: RunningServer) -> Non
                 time.sleep(0.1)  # the pace under test
 
 
-def test_an_application_that_thinks_is_not_cut(server: RunningServer) -> None:
-    with server.connect() as client:
+def test_an_application_that_thinks_is_not_cut(over_tls: RunningServer) -> None:
+    with over_tls.connect() as client:
         client.send(b"PUT /v2/slow?1.5 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
         assert client.response()[1] == b"done"
 
@@ -122,9 +120,7 @@ def test_over_tls_a_body_that_drips_is_ended_when_the_request_is_too_old(target:
 def test_over_tls_a_response_that_is_read_on_is_ended_when_the_request_is_too_old(
     target: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "sparse"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
+    path = sparse_file(tmp_path, 1 << 40)
     limits = replace(LIMITS, request_seconds=1)
     with serving(SampleApplication(path), limits, loop="uvloop+tls") as server:
         with server.connect() as client:

@@ -57,7 +57,6 @@ def strange(world: World) -> World:
 
 
 async def signed_in_as(world: World, password: str) -> str:
-    """Sign in and return the person's id."""
     answer = await attempt(world, password)
     assert answer.status_code == 200, answer.text
     token = (await world.redeem(code_of(answer))).json()["access_token"]
@@ -78,7 +77,6 @@ async def test_each_signs_in_by_the_own_password(oauth: World) -> None:
 
 async def test_one_password_of_several(oauth: World) -> None:
     """The known browser's person, else the one that signed in last, else the oldest."""
-
     people = [await add(oauth, PASSWORD) for _ in range(3)]
     assert await signed_in_as(strange(oauth), PASSWORD) == people[0].id
     await oauth.run(f"UPDATE users SET status = 'suspended' WHERE id = '{people[0].id}'")
@@ -116,13 +114,10 @@ async def test_an_attempt_takes_one_derivation_however_many_there_are(
             assert derived == [CHEAP]
             assert len(compared) == count
         if count:
-            email = f"UPDATE users SET email = 'x{count}@example.com' WHERE id = "
-            await rename(oauth, email, made[count - 1].id)
-
-
-async def rename(world: World, statement: str, user_id: str) -> None:
-    await world.run(f"DELETE FROM memberships WHERE user_id = '{user_id}'")
-    await world.run(f"{statement} '{user_id}'")
+            user_id = made[count - 1].id
+            await oauth.run(f"DELETE FROM memberships WHERE user_id = '{user_id}'")
+            email = f"x{count}@example.com"
+            await oauth.run(f"UPDATE users SET email = '{email}' WHERE id = '{user_id}'")
 
 
 def test_after_the_cost_was_raised_every_attempt_takes_one_derivation_more(
@@ -152,7 +147,6 @@ def test_passwords_that_do_not_share_a_salt_are_found_all_the_same() -> None:
 
 async def test_a_browser_of_one_person_does_not_help_to_guess_at_another(oauth: World) -> None:
     """Whoever adds a person of the address could have as many known browsers as it likes."""
-
     await add(oauth, PASSWORD)
     await add(oauth, OTHER)
     browsers = [strange(oauth) for _ in range(4)]
@@ -169,7 +163,6 @@ async def test_a_browser_of_one_person_does_not_help_to_guess_at_another(oauth: 
 
 async def test_a_namesake_does_not_make_guesses_that_never_fail(oauth: World) -> None:
     """Whoever adds a person of the address could give it each password that it guesses."""
-
     victim, own = await add(oauth, PASSWORD), await add(oauth, OTHER)
     for _ in range(SIGN_IN_BUDGET.limit):
         assert await signed_in_as(strange(oauth), OTHER) == own.id
@@ -188,7 +181,6 @@ async def test_guesses_in_a_known_browser_count_whether_or_not_there_are_others(
     oauth: World,
 ) -> None:
     """Else its owner could tell by the budget of the client address."""
-
     await add(oauth, OTHER)
     seen = []
     for peer in ("203.0.113.1", "203.0.113.2"):

@@ -25,7 +25,6 @@ class FirstHang:
     async def handle_DATA(  # noqa: N802 - aiosmtpd's name
         self, _server: SMTP, _session: Session, _envelope: Envelope
     ) -> str:
-        """Take a message, or hang."""
         self.came_at.append(asyncio.get_running_loop().time())
         if len(self.came_at) <= CONNECTIONS:
             await self.never.wait()

@@ -29,7 +29,6 @@ class Visitor:
 
     @property
     def behind(self) -> dict[str, str | None]:
-        """Return the source that answers show."""
         person = self.served.acme.person
         crn = iam_crn(person.organization_id, "user", person.id)
         return {"crn": crn, "name": EMAIL, "session_name": EMAIL}
@@ -43,11 +42,9 @@ class Visitor:
 
     @property
     def path(self) -> str:
-        """Return the path of acme/app."""
         return f"/v1/repositories/{self.served.acme.ids['/v1/repositories/{}']}"
 
     async def bearer(self, *actions: str) -> str:
-        """Return a bearer for acme/app."""
         return await bearer(self.served, self.login, *actions)
 
 

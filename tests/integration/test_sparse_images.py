@@ -162,7 +162,6 @@ async def test_what_was_cached_again_meanwhile_has_the_restored_child(cached: Ca
 
 
 async def restore(cached: CachedWorld, digest: str) -> None:
-    """Restore an image, with its children."""
     database = cached.ctx.database
     account = await database.read(find_account, HANDLE)
     repository = await database.read(find_repository, HANDLE, NAME.repository)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -82,25 +82,14 @@ async def test_a_copy_in_slices_has_all_bytes(
     assert await storage.get(bucket, "copy") == data
 
 
-@pytest.fixture
-def explained(sqlite_database: str) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as connection:
-        yield connection
-
-
-@pytest.mark.parametrize(
-    ("statement", "index"),
-    [
-        (bucket_rows._LIST, "ix_storage_buckets_account_id_region_name"),
-        (bucket_rows._HELD, "(account_id=? AND bucket_id=?)"),
-        (bucket_rows._HELD_EACH, "(account_id=? AND bucket_id=?)"),
-    ],
-)
-def test_buckets_of_an_account_are_found_without_those_of_others(
-    explained: sqlite3.Connection, statement: Statement, index: str
-) -> None:
-    given = dict.fromkeys(
-        ("account_id", "region", "name", "after", "limit", "bucket_id", "ids"), "0"
-    )
-    plan = explained.execute(f"EXPLAIN QUERY PLAN {statement.sqlite}", given).fetchall()
-    assert index in " ".join(row[3] for row in plan)
+def test_buckets_of_an_account_are_found_without_those_of_others(migrated_file: Path) -> None:
+    names = ("account_id", "region", "name", "after", "limit", "bucket_id", "ids")
+    with closing(sqlite3.connect(migrated_file)) as raw:
+        for statement, index in (
+            (bucket_rows._LIST, "ix_storage_buckets_account_id_region_name"),
+            (bucket_rows._HELD, "(account_id=? AND bucket_id=?)"),
+            (bucket_rows._HELD_EACH, "(account_id=? AND bucket_id=?)"),
+        ):
+            explained = f"EXPLAIN QUERY PLAN {statement.sqlite}"
+            plan = raw.execute(explained, dict.fromkeys(names, "0")).fetchall()
+            assert index in " ".join(row[3] for row in plan)

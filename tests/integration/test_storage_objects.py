@@ -72,26 +72,25 @@ KEYS: Final = (
 )
 
 
-@on_both_databases
-@pytest.mark.parametrize("size", [0, INLINE_BYTES, INLINE_BYTES + 1, len(LARGE)])
-async def test_an_object_is_given_back_as_it_was_sent(storage: StorageWorld, size: int) -> None:
-    bucket, data = await storage.make(), LARGE[:size]
-    made = await storage.put(
-        bucket, "key", data, attributes=ObjectAttributes("text/plain", {}, {"a": "b"})
-    )
-    assert (made.size, made.etag) == (size, hashlib.md5(data).hexdigest())
-    assert await storage.get(bucket, "key") == data
-    found = await storage.database.read(objects.find_object, bucket, "key")
-    assert found == made
-    assert (await storage.held(bucket))[:2] == (1, size)
-    assert len(await storage.files()) == (size > INLINE_BYTES)
-    stored = [path.read_bytes() for path in world_files(storage)]
-    assert not any(data[:64] in each for each in stored), "the bytes are sealed"
-
-
-def world_files(storage: StorageWorld) -> list[Path]:
+def stored_files(storage: StorageWorld) -> list[Path]:
     root = Path(f"/proc/self/fd/{storage.store.files._folders.objects}")
     return [path for path in root.glob("*/*") if path.is_file()]
+
+
+async def test_an_object_is_given_back_as_it_was_sent(storage: StorageWorld) -> None:
+    for size in (0, INLINE_BYTES, INLINE_BYTES + 1, len(LARGE)):
+        bucket, data = await storage.make(f"bucket-{size}"), LARGE[:size]
+        attributes = ObjectAttributes("text/plain", {}, {"a": "b"})
+        made = await storage.put(bucket, "key", data, attributes=attributes)
+        assert (made.size, made.etag) == (size, hashlib.md5(data).hexdigest())
+        assert await storage.get(bucket, "key") == data
+        assert await storage.database.read(objects.find_object, bucket, "key") == made
+        assert (await storage.held(bucket))[:2] == (1, size)
+        stored = [path.read_bytes() for path in stored_files(storage)]
+        assert len(stored) == len(await storage.files()) == (size > INLINE_BYTES)
+        assert not any(data[:64] in each for each in stored), "the bytes are sealed"
+        await storage.delete(bucket, "key")
+        await storage.settle()
 
 
 @on_both_databases
@@ -128,7 +127,6 @@ async def test_an_object_that_is_replaced_or_deleted_is_gone_and_its_bytes_later
     assert await storage.held(bucket) == (0, 0, 0)
 
 
-@on_both_databases
 async def test_who_reads_an_object_while_it_is_replaced_gets_all_of_it(
     storage: StorageWorld,
 ) -> None:
@@ -175,7 +173,6 @@ async def test_conditional_writes_are_decided_in_the_transaction(storage: Storag
     assert await storage.files() == {}, "refused bytes are not kept"
 
 
-@on_both_databases
 async def test_bytes_that_are_not_those_that_were_to_come_are_not_stored(
     storage: StorageWorld,
 ) -> None:
@@ -238,7 +235,6 @@ async def test_a_quota_of_bytes_is_kept_before_and_after_the_body(storage: Stora
     await storage.put(theirs, "a", b"a" * 3000)
 
 
-@on_both_databases
 async def test_tags_are_at_most_ten_of_128_and_256_characters(storage: StorageWorld) -> None:
     bucket = await storage.make()
     made = await storage.put(bucket, "key")
@@ -266,25 +262,15 @@ async def test_a_bucket_name_is_unique_in_the_region(storage: StorageWorld) -> N
     await storage.make("taken", GLOBEX, region="elsewhere")
 
 
-@pytest.mark.parametrize(
-    ("name", "is_good"),
-    [
-        *((name, True) for name in ("abc", "a-b", "a.b.c", "1.2.3", "x" * 63, "192.168.5")),
-        *(
-            (name, False)
-            for name in ("", "ab", "x" * 64, "A-b", "a_b", "-ab", "ab-", "a..b", ".ab")
-        ),
-        *((name, False) for name in ("ab.", "a.-b", "a-.b", "192.168.5.4", "böse", "a b", "a/b")),
-    ],
-)
-def test_bucket_names_are_dns_names_of_3_to_63_characters_and_no_addresses(
-    name: str, is_good: bool
-) -> None:
-    if is_good:
+def test_bucket_names_are_dns_names_of_3_to_63_characters_and_no_addresses() -> None:
+    for name in ("abc", "a-b", "a.b.c", "1.2.3", "x" * 63, "192.168.5"):
         check_bucket_name(name)
-        return
-    with pytest.raises(InvalidBucketName):
-        check_bucket_name(name)
+    for name in (
+        *("", "ab", "x" * 64, "A-b", "a_b", "-ab", "ab-", "a..b", ".ab"),
+        *("ab.", "a.-b", "a-.b", "192.168.5.4", "böse", "a b", "a/b"),
+    ):
+        with pytest.raises(InvalidBucketName):
+            check_bucket_name(name)
 
 
 @on_both_databases
@@ -306,7 +292,6 @@ async def test_a_bucket_is_deleted_only_when_it_is_empty(storage: StorageWorld) 
     await storage.settle()
 
 
-@on_both_databases
 async def test_bytes_under_a_key_that_cannot_be_used_are_an_error(
     storage: StorageWorld,
 ) -> None:
@@ -326,11 +311,10 @@ async def test_bytes_under_a_key_that_cannot_be_used_are_an_error(
     assert await storage.delete(bucket, "many") is not None
 
 
-@on_both_databases
 async def test_changed_bytes_are_not_given(storage: StorageWorld) -> None:
     bucket = await storage.make()
     await storage.put(bucket, "key", LARGE)
-    (path,) = world_files(storage)
+    (path,) = stored_files(storage)
     path.write_bytes(b"\0" * path.stat().st_size)
     with pytest.raises(BytesDamaged):
         await storage.get(bucket, "key")
@@ -343,7 +327,7 @@ async def test_without_sealing_bytes_are_plain(database: Database, tmp_path: Pat
     async with open_storage_world(database, tmp_path / "buckets", seals=False) as storage:
         bucket = await storage.make()
         await storage.put(bucket, "key", LARGE)
-        assert [path.read_bytes() for path in world_files(storage)] == [LARGE]
+        assert [path.read_bytes() for path in stored_files(storage)] == [LARGE]
         assert await storage.get(bucket, "key") == LARGE
         found = await object_reads.find_object(storage.needs, bucket, "key")
         opened = await object_reads.open_object(storage.needs, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing, closing
 from dataclasses import replace
 from pathlib import Path
@@ -55,53 +55,42 @@ async def restart_and_scan(storage: StorageWorld) -> None:
 async def advance_to_turn_of_first(storage: StorageWorld) -> None:
     """Let time pass until a turn looks at the first partition that holds something."""
     partitions = storage.store.partitions()
-    held = [place async for place in held_places(storage, partitions)]
+    held = [
+        place
+        for place, partition in enumerate(partitions)
+        async for _ in storage.store.list_ids(partition)
+    ]
     turn = storage.clock() // (EVERY_SECONDS * MICROSECONDS)
     storage.clock.advance((held[0] - turn) % len(partitions) * EVERY_SECONDS)
-
-
-async def held_places(storage: StorageWorld, partitions: Sequence[str]) -> AsyncIterator[int]:
-    for place, partition in enumerate(partitions):
-        async for _ in storage.store.list_ids(partition):
-            yield place
 
 
 async def orphans(storage: StorageWorld) -> set[str]:
     return {each.object_id async for each in storage.store.list_orphans()}
 
 
-@pytest.mark.parametrize("committed", [False, True])
 async def test_bytes_without_a_row_are_set_aside_and_deleted_after_a_week(
-    storage: StorageWorld, committed: bool
+    storage: StorageWorld,
 ) -> None:
     bucket = await storage.make()
     kept = await storage.put(bucket, "key", LARGE)
-    orphan = await leave(storage, committed=committed)
-    await restart_and_scan(storage)
-    assert await orphans(storage) == set(), "it may still be written"
-    storage.clock.advance(600)
-    await restart_and_scan(storage)
-    assert await orphans(storage) == {orphan}
-    storage.clock.advance(7 * 24 * 3600 - 10)
-    await restart_and_scan(storage)
-    assert await orphans(storage) == {orphan}
-    storage.clock.advance(20)
-    await restart_and_scan(storage)
-    assert await orphans(storage) == set()
-    assert list(await storage.files()) == [kept.id]
-    assert await storage.get(bucket, "key") == LARGE
-
-
-async def test_bytes_that_are_being_written_are_not_touched(storage: StorageWorld) -> None:
-    orphan = uuid7(storage.clock())
-    async with aclosing(await storage.store.stage(orphan, None)) as staged:
+    left = {await leave(storage, committed=committed) for committed in (False, True)}
+    written = uuid7(storage.clock())
+    async with aclosing(await storage.store.stage(written, None)) as staged:
         staged.write(memoryview(LARGE))
+        await restart_and_scan(storage)
+        assert await orphans(storage) == set(), "they may still be written"
         storage.clock.advance(600)
         await restart_and_scan(storage)
-        assert await orphans(storage) == set()
+        assert await orphans(storage) == left
         staged.commit(None)
         await restart_and_scan(storage)
-        assert await orphans(storage) == set()
+        assert await orphans(storage) == left
+    for seconds, found in ((7 * 24 * 3600 - 10, left), (20, set[str]())):
+        storage.clock.advance(seconds)
+        await restart_and_scan(storage)
+        assert await orphans(storage) == found
+    assert set(await storage.files()) == {kept.id, written}
+    assert await storage.get(bucket, "key") == LARGE
 
 
 async def test_nothing_is_set_aside_if_most_seem_to_be_nobodys(
@@ -122,13 +111,8 @@ FAST: Final = Scrubbing(scrub_every_seconds=30 * 24 * 3600, scrub_rate_bytes=1 <
 
 
 @pytest.fixture
-def seals() -> bool:
-    return True
-
-
-@pytest.fixture
-async def world(database: Database, tmp_path: Path, seals: bool) -> AsyncIterator[StorageWorld]:
-    async with open_storage_world(database, tmp_path, seals=seals) as world:
+async def world(database: Database, tmp_path: Path) -> AsyncIterator[StorageWorld]:
+    async with open_storage_world(database, tmp_path) as world:
         yield world
 
 
@@ -182,27 +166,27 @@ async def test_a_damaged_object_is_told_not_served_and_healed_by_storing_it_agai
     assert await scrub(world) == []
 
 
-@pytest.mark.parametrize("seals", [False])
-async def test_bytes_that_came_back_lose_their_mark(world: StorageWorld, tmp_path: Path) -> None:
-    bucket = await world.make()
-    made = await world.put(bucket, "key", LARGE)
-    flip(file_of(tmp_path, made.id))
-    assert len(await scrub(world)) == 1
-    flip(file_of(tmp_path, made.id))
-    assert await scrub(world) == []
-    assert await world.get(bucket, "key") == LARGE
+async def test_bytes_that_came_back_lose_their_mark(database: Database, tmp_path: Path) -> None:
+    async with open_storage_world(database, tmp_path, seals=False) as world:
+        bucket = await world.make()
+        made = await world.put(bucket, "key", LARGE)
+        flip(file_of(tmp_path, made.id))
+        assert len(await scrub(world)) == 1
+        flip(file_of(tmp_path, made.id))
+        assert await scrub(world) == []
+        assert await world.get(bucket, "key") == LARGE
 
 
-@pytest.mark.parametrize("data", [b"few", LARGE], ids=["inline", "in the store"])
 async def test_sealed_bytes_without_a_key_are_not_sent_as_they_are_stored(
-    world: StorageWorld, data: bytes
+    world: StorageWorld,
 ) -> None:
     bucket = await world.make()
-    await world.put(bucket, "key", data)
-    found = await object_reads.find_object(world.needs, bucket, "key")
-    keyless = [each._replace(kms_key_id=None, wrapped=None) for each in found.pieces]
-    with pytest.raises(BytesDamaged):
-        await object_reads.open_object(world.needs, found._replace(pieces=keyless))
+    for data in (b"few", LARGE):  # inline, and in the store
+        await world.put(bucket, "key", data)
+        found = await object_reads.find_object(world.needs, bucket, "key")
+        keyless = [each._replace(kms_key_id=None, wrapped=None) for each in found.pieces]
+        with pytest.raises(BytesDamaged):
+            await object_reads.open_object(world.needs, found._replace(pieces=keyless))
 
 
 async def test_ranges_outside_of_a_damaged_part_are_served(

@@ -43,7 +43,6 @@ class World:
     ids: dict[str, str] = field(default_factory=dict)
 
     async def repository(self, name: str) -> Pusher:
-        """Make a repository and return a way to push there."""
         self.ids[name] = await self.install.add_repository(self.account, name)
         return await pusher(self.install, self.program, f"{self.account.handle}/{name}")
 
@@ -73,7 +72,6 @@ class World:
 
 @pytest.fixture
 async def world(install: Install) -> World:
-    """Return the account ``acme`` in an install."""
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
     client = signed_in(install, program)
@@ -150,7 +148,6 @@ async def test_an_index_is_told_alone_and_with_its_children(world: World) -> Non
 @pytest.mark.parametrize("undelete_days", [0, 7])
 async def test_what_is_said_to_be_freed_is_freed(world: World, undelete_days: int) -> None:
     """By deleting it: at once if nothing can be undone, else once it cannot be any more."""
-
     body = {"undelete_days": undelete_days}
     answer = await world.client.patch("/v1/registry-settings", json=body)
     assert answer.status_code == 200, answer.text
@@ -254,6 +251,9 @@ async def test_what_deduplication_saves(world: World, monkeypatch: pytest.Monkey
     crn = usage["repositories"][0]["repository"]["crn"]
     assert crn == f"crn:registry:local:{world.account.id}:repository/one"
     assert "repositories" not in await world.usage()
+    for query in ("group_by=image", "group_by=", "group_by=a&group_by=a"):
+        answer = await world.client.get(f"/v1/storage-usage?{query}")
+        refused(answer, 400, "INVALID_INPUT", "group_by")
 
 
 async def test_slices_do_not_change_sums(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,16 +269,12 @@ async def test_slices_do_not_change_sums(world: World, monkeypatch: pytest.Monke
     assert sliced[1] | {"as_of": ""} == whole[1] | {"as_of": ""}
 
 
-@pytest.mark.parametrize("query", ["group_by=image", "group_by=", "group_by=a&group_by=a"])
-async def test_usage_is_grouped_by_repository_or_not_at_all(world: World, query: str) -> None:
-    answer = await world.client.get(f"/v1/storage-usage?{query}")
-    refused(answer, 400, "INVALID_INPUT", "group_by")
-
-
 async def test_partners_and_strangers_learn_nothing(world: World) -> None:
     """Whom a repository lets see its images is not told what they share with others."""
-
-    digest = await (await world.repository("r")).image(BASE)
+    digest = await (await world.repository("r")).image(BASE, tag="v1")
+    for name in ("sha256:" + "0" * 64, "v1", "sha256:xyz", "md5:" + "0" * 32):
+        answer = await world.client.get(f"{PATH}/{world.ids['r']}/images/{name}/storage")
+        refused(answer, 404, "NOT_FOUND")
     partner = await world.install.add_account("partner")
     program = await world.install.add_program(partner, "ci", ALLOW_ALL)
     seen = let("partner", actions=["registry:DescribeImages"])
@@ -289,13 +285,6 @@ async def test_partners_and_strangers_learn_nothing(world: World) -> None:
     refused(await client.get(f"{one}/images/{digest}/storage"), 404, "NOT_FOUND")
     refused(await client.get(f"{one}/storage"), 404, "NOT_FOUND")
     assert (await client.get("/v1/storage-usage")).json()["storage_usage"]["stored_bytes"] == 0
-
-
-@pytest.mark.parametrize("name", ["sha256:" + "0" * 64, "v1", "sha256:xyz", "md5:" + "0" * 32])
-async def test_an_image_that_is_not_there(world: World, name: str) -> None:
-    await (await world.repository("r")).image(BASE, tag="v1")
-    answer = await world.client.get(f"{PATH}/{world.ids['r']}/images/{name}/storage")
-    refused(answer, 404, "NOT_FOUND")
 
 
 async def test_an_image_is_measured_in_time_that_grows_with_the_image_alone(
@@ -324,7 +313,7 @@ async def test_an_image_is_measured_in_time_that_grows_with_the_image_alone(
     index = await docker.index(child, await docker.image(BASE, b"d"))
     before = [await steps(world, digest) for digest in (child, index)]
     other = await world.repository("other")
-    for number in range(25):
+    for number in range(12):
         await docker.image(BASE, b"r%d" % number, tag=f"v{number}")
         await other.image(BASE, b"o%d" % number)
     after = [await steps(world, digest) for digest in (child, index)]
@@ -332,18 +321,13 @@ async def test_an_image_is_measured_in_time_that_grows_with_the_image_alone(
         assert many <= few * 1.2
 
 
-@on_both_databases
-@pytest.mark.parametrize("seed", range(2))
-async def test_every_number_is_what_a_recount_finds(
-    world: World, database_url: str, seed: int
-) -> None:
+async def test_every_number_is_what_a_recount_finds(world: World, database_url: str) -> None:
     """Random images and indexes in three repositories, beside a count over the bare tables."""
-    random = Random(seed)
-
+    random = Random(0)
     names = ("a", "b", "c")
     dockers = {name: await world.repository(name) for name in names}
     pushed: dict[str, list[str]] = {name: [] for name in names}
-    for number in range(24):
+    for number in range(18):
         name = random.choice(names)
         docker, there = dockers[name], pushed[name]
         tag = random.choice(("", "", f"t{number}"))
@@ -355,22 +339,16 @@ async def test_every_number_is_what_a_recount_finds(
             made = await docker.image(*(b"%d" % each * each**3 for each in layers), tag=tag)
         if made not in there:
             there.append(made)
-    for name in names:
-        for digest in pushed[name]:
-            found = await world.of_image(name, digest)
-            with querying(database_url) as query:
+    with querying(database_url) as query:
+        for name in names:
+            for digest in pushed[name]:
+                found = await world.of_image(name, digest)
                 assert found == recounted(query, world.ids[name], digest), (name, digest)
-    for name in names:
-        with querying(database_url) as query:
-            inside = {
-                row[0]
-                for row in query(
-                    "SELECT id FROM manifests WHERE repository_id = ?", world.ids[name]
-                )
-            }
-            size, exclusive = totals(query, inside, inside)
-        told = await world.of_repository(name)
-        assert (told["size_bytes"], told["exclusive_bytes"]) == (size, exclusive)
+            ids = query("SELECT id FROM manifests WHERE repository_id = ?", world.ids[name])
+            inside = {row[0] for row in ids}
+            told = await world.of_repository(name)
+            expected = totals(query, inside, inside)
+            assert (told["size_bytes"], told["exclusive_bytes"]) == expected
 
 
 def recounted(query: Query, repository_id: str, digest: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import httpx
-import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.wire import rfc3339
@@ -21,27 +20,20 @@ def later(served: Served, seconds: int) -> str:
     return rfc3339(served.clock() + seconds * MICROSECONDS)
 
 
-@on_both_databases
-async def test_a_suppression_has_its_nine_fields(served: Served) -> None:
-    body = {"address": "Ada@Example.COM", "description": "asked", "expires_at": later(served, 60)}
-    made = (await create(served, **body)).json()["suppression"]
-    assert made["address"] == "Ada@Example.COM"
-    assert made["crn"].endswith(":suppression/ada@example.com")
-    assert {"id", "reason", "created_at", "updated_at"} | {*body} == made.keys() - {"crn"}
-    assert (made["reason"], made["expires_at"]) == ("manual", body["expires_at"])
-
-
-@on_both_databases
-@pytest.mark.parametrize("again", ["ada@example.com", "ADA@exämple.de", "ada@xn--exmple-cua.de"])
-async def test_the_same_address_again_is_refused(served: Served, again: str) -> None:
+async def test_the_same_address_again_is_refused(served: Served) -> None:
     for address in ("ADA@example.com", "ada@xn--exmple-cua.de"):
-        assert (await create(served, address=address)).status_code == 201
-    refused = await create(served, address=again)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "CONFLICT")
-    found = await served.ask(
-        "GET", f"{PATH}?address={again.upper()}", token=served.acme.program_token
-    )
-    assert found.json()["meta"]["total"] == 1
+        made = (await create(served, address=address)).json()["suppression"]
+        assert (made["address"], made["reason"]) == (address, "manual")
+        assert made["crn"].endswith(f":suppression/{address.lower()}")
+    for again in ("ada@example.com", "ADA@exämple.de", "ada@xn--exmple-cua.de"):
+        refused = await create(served, address=again)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "CONFLICT")
+        path = f"{PATH}?address={again.upper()}"
+        found = await served.ask("GET", path, token=served.acme.program_token)
+        assert found.json()["meta"]["total"] == 1
+    for address in ("ada", "ada@", "a b@example.com", "ä@example.com", "a@[1.2.3.4]"):
+        error = (await create(served, address=address)).json()["error"]
+        assert (error["params"]["field"], error["params"]["reason"]) == ("address", "malformed")
 
 
 @on_both_databases
@@ -55,28 +47,15 @@ async def test_an_expired_one_makes_room_for_another(served: Served) -> None:
     assert gone.status_code == 404
 
 
-async def test_only_description_and_expiry_change(served: Served) -> None:
+async def test_an_expiry_lies_ahead_and_goes_with_null(served: Served) -> None:
     made = (await create(served, address="a@example.com", expires_at=later(served, 60))).json()
     path, token = f"{PATH}/{made['suppression']['id']}", served.acme.program_token
-    for field in ("address", "reason"):
-        refused = await served.ask("PATCH", path, {field: "manual"}, token=token)
-        assert refused.json()["error"]["params"]["reason"] == "unknown_field"
     for past in (later(served, -1), "2040-01-01T00:00:00"):
         refused = await served.ask("PATCH", path, {"expires_at": past}, token=token)
-        assert (refused.status_code, refused.json()["error"]["params"]["field"]) == (
-            400,
-            "expires_at",
-        )
+        field = refused.json()["error"]["params"]["field"]
+        assert (refused.status_code, field) == (400, "expires_at")
     served.clock.advance(61)
     words = await served.ask("PATCH", path, {"description": "New."}, token=token)
     assert words.json()["suppression"]["description"] == "New."
     cleared = await served.ask("PATCH", path, {"expires_at": None}, token=token)
     assert "expires_at" not in cleared.json()["suppression"]
-
-
-@pytest.mark.parametrize(
-    "address", ["ada", "ada@", "a b@example.com", "ä@example.com", "a@[1.2.3.4]"]
-)
-async def test_what_is_no_address_is_refused(served: Served, address: str) -> None:
-    error = (await create(served, address=address)).json()["error"]
-    assert (error["params"]["field"], error["params"]["reason"]) == ("address", "malformed")

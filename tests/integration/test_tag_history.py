@@ -59,7 +59,6 @@ async def test_what_is_forgotten_is_not_counted(world: World) -> None:
 
 async def test_a_later_event_of_an_earlier_time_waits_for_those_before_it(world: World) -> None:
     """Clocks of processes disagree; a gap would make the total of a history wrong."""
-
     one = (await world.push_image("one", "v1"))["digest"]
     two = (await world.push_image("two"))["digest"]
     now = world.install.clock.now
@@ -99,16 +98,13 @@ async def test_the_history_of_a_deleted_repository_does_not_go_at_one_blow(
     world: World, database_url: str
 ) -> None:
     """It may have moved tags a million times, and SQLite has one writer."""
-
-    async def blobs(world: World) -> list[str]:
-        with querying(database_url) as query:
-            return [row[0] for row in query("SELECT digest FROM repository_blobs")]
-
     days = {"undelete_days": 0}
     assert (await world.control.patch("/v1/registry-settings", json=days)).status_code == 200
     image = await world.push_image("one", "v1")
     assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
-    for blob in await blobs(world):
+    with querying(database_url) as query:
+        blobs = [row[0] for row in query("SELECT digest FROM repository_blobs")]
+    for blob in blobs:
         answer = await world.docker.delete(f"/v2/{world.name}/blobs/{blob}")
         assert answer.status_code == 202
     assert (await world.control.delete(world.path)).status_code == 204

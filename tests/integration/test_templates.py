@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.databases import on_both_databases
 from tests.integration.console_access import hidden
@@ -55,24 +54,35 @@ async def test_a_template_has_the_variables_of_its_sources(served: Served) -> No
     assert listed == [changed.json()["template"]]
 
 
-@pytest.mark.parametrize("field", ["subject", "html", "text"])
-async def test_a_syntax_error_is_refused_with_line_and_reason(served: Served, field: str) -> None:
+async def test_what_is_no_template_is_refused_with_line_and_reason(served: Served) -> None:
     made = await create(served)
-    wrong = {field: "a\n{{ name"}
-    expected = (400, {"field": field, "reason": "malformed", "line": 2})
-    assert error_of(await ask(served, "POST", "", {**WELCOME, "name": "b", **wrong})) == expected
-    refused = await ask(served, "PATCH", f"/{made['id']}", wrong)
-    assert error_of(refused) == expected
-    assert refused.json()["error"]["message"].startswith(f"{field}: line 2: ")
-    assert (await ask(served, "GET", f"/{made['id']}")).json()["template"] == made
-
-
-async def test_a_template_has_a_body(served: Served) -> None:
-    made = await create(served)
+    for field in ("subject", "html", "text"):
+        wrong = {field: "a\n{{ name"}
+        expected = (400, {"field": field, "reason": "malformed", "line": 2})
+        anew = await ask(served, "POST", "", {**WELCOME, "name": "b", **wrong})
+        assert error_of(anew) == expected
+        refused = await ask(served, "PATCH", f"/{made['id']}", wrong)
+        assert error_of(refused) == expected
+        assert refused.json()["error"]["message"].startswith(f"{field}: line 2: ")
     neither = {"html": None, "text": None}
     refused = await ask(served, "PATCH", f"/{made['id']}", neither)
     assert error_of(refused) == (400, {"field": "text", "reason": "missing"})
     assert error_of(await ask(served, "POST", "", {**WELCOME, **neither}))[0] == 400
+    assert (await ask(served, "GET", f"/{made['id']}")).json()["template"] == made
+
+
+async def test_deletion_answers_alike_for_unknown_foreign_and_deleted_ids(served: Served) -> None:
+    made = await create(served)
+    gone = f"/{made['id']}"
+    foreign = await served.ask("DELETE", PATH + gone, token=served.globex.program_token)
+    assert (foreign.status_code, foreign.content) == (204, b"")
+    assert (await ask(served, "GET", gone)).status_code == 200
+    for path in (gone, gone, "/00000000-0000-7000-8000-000000000000"):
+        deleted = await ask(served, "DELETE", path)
+        assert (deleted.status_code, deleted.content) == (204, b"")
+    assert (await ask(served, "GET", gone)).status_code == 404
+    malformed = await ask(served, "DELETE", "/welcome")
+    assert error_of(malformed) == (400, {"field": "template_id", "reason": "malformed"})
 
 
 async def preview(served: Served, template_id: str, **variables: object) -> httpx.Response:
@@ -97,21 +107,6 @@ async def test_a_preview_is_what_a_message_would_say(served: Served) -> None:
     assert error_of(broken) == (400, {"field": "subject", "reason": "malformed"})
     plain = await create(served, name="plain", html=None, subject="Hi", text="Hi")
     assert (await preview(served, plain["id"])).json()["preview"] == {"subject": "Hi", "text": "Hi"}
-
-
-@on_both_databases
-async def test_deletion_answers_alike_for_unknown_foreign_and_deleted_ids(served: Served) -> None:
-    made = await create(served)
-    token = served.globex.program_token
-    foreign = await served.ask("DELETE", f"{PATH}/{made['id']}", token=token)
-    assert (foreign.status_code, foreign.content) == (204, b"")
-    assert (await ask(served, "GET", f"/{made['id']}")).status_code == 200
-    for template_id in (made["id"], made["id"], "00000000-0000-7000-8000-000000000000"):
-        deleted = await ask(served, "DELETE", f"/{template_id}")
-        assert (deleted.status_code, deleted.content) == (204, b"")
-    assert (await ask(served, "GET", f"/{made['id']}")).status_code == 404
-    malformed = await ask(served, "DELETE", "/welcome")
-    assert error_of(malformed) == (400, {"field": "template_id", "reason": "malformed"})
 
 
 async def test_the_console_shows_a_preview_in_a_frame_that_can_do_nothing(tmp_path: Path) -> None:

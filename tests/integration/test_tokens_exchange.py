@@ -40,19 +40,21 @@ async def test_the_answer_is_that_of_the_token_specification(install: Install) -
     account = await install.add_account("acme")
     password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
     async with install.connect() as client:
-        answer = await client.get(
-            "/v2/token",
-            params={"scope": "repository:acme/a:pull", "service": HOST, "account": "token"},
-            headers=basic(password),
-        )
-    assert answer.status_code == 200
-    assert answer.headers["cache-control"] == "no-store"
-    found = answer.json()
-    assert found["token"] == found["access_token"]
-    assert found["expires_in"] == 300
-    assert found["issued_at"].endswith("Z")
-    assert found["scope"] == "repository:acme/a:pull"
-    assert "refresh_token" not in found
+        # A registry renamed or behind a proxy is still this one: any service will do.
+        for service in (HOST, "old.example"):
+            asked = {"scope": "repository:acme/a:pull", "service": service, "account": "token"}
+            answer = await client.get("/v2/token", params=asked, headers=basic(password))
+            assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
+            found = answer.json()
+            assert found.pop("issued_at").endswith("Z")
+            token = found["token"]
+            assert found == {
+                "token": token,
+                "access_token": token,
+                "expires_in": 300,
+                "scope": "repository:acme/a:pull",
+            }
+            assert (await client.get("/v2/", headers=bearer(token))).status_code == 200
 
 
 GRANTED: Final[list[tuple[list[str], list[dict[str, Any]]]]] = [
@@ -119,7 +121,6 @@ async def test_scopes_are_granted_as_far_as_policies_go(install: Install, method
 
 async def test_every_wrong_credential_gets_the_same_answer(install: Install) -> None:
     """Nothing tells an unknown user from a wrong password."""
-
     account = await install.add_account("acme")
     expired = await install.login(await install.add_program(account, "old", ALLOW_ALL))
     install.clock.advance(12 * 3600)
@@ -179,31 +180,22 @@ async def test_the_form_of_oauth(install: Install) -> None:
 
 
 async def test_no_malformed_form_makes_a_client_give_up(install: Install) -> None:
+    form = "application/x-www-form-urlencoded"
     async with install.connect() as client:
         for content_type, body in (
-            ("application/x-www-form-urlencoded; charset=UTF-8", b"grant_type=x"),
+            (f"{form}; charset=UTF-8", b"grant_type=x"),
             ("application/json", b"{}"),
             ("", b"grant_type=password"),
-            ("application/x-www-form-urlencoded", b"%ff=\xff"),
+            (form, b"%ff=\xff"),
         ):
             headers = {"content-type": content_type} if content_type else {}
             answer = await client.post("/v2/token", content=body, headers=headers)
             assert answer.status_code == 400, content_type
             error = answer.json()["error"]
             assert error in ("invalid_request", "unsupported_grant_type"), content_type
-
-
-async def test_any_service_will_do(install: Install) -> None:
-    """A registry renamed or behind a proxy is still this one."""
-
-    account = await install.add_account("acme")
-    password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
-    async with install.connect() as client:
-        answer = await client.get(
-            "/v2/token", params={"service": "old.example"}, headers=basic(password)
-        )
-        ping = await client.get("/v2/", headers=bearer(answer.json()["token"]))
-    assert ping.status_code == 200
+        answer, head = await client.put("/v2/token"), await client.head("/v2/token")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
+    assert (head.status_code, head.content) == (200, b"")
 
 
 async def test_who_has_not_signed_in_gets_what_is_public(install: Install) -> None:
@@ -221,14 +213,6 @@ async def test_who_has_not_signed_in_gets_what_is_public(install: Install) -> No
         assert (await client.get("/v2/", headers=bearer(token))).status_code == 200
         listed = await client.get("/v2/acme/open/tags/list", headers=bearer(token))
         assert listed.status_code == 200
-
-
-async def test_other_methods_are_refused(install: Install) -> None:
-    async with install.connect() as client:
-        answer = await client.put("/v2/token")
-        head = await client.head("/v2/token")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
-    assert (head.status_code, head.content) == (200, b"")
 
 
 async def test_logins_are_forgotten_when_they_have_expired(install: Install) -> None:

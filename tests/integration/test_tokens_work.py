@@ -131,7 +131,6 @@ async def test_others_have_their_turn_between_decisions_whose_steps_are_not_coun
 
 async def test_others_have_their_turn_while_scopes_are_decided(install: Install) -> None:
     """Counted, not timed: between two turns never more than a slice and one decision."""
-
     password = await install.login(await costly_program(install))
 
     async def turns_beside(names: list[str]) -> tuple[int, PlatformError | None]:
@@ -202,7 +201,6 @@ async def costly_sizes(install: Install, program: Program) -> int:
 
 async def test_who_had_more_policies_before_is_bounded_too(install: Install) -> None:
     """Nine of 18 KB, as could be attached once: what costs too much is refused, not decided."""
-
     program = await costly_program(install, policies=0)
     now = install.clock()
     for number in range(9):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import uuid4
 
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
 from cloudcore.identity.services.roles import create_role, update_role
@@ -27,21 +27,27 @@ def trust(*statements: dict[str, Any]) -> dict[str, Any]:
     return {"version": "1", "statements": [*statements]}
 
 
-async def is_kept(oauth: World, before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Return True if a session of a role outlives a change of its trust policy."""
-    account_id = (await oauth.database.read(find_account_ids, ["acme"]))["acme"]
+Trust = dict[str, Any]
+
+
+async def begin(oauth: World, account_id: str, before: Trust) -> Callable[[Trust], Awaitable[bool]]:
+    """Begin a session of a role; return whether it outlives a change of its trust policy."""
     row = Role(uuid7(), account_id, uuid4().hex, "", "", 43200, oauth.now, oauth.now)
     role = await oauth.database.write(create_role, row, before)
     end = oauth.now + 3600 * MICROSECONDS
     session = Session(uuid7(), "role", oauth.now, end, role_id=role.id)
     await oauth.database.write(add_session, session)
-    changes = {"trust_policy": after}
-    await oauth.database.write(update_role, account_id, role.id, changes, oauth.now)
-    return await oauth.database.read(find_live_session, session.id, oauth.now) is not None
+
+    async def outlives(after: Trust) -> bool:
+        changes = {"trust_policy": after}
+        await oauth.database.write(update_role, account_id, role.id, changes, oauth.now)
+        return await oauth.database.read(find_live_session, session.id, oauth.now) is not None
+
+    return outlives
 
 
 async def test_sessions_outlive_what_only_adds(oauth: World) -> None:
-    await oauth.add_account("acme")
+    account = await oauth.add_account("acme")
     await oauth.add_account("partner")
     for before, after, kept in (
         (trust(FIRST), trust(FIRST), True),
@@ -57,7 +63,8 @@ async def test_sessions_outlive_what_only_adds(oauth: World) -> None:
         (trust(FIRST), trust(FIRST, DENIAL), False),
         (trust(FIRST), trust(FIRST | {"conditions": {"ip_address": ["192.0.2.0/24"]}}), False),
     ):
-        assert await is_kept(oauth, before, after) is kept, (before, after)
+        outlives = await begin(oauth, account.id, before)
+        assert await outlives(after) is kept, (before, after)
 
 
 @pytest.mark.parametrize("effect", ["allow", "deny"])
@@ -65,20 +72,12 @@ async def test_a_name_that_means_another_now_ends_them(oauth: World, effect: str
     account = await oauth.add_account("acme")
     await oauth.add_account("partner")
     named = {"effect": effect, "principals": ["partner", "unknown"]}
-    row = Role(uuid7(), account.id, "deploy", "", "", 43200, oauth.now, oauth.now)
-    role = await oauth.database.write(create_role, row, trust(FIRST, named))
-    end = oauth.now + 3600 * MICROSECONDS
-    session = Session(uuid7(), "role", oauth.now, end, role_id=role.id)
-    await oauth.database.write(add_session, session)
-
-    async def lives() -> bool:
-        changes = {"trust_policy": trust(FIRST, named)}
-        await oauth.database.write(update_role, account.id, role.id, changes, oauth.now)
-        return await oauth.database.read(find_live_session, session.id, oauth.now) is not None
-
-    assert await lives()
+    policy = trust(FIRST, named)
+    outlives = await begin(oauth, account.id, policy)
+    assert await outlives(policy)
     await oauth.add_account("unknown")
-    assert await lives() is (effect == "allow"), "a denial has begun to deny; an allow admits more"
+    is_kept = effect == "allow"
+    assert await outlives(policy) is is_kept, "a denial has begun to deny; an allow admits more"
     await oauth.run("UPDATE accounts SET handle = 'renamed' WHERE handle = 'partner'")
     await oauth.add_account("partner")
-    assert not await lives()
+    assert not await outlives(policy)

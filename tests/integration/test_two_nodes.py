@@ -41,8 +41,6 @@ LAYER: Final = b"a layer " * 4000
 MOST_STALE_SECONDS: Final = 2 * KNOWN_SECONDS
 """Twice the time that is promised: a request that begins later is never given an older answer,
 however busy the machine is."""
-Pull = tuple[float, str]
-"""When it began, by the monotonic clock, and the digest that came."""
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +63,14 @@ def west(fleet: LiveFleet) -> LiveNode:
     return fleet.nodes["west"]
 
 
-@pytest.fixture
-def repository() -> str:
-    """Return a name that no other test of this file has."""
+def unused_repository() -> str:
     return f"acme/app-{uuid7()[-12:]}"
 
 
 def test_an_upload_begun_on_one_node_goes_on_and_ends_on_the_other(
-    east: LiveNode, west: LiveNode, repository: str
+    east: LiveNode, west: LiveNode
 ) -> None:
+    repository = unused_repository()
     signed = east.bearer(repository)  # of one node, taken by both
     begun = east.data_plane("POST", f"/v2/{repository}/blobs/uploads/", signed)
     place, parts = place_of(begun), [LAYER[:20_000], LAYER[20_000:30_000], LAYER[30_000:]]
@@ -94,43 +91,46 @@ def test_an_upload_begun_on_one_node_goes_on_and_ends_on_the_other(
 
 
 def test_a_kept_answer_of_one_node_is_not_given_after_a_change_on_the_other(
-    fleet: LiveFleet, east: LiveNode, west: LiveNode, repository: str
+    fleet: LiveFleet, east: LiveNode, west: LiveNode
 ) -> None:
     """Also while the connection breaks again and again by which a node hears of commits."""
+    repository = unused_repository()
     signed = east.bearer(repository)
-    digests = [east.push_image(repository, signed, "now", str(number)) for number in range(4)]
+    digests = [east.push_image(repository, signed, "now", str(number)) for number in range(3)]
     bodies = [east.manifest(repository, signed, each).content for each in digests]
     with (
         psycopg.connect(fleet.database, autocommit=True) as connection,
         pulling(west, repository, signed) as pulled,
     ):
-        for number in range(8):
-            wanted = digests[number % 4]
-            if number > 2:
+        for number in range(6):
+            wanted = digests[number % 3]
+            if number > 1:
                 connection.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE query LIKE '%pg_current_snapshot()%' AND pid <> pg_backend_pid()"
                 )
-            east.put_manifest(repository, signed, "now", bodies[number % 4])
+            east.put_manifest(repository, signed, "now", bodies[number % 3])
             assert east.digest_of_tag(repository, signed, "now") == wanted
-            moved_at = time.monotonic()
-            until_pulled(pulled, moved_at + MOST_STALE_SECONDS)
-            late = {digest for begun, digest in pulled if begun > moved_at + MOST_STALE_SECONDS}
+            known_at = time.monotonic() + MOST_STALE_SECONDS
+            until(lambda moment=known_at: pulled[-1][0] > moment)  # type: ignore[misc]
+            late = {digest for begun, digest in pulled if begun > known_at}
             assert late == {wanted}, "an answer from before was given too late"
     seen = [digest for digest, _ in groupby(digest for _, digest in pulled)]
-    assert seen == [digests[3], *(digests[number % 4] for number in range(8))], "it went back"
+    assert seen == [digests[2], *(digests[number % 3] for number in range(6))], "it went back"
 
 
 @contextmanager
-def pulling(node: LiveNode, repository: str, signed: Mapping[str, str]) -> Iterator[list[Pull]]:
-    """Pull a tag again and again meanwhile, on one connection; give what came."""
-    found: list[Pull] = []
+def pulling(
+    node: LiveNode, repository: str, signed: Mapping[str, str]
+) -> Iterator[list[tuple[float, str]]]:
+    """Pull a tag again and again meanwhile; give when each pull began, and the digest it got."""
+    found: list[tuple[float, str]] = []
     is_over = threading.Event()
 
     def pull() -> None:
         headers = {**signed, "Accept": MANIFEST}
         with httpx.Client(base_url=node.url, headers=headers, timeout=60) as client:
-            while not is_over.is_set():
+            while not is_over.wait(0.01):
                 begun = time.monotonic()
                 answer = client.get(f"/v2/{repository}/manifests/now")
                 assert answer.status_code == 200, answer.text
@@ -144,11 +144,6 @@ def pulling(node: LiveNode, repository: str, signed: Mapping[str, str]) -> Itera
         finally:
             is_over.set()
             pulls.result()
-
-
-def until_pulled(pulled: Sequence[Pull], moment: float) -> None:
-    """Wait for a pull that began after a moment."""
-    until(lambda: pulled[-1][0] > moment)
 
 
 def test_what_is_revoked_on_one_node_is_refused_by_the_other(
@@ -205,12 +200,6 @@ def test_an_idempotency_key_counts_on_both(east: LiveNode, west: LiveNode) -> No
     assert first.json() == again.json()
     other = west.ask("POST", "/v1/queues", {"name": "another"}, **header)
     assert other.json()["error"]["code"] == "IDEMPOTENCY_KEY_REUSED"
-    created = [
-        node.ask("POST", "/v1/queues", {"name": f"q-{uuid7()[-12:]}"}, **{"Idempotency-Key": each})
-        for each in (uuid7(), uuid7())
-        for node in (east, west)
-    ]
-    assert {each.status_code for each in created} <= {201, 422, 409}
 
 
 def test_a_message_sent_on_one_node_wakes_who_waits_on_the_other(
@@ -228,7 +217,8 @@ def test_a_message_sent_on_one_node_wakes_who_waits_on_the_other(
 
 def test_requests_to_both_count_in_one_window(east: LiveNode, west: LiveNode) -> None:
     def statuses(node: LiveNode, times: int) -> list[int]:
-        return [httpx.get(f"{node.url}/v1/prices").status_code for _ in range(times)]
+        with httpx.Client(base_url=node.url, timeout=60) as client:
+            return [client.get("/v1/prices").status_code for _ in range(times)]
 
     assert statuses(east, 40) == [200] * 40
     assert statuses(west, 21) == [200] * 20 + [429]

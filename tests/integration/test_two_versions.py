@@ -30,7 +30,6 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def fleet(postgresql_url: str, tmp_path: Path, versions: tuple[Path, Path]) -> Iterator[LiveFleet]:
-    """Return an install that the former of the versions has made."""
     with initialized_fleet(tmp_path, postgresql_url, PYTHONPATH=str(versions[0])) as made:
         yield made
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import product
 from typing import Any, Final
 
 import pytest
@@ -46,6 +47,15 @@ async def registry(
     limits = Limits(inline_max_bytes=LIMIT)
     async with open_registry(metadata_url, store, limits=limits, seals=request.param) as opened:
         yield opened
+
+
+async def patch(registry: Registry, location: str, body: bytes) -> None:
+    assert (await registry.client.request("PATCH", location, body)).status == 202
+
+
+def chunked(body: bytes) -> tuple[list[bytes], dict[str, str]]:
+    """Return a body in two pieces without a length, and its header."""
+    return [body[:100], body[100:]], {"transfer-encoding": "chunked"}
 
 
 async def post(registry: Registry) -> str:
@@ -123,47 +133,41 @@ async def test_ids_that_were_not_given_out_are_unknown(registry: Registry) -> No
     await unknown(registry, location)
 
 
-@pytest.mark.parametrize("parts", [(), (ONE,), (ONE, TWO), (MUCH,), (ONE, MUCH)])
-@pytest.mark.parametrize("how", ["cancelled", "finished", "mismatched"])
-async def test_what_has_ended_stays_so(
-    registry: Registry, store: MemoryStore, parts: tuple[bytes, ...], how: str
-) -> None:
-    location, whole = await post(registry), b"".join(parts)
-    for part in parts:
-        assert (await registry.client.request("PATCH", location, part)).status == 202
-    if how == "cancelled":
-        assert (await registry.client.request("DELETE", location)).status == 204
-    else:
-        answer = await put(registry, location, whole if how == "finished" else b"other")
-        assert answer.status == (201 if how == "finished" else 400)
-    await unknown(registry, location)
-    assert await rows(registry, "SELECT id FROM uploads") == []
-    assert store.files.staged == {}
-    assert await forget_ended_uploads(registry.ctx) == 0
-    registry.clock.advance(registry.ctx.limits.upload_idle_seconds)
-    assert await forget_ended_uploads(registry.ctx) == 1
+async def test_what_has_ended_stays_so(registry: Registry, store: MemoryStore) -> None:
+    bodies: tuple[tuple[bytes, ...], ...] = ((), (ONE,), (ONE, TWO), (MUCH,), (ONE, MUCH))
+    for parts, how in product(bodies, ("cancelled", "finished", "mismatched")):
+        location, whole = await post(registry), b"".join(parts)
+        for part in parts:
+            await patch(registry, location, part)
+        if how == "cancelled":
+            assert (await registry.client.request("DELETE", location)).status == 204
+        else:
+            answer = await put(registry, location, whole if how == "finished" else b"other")
+            assert answer.status == (201 if how == "finished" else 400)
+        await unknown(registry, location)
+        assert await rows(registry, "SELECT id FROM uploads") == []
+        assert store.files.staged == {}
+        assert await forget_ended_uploads(registry.ctx) == 0
+        registry.clock.advance(registry.ctx.limits.upload_idle_seconds)
+        assert await forget_ended_uploads(registry.ctx) == 1
 
 
 @on_both_databases
-@pytest.mark.parametrize("is_chunked", [False, True])
-@pytest.mark.parametrize("last", [b"", b"the end"])
-async def test_few_bytes_stay_in_the_row(
-    registry: Registry, store: MemoryStore, last: bytes, is_chunked: bool
-) -> None:
-    location = await post(registry)
-    for part, size in ((b"", 1), (ONE, len(ONE)), (b"", len(ONE)), (TWO, len(ONE + TWO))):
-        body = [part[:100], part[100:]] if is_chunked else part
-        headers = {"transfer-encoding": "chunked"} if is_chunked else {}
-        answer = await registry.client.request("PATCH", location, body, headers)
-        assert (answer.status, answer.headers["range"]) == (202, f"0-{size - 1}")
-        assert answer.headers["location"] == location
-    ((body, key),) = await rows(registry, "SELECT body, kms_key_id FROM uploads")
-    assert (bytes(body) == ONE + TWO) == (key is None)
-    assert ONE not in bytes(body) or key is None
-    whole = ONE + TWO + last
-    assert (await put(registry, location, whole, last)).status == 201
-    assert store.files.objects == {}
-    await check_whole(registry, store, whole)
+async def test_few_bytes_stay_in_the_row(registry: Registry, store: MemoryStore) -> None:
+    for last, is_chunked in product((b"", b"the end"), (False, True)):
+        location = await post(registry)
+        for part, size in ((b"", 1), (ONE, len(ONE)), (b"", len(ONE)), (TWO, len(ONE + TWO))):
+            body, headers = chunked(part) if is_chunked else (part, {})
+            answer = await registry.client.request("PATCH", location, body, headers)
+            assert (answer.status, answer.headers["range"]) == (202, f"0-{size - 1}")
+            assert answer.headers["location"] == location
+        ((body, key),) = await rows(registry, "SELECT body, kms_key_id FROM uploads")
+        assert (bytes(body) == ONE + TWO) == (key is None)
+        assert ONE not in bytes(body) or key is None
+        whole = ONE + TWO + last
+        assert (await put(registry, location, whole, last)).status == 201
+        assert store.files.objects == {}
+        await check_whole(registry, store, whole)
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -172,9 +176,8 @@ async def test_more_bytes_move_to_a_file(
     registry: Registry, store: MemoryStore, method: str, is_chunked: bool
 ) -> None:
     location = await post(registry)
-    assert (await registry.client.request("PATCH", location, ONE)).status == 202
-    body = [MUCH[:100], MUCH[100:]] if is_chunked else MUCH
-    headers = {"transfer-encoding": "chunked"} if is_chunked else {}
+    await patch(registry, location, ONE)
+    body, headers = chunked(MUCH) if is_chunked else (MUCH, {})
     query = f"?digest={digest_of(ONE + MUCH)}" if method == "PUT" else ""
     answer = await registry.client.request(method, location + query, body, headers)
     assert answer.status == (201 if method == "PUT" else 202)
@@ -185,23 +188,21 @@ async def test_more_bytes_move_to_a_file(
     await check_whole(registry, store, ONE + MUCH)
 
 
-@pytest.mark.parametrize("before", [b"", ONE])
-@pytest.mark.parametrize("method", ["PATCH", "PUT"])
-async def test_what_arrived_of_a_body_counts(
-    registry: Registry, store: MemoryStore, method: str, before: bytes
-) -> None:
-    location = await post(registry)
-    if before:
-        assert (await registry.client.request("PATCH", location, before)).status == 202
-    query = f"?digest={digest_of(before + TWO)}" if method == "PUT" else ""
-    cut = hang_up(TWO[:200], TWO[200:300])
-    answer = await registry.client.request(
-        method, location + query, cut, {"content-length": str(len(TWO))}
-    )
-    assert (answer.status, answer.codes) == (400, ["SIZE_INVALID"])
-    assert await received(registry, location) == f"0-{len(before) + 300 - 1}"
-    assert (await put(registry, location, before + TWO, TWO[300:])).status == 201
-    await check_whole(registry, store, before + TWO)
+async def test_what_arrived_of_a_body_counts(registry: Registry, store: MemoryStore) -> None:
+    for before, method in product((b"", ONE), ("PATCH", "PUT")):
+        location = await post(registry)
+        if before:
+            await patch(registry, location, before)
+        whole = before + TWO + method.encode()
+        query = f"?digest={digest_of(whole)}" if method == "PUT" else ""
+        cut, length = hang_up(TWO[:200], TWO[200:300]), len(whole) - len(before)
+        answer = await registry.client.request(
+            method, location + query, cut, {"content-length": str(length)}
+        )
+        assert (answer.status, answer.codes) == (400, ["SIZE_INVALID"])
+        assert await received(registry, location) == f"0-{len(before) + 300 - 1}"
+        assert (await put(registry, location, whole, whole[len(before) + 300 :])).status == 201
+        await check_whole(registry, store, whole)
 
 
 async def test_a_chunk_begins_where_the_session_is(registry: Registry) -> None:
@@ -231,41 +232,30 @@ async def test_of_two_at_once_one_is_told_to_come_again(
     await check_whole(registry, store, whole)
 
 
-async def test_expired_sessions_are_purged_however_many_they_are(
-    sqlite_database: str, store: MemoryStore
-) -> None:
-    """They are read a hundred at a time."""
-    limits = Limits(inline_max_bytes=LIMIT)
-    async with open_registry(sqlite_database, store, limits=limits) as registry:
-        for _ in range(101):
-            ask = registry.client.request
-            assert (await ask("PATCH", await post(registry), ONE[:1])).status == 202
-        registry.clock.advance(registry.ctx.limits.upload_idle_seconds)
-        assert await discard_expired_uploads(registry.ctx) == 101
-
-
-async def test_an_expired_session_is_purged_with_its_bytes(registry: Registry) -> None:
+async def test_expired_sessions_are_purged_however_many_they_are(registry: Registry) -> None:
+    """They are read a hundred at a time; and those of whose id alone the time is over stay."""
     location = await post(registry)
     registry.clock.advance(3600)
-    assert (await registry.client.request("PATCH", location, ONE)).status == 202
+    for each in (location, *[await post(registry) for _ in range(100)]):
+        await patch(registry, each, ONE)
     registry.clock.advance(registry.ctx.limits.upload_idle_seconds - 3600)
-    assert await received(registry, location) == f"0-{len(ONE) - 1}"  # its id alone has expired
+    assert await received(registry, location) == f"0-{len(ONE) - 1}"
     registry.clock.advance(3600)
-    assert await discard_expired_uploads(registry.ctx) == 1
+    assert await discard_expired_uploads(registry.ctx) == 101
     await unknown(registry, location)
 
 
 @on_both_databases
 async def test_a_session_that_no_backup_has_is_unknown_after_it(registry: Registry) -> None:
     location = await post(registry)
-    assert (await registry.client.request("PATCH", location, ONE)).status == 202
+    await patch(registry, location, ONE)
     await registry.ctx.database.write(forget_unfinished)
     await unknown(registry, location)
 
 
 async def test_fsck_finds_a_row_that_lost_bytes(registry: Registry, store: MemoryStore) -> None:
     location = await post(registry)
-    assert (await registry.client.request("PATCH", location, ONE)).status == 202
+    await patch(registry, location, ONE)
     cut = Statement(text("UPDATE uploads SET body = substr(body, 1, 9)"))
     await registry.ctx.database.write(lambda tx: tx.execute(cut))
     report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
@@ -296,29 +286,18 @@ async def test_a_small_push_changes_the_database_once(sqlite_database: str) -> N
             assert found == expected, (method, [each.sqlite for each in counted.seen])
 
 
-async def test_a_body_that_is_cut_gets_no_row_beyond_the_maximum(metadata_url: str) -> None:
-    limits = Limits(inline_max_bytes=LIMIT, max_open_uploads=1)
+async def test_maxima_hold_for_small_bodies_too(metadata_url: str) -> None:
+    """Of bytes, also if the body is chunked; and of rows of bodies that are cut."""
+    limits = Limits(inline_max_bytes=LIMIT, max_blob_bytes=len(ONE) - 1, max_open_uploads=1)
+    target, length = f"?digest={digest_of(ONE)}", {"content-length": str(len(ONE) - 1)}
     async with open_registry(metadata_url, MemoryStore(), limits=limits) as registry:
-        locations = [await post(registry) for _ in range(2)]
-        for location, status in zip(locations, (400, 429), strict=True):
-            cut = hang_up(ONE[:9])
-            query = f"?digest={digest_of(ONE)}"
-            length = {"content-length": str(len(ONE))}
-            answer = await registry.client.request("PUT", location + query, cut, length)
+        ask = registry.client.request
+        body, headers = chunked(ONE)
+        assert (await ask("POST", UPLOADS + target, body, headers)).status == 413
+        assert (await put(registry, await post(registry), ONE[1:], ONE[1:])).status == 201
+        whole = {"content-length": str(len(ONE))}
+        assert (await ask("PUT", await post(registry) + target, ONE, whole)).status == 413
+        for location, status in [(await post(registry), each) for each in (400, 429)]:
+            answer = await ask("PUT", location + target, hang_up(ONE[:9]), length)
             assert answer.status == status
         assert await rows(registry, "SELECT count(*) FROM uploads") == [(1,)]
-
-
-async def test_a_chunked_blob_over_the_limit_is_refused_though_it_is_small(
-    metadata_url: str,
-) -> None:
-    limits = Limits(inline_max_bytes=LIMIT, max_blob_bytes=len(ONE) - 1)
-    async with open_registry(metadata_url, MemoryStore(), limits=limits) as registry:
-        chunked = {"transfer-encoding": "chunked"}
-        target = f"{UPLOADS}?digest={digest_of(ONE)}"
-        answer = await registry.client.request("POST", target, [ONE[:9], ONE[9:]], chunked)
-        assert answer.status == 413
-        assert (await put(registry, await post(registry), ONE[1:], ONE[1:])).status == 201
-        length = {"content-length": str(len(ONE))}
-        target = f"{await post(registry)}?digest={digest_of(ONE)}"
-        assert (await registry.client.request("PUT", target, ONE, length)).status == 413

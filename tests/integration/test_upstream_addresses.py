@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -26,6 +26,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
     return "asyncio", {"use_uvloop": request.param}
 
 
+def resolving(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[Address]]]:
+    async def resolve(_host: str, _port: int) -> Sequence[Address]:
+        return [ip_address(each) for each in addresses]
+
+    return resolve
+
+
 async def test_a_name_is_vetted_at_each_connection_by_all_its_addresses() -> None:
     """So rebinding, and a mixture of addresses, reach nothing inside."""
     found: list[list[str]] = [
@@ -39,13 +46,7 @@ async def test_a_name_is_vetted_at_each_connection_by_all_its_addresses() -> Non
     with scripted_upstream() as inside:
         port = inside.url.rpartition(":")[2]
         for addresses in found:
-
-            async def resolve(
-                _host: str, _port: int, listed: Sequence[str] = addresses
-            ) -> Sequence[Address]:
-                return [ip_address(each) for each in listed]
-
-            http = HttpClient(Allowed("ENTREPOT_UPSTREAM_ALLOWED"), resolve=resolve)
+            http = HttpClient(Allowed("ENTREPOT_UPSTREAM_ALLOWED"), resolve=resolving(*addresses))
             with pytest.raises(NotAllowed):
                 async with http.request("GET", f"https://hub.example.com:{port}/v2/"):
                     pass
@@ -69,20 +70,11 @@ async def test_a_name_is_resolved_once_and_that_address_is_dialled() -> None:
         assert inside.asked[0].headers["host"] == origin.partition("://")[2]
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return a certificate of ``hub.internal``, its own root, and its key."""
-    return self_signed(tmp_path_factory.mktemp("tls"), "hub.internal")
-
-
-async def test_the_certificate_is_that_of_the_name(certificate: tuple[Path, Path]) -> None:
+async def test_the_certificate_is_that_of_the_name(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path, "hub.internal")
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(*certificate)
-    trusting = ssl.create_default_context(cafile=str(certificate[0]))
-
-    async def resolve(_host: str, _port: int) -> Sequence[Address]:
-        return [ip_address("127.0.0.1")]
-
+    trusting, resolve = ssl.create_default_context(cafile=certificate[0]), resolving("127.0.0.1")
     with scripted_upstream(tls=server) as inside:
         port = inside.url.rpartition(":")[2]
         names = ("hub.internal", "other.internal")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest
@@ -31,10 +31,18 @@ LAYER: Final = b"0123456789" * 50
 DIGEST: Final = Digest.parse(digest_of(LAYER))
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    """Return both event loops: the transports of uvloop, which serves, are of other classes."""
-    return "asyncio", {"use_uvloop": request.param}
+LOOPS: Final = pytest.mark.parametrize(
+    "anyio_backend",
+    [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})],
+    ids=["asyncio", "uvloop"],
+)
+"""Where connections are the subject: the transports of uvloop, which serves, are other classes."""
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Return the event loop that serves."""
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture
@@ -57,7 +65,13 @@ async def referrers(asked: Asking) -> list[Any] | None:
     return None if found is None else list(json.loads(found)["manifests"])
 
 
+@LOOPS
 async def test_many_questions_need_one_token_and_one_connection(asked: Asking) -> None:
+    assert CANARY not in repr(Credential("user", CANARY))
+    await blob(asked)
+    assert "authorization" not in asked.upstream.asked[-1].headers, "nobody wanted it"
+    asked.upstream.auth = "basic"
+    await blob(asked)
     asked.upstream.auth = "bearer"
     remote = asked.remote(NAME)
     for _ in range(3):
@@ -72,6 +86,9 @@ async def test_many_questions_need_one_token_and_one_connection(asked: Asking) -
     assert len(asked.upstream.asked_for("GET", "/token")) == 1
     assert asked.upstream.connections == 1
     assert all(each.headers["accept-encoding"] == "identity" for each in asked.upstream.asked)
+    asked.upstream.tokens.clear()
+    await asyncio.gather(*(blob(asked) for _ in range(20)))
+    assert len(asked.upstream.asked_for("GET", "/token")) == 2, "also for many at once"
 
 
 async def test_a_token_is_kept_by_repository_until_it_expires(asked: Asking) -> None:
@@ -86,12 +103,6 @@ async def test_a_token_is_kept_by_repository_until_it_expires(asked: Asking) -> 
         asked.now = NOW + seconds * MICROSECONDS
         await asked.client.head_manifest(asked.remote(name), "3")
         assert len(asked.upstream.asked_for("GET", "/token")) == tokens
-
-
-async def test_many_questions_at_once_ask_for_one_token(asked: Asking) -> None:
-    asked.upstream.auth = "bearer"
-    await asyncio.gather(*(blob(asked) for _ in range(20)))
-    assert len(asked.upstream.asked_for("GET", "/token")) == 1
 
 
 async def test_a_token_that_is_refused_is_renewed_once(asked: Asking) -> None:
@@ -226,32 +237,23 @@ async def test_an_upstream_that_wants_basic_refuses_who_has_none(asked: Asking) 
         await asked.client.head_manifest(asked.remote(NAME), "3")
 
 
-@pytest.mark.parametrize(
-    ("sent", "found"),
-    [
-        ("text/plain; charset=utf-8", None),
-        ("binary/octet-stream", None),
-        ("application/octet-stream", None),
-        ("application/json", None),
-        (None, None),
-        (INDEX, INDEX),
-        ("application/vnd.other+json", "application/vnd.other+json"),
-    ],
-)
 @pytest.mark.parametrize("is_redirected", [False, True])
-async def test_a_media_type_that_says_nothing_is_none(
-    asked: Asking, sent: str | None, found: str | None, is_redirected: bool
-) -> None:
+async def test_a_media_type_that_says_nothing_is_none(asked: Asking, is_redirected: bool) -> None:
     body = asked.upstream.manifests[NAME, "3"][1]
+    for sent, found in (
+        *((none, None) for none in ("text/plain; charset=utf-8", "application/json", None)),
+        *((f"{kind}/octet-stream", None) for kind in ("binary", "application")),
+        *((kind, kind) for kind in (INDEX, "application/vnd.other+json")),
+    ):
 
-    def script(each: Asked) -> Answer | None:
-        if is_redirected and each.path.endswith("/manifests/3"):
-            return Answer(307, {"Location": f"{asked.upstream.url}/storage"})
-        return Answer(200, {"Content-Type": sent}, body)
+        def script(each: Asked, kind: str | None = sent) -> Answer | None:
+            if is_redirected and each.path.endswith("/manifests/3"):
+                return Answer(307, {"Location": f"{asked.upstream.url}/storage"})
+            return Answer(200, {"Content-Type": kind}, body)
 
-    asked.upstream.script = script
-    fetched = await asked.client.get_manifest(asked.remote(NAME), "3")
-    assert (fetched.body, fetched.media_type) == (body, found)
+        asked.upstream.script = script
+        fetched = await asked.client.get_manifest(asked.remote(NAME), "3")
+        assert (fetched.body, fetched.media_type) == (body, found)
 
 
 async def test_a_question_with_its_token_and_redirects_has_one_limit(asked: Asking) -> None:
@@ -270,82 +272,56 @@ async def test_a_question_with_its_token_and_redirects_has_one_limit(asked: Aski
     assert len(asked.watch.failures) == len(found)
 
 
-async def test_a_success_is_an_answer_to_its_end(asked: Asking) -> None:
-    with pytest.raises(UpstreamUnreachable):
-        async with asked.client.open_blob(asked.remote(NAME), DIGEST):
-            raise UpstreamUnreachable("it is too slow")
-    assert (asked.watch.successes, len(asked.watch.failures)) == (0, 1)
-    assert (await blob(asked))[2] == LAYER
-    assert asked.watch.successes == 1
-
-
-async def test_basic_is_sent_only_if_it_is_wanted(asked: Asking) -> None:
-    await blob(asked)
-    assert "authorization" not in asked.upstream.asked[-1].headers
-    asked.upstream.auth = "basic"
-    await blob(asked)
-
-
-async def test_a_blob_goes_on_where_it_was_cut(asked: Asking) -> None:
+async def test_a_blob_goes_on_where_it_was_cut_or_from_its_start(asked: Asking) -> None:
     assert await blob(asked, 123) == (123, len(LAYER), LAYER[123:])
     asked.upstream.has_ranges = False
     assert await blob(asked, 123) == (0, len(LAYER), LAYER)
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"Content-Range": f"bytes 0-{len(LAYER) - 1}/{len(LAYER)}"}, 206),
-        ({"Content-Range": f"bytes 123-400/{len(LAYER)}"}, 206),
-        ({"Content-Range": f"bytes 123-{len(LAYER) - 1}/{len(LAYER) + 1}"}, 206),
-        ({"Content-Range": f"bytes 123-{len(LAYER)}/{len(LAYER) + 1}"}, 206),
-        ({}, 206),
-        ({"Content-Range": f"bytes */{len(LAYER)}"}, 416),
-    ],
-)
-async def test_another_range_than_asked_for_is_refused(
-    asked: Asking, headers: dict[str, str | None], status: int
-) -> None:
-    asked.upstream.script = lambda _asked: Answer(status, headers, LAYER[123:])
-    with pytest.raises(UpstreamBroken):
-        await blob(asked, 123)
-
-
-async def test_a_blob_of_no_known_length_goes_to_its_end(asked: Asking) -> None:
-    asked.upstream.script = lambda _asked: Answer(200, {"Content-Length": None}, LAYER)
+    asked.upstream.script = lambda _: Answer(200, {"Content-Length": None}, LAYER)
     assert await blob(asked) == (0, None, LAYER)
+    size = len(LAYER)
+    for status, told in (
+        (206, f"bytes 0-{size - 1}/{size}"),
+        (206, f"bytes 123-400/{size}"),
+        (206, f"bytes 123-{size - 1}/{size + 1}"),
+        (206, f"bytes 123-{size}/{size + 1}"),
+        (206, None),
+        (416, f"bytes */{size}"),
+    ):
+        other = Answer(status, {"Content-Range": told}, LAYER[123:])
+        asked.upstream.script = lambda _, answer=other: answer  # type: ignore[misc]
+        with pytest.raises(UpstreamBroken):
+            await blob(asked, 123)
 
 
-def gated(asked: Asking) -> threading.Event:
-    """Let the upstream send no more than the first bytes of the layer until the event is set."""
+@LOOPS
+async def test_bytes_come_before_the_last_are_sent_and_who_leaves_ends_its_own_connection(
+    asked: Asking,
+) -> None:
     gate = threading.Event()
-    asked.upstream.script = lambda _asked: Answer(200, {}, (LAYER[:100], gate, LAYER[100:]))
-    return gate
-
-
-async def test_the_first_bytes_come_while_the_last_are_still_to_be_sent(asked: Asking) -> None:
-    gate = gated(asked)
+    asked.upstream.script = lambda _: Answer(200, {}, (LAYER[:100], gate, LAYER[100:]))
     async with asked.client.open_blob(asked.remote(NAME), DIGEST) as stream:
         assert await anext(stream.chunks) == LAYER[:100]
         gate.set()
         assert b"".join([chunk async for chunk in stream.chunks]) == LAYER[100:]
-
-
-async def test_leaving_a_blob_ends_its_connection_and_no_other(asked: Asking) -> None:
-    gated(asked)
+    gate.clear()
     async with asked.client.open_blob(asked.remote(NAME), DIGEST) as stream:
         await anext(stream.chunks)
-    asked.upstream.script = lambda _asked: None
+    asked.upstream.script = lambda _: None
     assert (await blob(asked))[2] == LAYER
     assert asked.upstream.connections == 2
     assert not asked.watch.failures
 
 
-async def test_an_error_of_the_reader_is_no_failure_of_the_upstream(asked: Asking) -> None:
-    with pytest.raises(ZeroDivisionError):
-        async with asked.client.open_blob(asked.remote(NAME), DIGEST):
-            raise ZeroDivisionError
-    assert not asked.watch.failures
+async def test_a_success_is_an_answer_to_its_end_and_an_error_of_the_reader_no_failure(
+    asked: Asking,
+) -> None:
+    for error_, failures in ((ZeroDivisionError(), 0), (UpstreamUnreachable("too slow"), 1)):
+        with pytest.raises(type(error_)):
+            async with asked.client.open_blob(asked.remote(NAME), DIGEST):
+                raise error_
+        assert (asked.watch.successes, len(asked.watch.failures)) == (0, failures)
+    assert (await blob(asked))[2] == LAYER
+    assert asked.watch.successes == 1
 
 
 async def test_a_manifest_may_not_be_larger_than_any_is(asked: Asking) -> None:
@@ -355,46 +331,38 @@ async def test_a_manifest_may_not_be_larger_than_any_is(asked: Asking) -> None:
             await asked.client.get_manifest(asked.remote(NAME), "3")
 
 
-async def test_referrers_of_many_pages_are_one_index(asked: Asking) -> None:
-
-    def pages(request: Asked) -> Answer:
-        page = int(request.query("page") or "0")
-        body = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [{"n": page}]})
-        link = f'<{request.path}?page={page + 1}>; rel="next"' if page < 2 else None
-        return Answer(200, {"Content-Type": INDEX, "Link": link}, body.encode())
-
-    asked.upstream.script = pages
-    assert await referrers(asked) == [{"n": 0}, {"n": 1}, {"n": 2}]
-
-    def endless(request: Asked) -> Answer:
-        link = f'<{request.path}?page=1>; rel="next"'
-        return Answer(200, {"Content-Type": INDEX, "Link": link}, b'{"manifests": []}')
-
-    asked.upstream.script = endless
-    with pytest.raises(UpstreamBroken, match="too many referrers"):
-        await referrers(asked)
-
-
-async def test_an_upstream_that_is_slow_to_list_referrers_is_asked_for_no_more_pages(
+async def test_referrers_of_many_pages_are_one_index(
     asked: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def pages(count: int) -> Callable[[Asked], Answer]:
+        def page(request: Asked) -> Answer:
+            number = int(request.query("page") or "0")
+            listed = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [{"n": number}]}
+            more = f'<{request.path}?page={number + 1}>; rel="next"'
+            link = more if number + 1 < count else None
+            return Answer(200, {"Content-Type": INDEX, "Link": link}, json.dumps(listed).encode())
+
+        return page
+
+    asked.upstream.script = pages(3)
+    assert await referrers(asked) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    asked.upstream.script = pages(100_000)
+    with pytest.raises(UpstreamBroken, match="too many referrers"):
+        await referrers(asked)
+    asked.upstream.asked.clear()
+    asked.watch.failures.clear()
     monkeypatch.setattr(client, "MAX_LIST_SECONDS", 0)
-    more = {"Content-Type": INDEX, "Link": '<?page=2>; rel="next"'}
-    asked.upstream.script = lambda _: Answer(200, more, b'{"manifests": []}')
     with pytest.raises(UpstreamUnreachable, match="too slow"):
         await referrers(asked)
     assert len(asked.upstream.asked) <= 1
     assert len(asked.watch.failures) == 1
 
 
-NO_REFERRERS: Final = (error(404, "NOT_FOUND"), error(405, "UNSUPPORTED"))
-PAGE: Final = Answer(200, {"Content-Type": "text/html"}, b"<html>")
-
-
-@pytest.mark.parametrize("answer", [*NO_REFERRERS, PAGE])
-async def test_an_upstream_without_referrers(asked: Asking, answer: Answer) -> None:
-    asked.upstream.script = lambda _asked: answer
-    assert await referrers(asked) is None
+async def test_an_upstream_without_referrers(asked: Asking) -> None:
+    page = Answer(200, {"Content-Type": "text/html"}, b"<html>")
+    for answer in (error(404, "NOT_FOUND"), error(405, "UNSUPPORTED"), page):
+        asked.upstream.script = lambda _asked, sent=answer: sent  # type: ignore[misc]
+        assert await referrers(asked) is None
 
 
 async def test_a_manifest_is_asked_for_by_get_if_there_is_no_head(asked: Asking) -> None:
@@ -446,6 +414,7 @@ async def test_a_limit_is_told(asked: Asking) -> None:
 NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
+@LOOPS
 async def test_what_came_while_a_connection_was_idle_is_not_the_next_answer(asked: Asking) -> None:
     served = asked.upstream
     more, end = threading.Event(), threading.Event()
@@ -470,6 +439,7 @@ async def test_what_came_while_a_connection_was_idle_is_not_the_next_answer(aske
     ],
     ids=["closed", "text", "zero", "lines"],
 )
+@LOOPS
 async def test_a_question_is_asked_anew_if_its_connection_is_no_good(
     asked: Asking, told: list[Answer | None]
 ) -> None:
@@ -485,6 +455,7 @@ async def test_a_question_is_asked_anew_if_its_connection_is_no_good(
     [(b"more" + NOT_FOUND, UpstreamBroken, 3), (NOT_FOUND[:20], UpstreamUnreachable, 2)],
     ids=["but once", "not once its answer has begun"],
 )
+@LOOPS
 async def test_a_question_is_asked_anew(
     asked: Asking, raw: bytes, failure: type[Exception], times: int
 ) -> None:
@@ -494,7 +465,3 @@ async def test_a_question_is_asked_anew(
         await blob(asked)
     assert len(asked.upstream.asked) == times
     assert asked.upstream.connections == times - 1
-
-
-def test_a_credential_shows_no_secret() -> None:
-    assert CANARY not in repr(Credential("user", CANARY))

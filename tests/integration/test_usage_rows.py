@@ -9,8 +9,7 @@ from itertools import chain
 
 import pytest
 
-from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Database
 from cloudcore.family import skus_of
 from cloudcore.metering import sampling
 from cloudcore.metering.sampling import MOST_HOURS, forget_samples, sample
@@ -34,64 +33,34 @@ from tests.recount import querying
 from tests.used_hours import HourOfUse, usage
 
 ACCOUNT = "0189b7c0-0000-7000-8000-00000000000a"
-OTHER = "0189b7c0-0000-7000-8000-00000000000b"
 SKU = "queue.requests"
 
 
 @on_both_databases
-async def test_an_hour_begins_with_its_first_microsecond(database: Database) -> None:
-    def told(tx: Connection) -> None:
-        for at in (10 * HOUR - 1, 10 * HOUR, 11 * HOUR - 1, 11 * HOUR):
-            report(tx, ACCOUNT, "here", SKU, 1, at)
-        report(tx, OTHER, "here", SKU, 9, 10 * HOUR)
-
-    await database.write(told)
-    assert await database.read(usage, ACCOUNT, 9, 12) == [
-        HourOfUse("here", SKU, 9, 1),
-        HourOfUse("here", SKU, 10, 2),
-        HourOfUse("here", SKU, 11, 1),
-    ]
-    assert await database.read(usage, ACCOUNT, 10, 11) == [HourOfUse("here", SKU, 10, 2)]
-    assert await database.read(usage, ACCOUNT, 10, 11, ["kms.keys"]) == []
-
-
-@on_both_databases
-async def test_a_clock_set_back_adds_to_an_hour_that_is_past(database: Database) -> None:
-    for at in (10 * HOUR, 9 * HOUR, 10 * HOUR):
-        await database.write(report, ACCOUNT, "here", SKU, 1, at)
-    found = await database.read(usage, ACCOUNT, 0, 100)
-    assert [(each.hour, each.quantity) for each in found] == [(9, 1), (10, 2)]
-
-
-@on_both_databases
-async def test_what_is_no_quantity_is_refused(database: Database) -> None:
+async def test_use_is_read_by_hours_and_skus(database: Database) -> None:
+    """`tests/property/test_usage_reports.py` sums it up."""
     for quantity in (-1, MAX_QUANTITY + 1):
         with pytest.raises(ValueError, match=SKU):
             await database.write(report, ACCOUNT, "here", SKU, quantity, HOUR)
-    await database.write(report, ACCOUNT, "here", SKU, 0, HOUR)
-    assert await database.read(usage, ACCOUNT, 0, 100) == []
+    for quantity, at in ((0, HOUR), (1, 10 * HOUR), (1, 11 * HOUR)):
+        await database.write(report, ACCOUNT, "here", SKU, quantity, at)
+    assert await database.read(usage, ACCOUNT, 0, 11) == [HourOfUse("here", SKU, 10, 1)]
+    assert await database.read(usage, ACCOUNT, 10, 11, ["kms.keys"]) == []
 
 
 @on_both_databases
 async def test_hours_are_kept_for_25_months(database: Database) -> None:
     assert KEPT_HOURS * HOUR >= 25 * 31 * 24 * 3_600_000_000
-
     await database.write(add, {SkuUse(ACCOUNT, "here", SKU, hour): 1 for hour in (1, 2)})
     now = (KEPT_HOURS + 1) * HOUR
-    assert await database.write(forget_hours, now - 1) == 0
-    assert await database.write(forget_hours, now) == 1
-    assert await database.write(forget_hours, now) == 0
-    found = await database.read(usage, ACCOUNT, 0, 100)
-    assert [(each.hour, each.quantity) for each in found] == [(2, 1)]
+    assert [await database.write(forget_hours, at) for at in (now - 1, now, now)] == [0, 1, 0]
+    assert await database.read(usage, ACCOUNT, 0, 100) == [HourOfUse("here", SKU, 2, 1)]
 
 
-@pytest.mark.parametrize(("name", "divisor"), [("storage", 1), ("a.B", 1), ("a.b", 0)])
-def test_what_is_no_sku_is_refused(name: str, divisor: int) -> None:
-    with pytest.raises(ValueError, match="no SKU"):
-        Sku(name, "something", "thing", divisor)
-
-
-def test_a_sku_is_of_the_service_that_it_names() -> None:
+def test_what_is_no_sku_is_refused() -> None:
+    for name, divisor in (("storage", 1), ("a.B", 1), ("a.b", 0)):
+        with pytest.raises(ValueError, match="no SKU"):
+            Sku(name, "something", "thing", divisor)
     assert Sku("registry.storage", "stored images", "GiB-month").service == "registry"
 
 
@@ -239,7 +208,6 @@ async def test_what_is_stored_of_images_is_each_blob_once(world: World, metadata
     assert measured == {world.account.id: sum(row[0] for row in rows)}
 
 
-@on_both_databases
 async def test_slices_of_objects_add_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("registry.metadata.storage_usage._SLICE", 2)
     sizes = [len(f"layer {number}" * number) for number in range(1, 6)]
@@ -249,7 +217,6 @@ async def test_slices_of_objects_add_up(world: World, monkeypatch: pytest.Monkey
     assert measured == {world.account.id: sum(sizes)}
 
 
-@on_both_databases
 async def test_all_that_families_sample_is_among_their_skus(world: World) -> None:
     """And it is counted when it is sampled as the chore does."""
     samples = dict(chain(*(family.runtime.samples.items() for family in FAMILIES)))
@@ -269,7 +236,3 @@ async def test_all_that_families_sample_is_among_their_skus(world: World) -> Non
         "registry.storage": blob["size"],
         "kms.keys": 1,
     }
-
-
-def test_an_hour_is_one_of_the_clock() -> None:
-    assert HOUR == 3600 * MICROSECONDS

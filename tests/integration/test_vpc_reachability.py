@@ -8,8 +8,6 @@ from cloudcore.network.reachability_routes import MOST_PLACES
 from tests.databases import on_both_databases
 from tests.integration.network_world import World
 
-ALL = [{"protocol": "all", "ports": None}]
-
 
 async def told(networked: World, vpc: Any) -> Any:  # noqa: ANN401 - JSON
     answer = await networked.to("GET", f"vpcs/{vpc['id']}/reachability")
@@ -21,7 +19,6 @@ def named(place: dict[str, Any]) -> tuple[str, list[str]]:
     return place["subnet"]["name"], [each["name"] for each in place["security_groups"]]
 
 
-@on_both_databases
 async def test_an_empty_vpc_reaches_nothing(networked: World) -> None:
     vpc = await networked.vpc()
     assert await told(networked, vpc) == {
@@ -40,34 +37,19 @@ async def test_places_flows_and_ways_are_told_by_name(networked: World) -> None:
     vpc = await networked.vpc(cidr_ipv6="2001:db8:100::/56")
     uplink = await networked.uplink()
     out = await networked.make("egress-only-gateways", "out", vpc="shop")
-    table = await networked.make(
-        "route-tables",
-        "private",
-        vpc="shop",
-        routes=[{"destination": "::/0", "target": out["crn"]}],
-    )
-    await networked.make(
-        "route-tables",
-        "public",
-        vpc="shop",
-        routes=[{"destination": "::/0", "target": uplink["crn"]}],
-    )
-    front = await networked.make(
-        "subnets",
-        "front",
-        vpc="shop",
-        route_table="public",
-        cidr_ipv4="10.1.1.0/24",
-        cidr_ipv6="2001:db8:100:1::/64",
-    )
-    back = await networked.make(
-        "subnets",
-        "back",
-        vpc="shop",
-        route_table="private",
-        cidr_ipv4="10.1.2.0/24",
-        cidr_ipv6="2001:db8:100:2::/64",
-    )
+    tables, subnets = {}, {}
+    for number, (name, route_table, gateway) in enumerate(
+        (("front", "public", uplink), ("back", "private", out)), 1
+    ):
+        routes = [{"destination": "::/0", "target": gateway["crn"]}]
+        tables[name] = await networked.make("route-tables", route_table, vpc="shop", routes=routes)
+        networks = {
+            "cidr_ipv4": f"10.1.{number}.0/24",
+            "cidr_ipv6": f"2001:db8:100:{number}::/64",
+        }
+        subnets[name] = await networked.make(
+            "subnets", name, vpc="shop", route_table=route_table, **networks
+        )
     web = await networked.make(
         "security-groups",
         "web",
@@ -90,8 +72,8 @@ async def test_places_flows_and_ways_are_told_by_name(networked: World) -> None:
         ],
     )
     for number in (1, 2):
-        await networked.place(front["id"], web["id"], number=number)
-    await networked.place(back["id"], of_data["id"], number=3)
+        await networked.place(subnets["front"]["id"], web["id"], number=number)
+    await networked.place(subnets["back"]["id"], of_data["id"], number=3)
 
     found = await told(networked, vpc)
 
@@ -100,14 +82,15 @@ async def test_places_flows_and_ways_are_told_by_name(networked: World) -> None:
     ways = {each["subnet"]["name"]: each for each in found["subnets"]}
     assert (ways["front"]["gateway"], ways["front"]["is_open"]) == ("internet_gateway", True)
     assert (ways["back"]["gateway"], ways["back"]["is_open"]) == ("egress_only_gateway", False)
-    assert ways["back"]["route_table"]["id"] == table["id"]
+    assert ways["back"]["route_table"]["id"] == tables["back"]["id"]
     assert {"destination": "::/0", "target": "egress_only_gateway"} in ways["back"]["routes"]
 
     by_name = {each["subnet"]["name"]: each for each in found["places"]}
     first, second = by_name["front"], by_name["back"]
     assert (named(first), first["interfaces"]) == (("front", ["web"]), 2)
     assert (named(second), second["interfaces"]) == (("back", ["data"]), 1)
-    assert first["to_internet"] == second["to_internet"] == [{"network": "::/0", "traffic": ALL}]
+    everything = [{"network": "::/0", "traffic": [{"protocol": "all", "ports": None}]}]
+    assert first["to_internet"] == second["to_internet"] == everything
     assert {each["network"]: each["traffic"] for each in first["from_internet"]} == {
         "2600::/16": [{"protocol": "tcp", "ports": "80"}],
         "::/0": [{"protocol": "tcp", "ports": "443"}],

@@ -17,10 +17,8 @@ from sqlalchemy import update as sql_update
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, NotFound, Unavailable
-from cloudcore.jobs.kinds import Done, Next, StepFailed
-from cloudcore.jobs.queue import LeaseTerms, lease
+from cloudcore.jobs.kinds import StepFailed
 from cloudcore.jobs.tables import jobs
-from cloudcore.jobs.worker import _commit
 from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.wire import rfc3339
 from tests.beacons import (
@@ -43,6 +41,8 @@ from tests.databases import on_both_databases
 from tests.jobs import Clock, all_jobs, run_due
 
 SECRET: Final = "s3cret"
+NO_OIL: Final = StepFailed("NO_OIL", "there is no oil")
+PLACES: Final = (*BUILDING, *(f"{each} done" for each in BUILDING))
 _SET_CURSOR: Final = Statement(sql_update(jobs).values(cursor=bindparam("to_be")))
 
 
@@ -170,30 +170,34 @@ async def test_a_step_that_fails_is_a_fault_and_is_tried_again_at_longer_and_lon
     assert world.needs.steps_of(made.id).count("ground") == 1
 
 
-@pytest.mark.parametrize("place", [*BUILDING, *(f"{each} done" for each in BUILDING)])
 async def test_a_newer_wish_wins_over_a_step_under_way_whose_outcome_is_kept(
-    world: World, place: str
+    world: World,
 ) -> None:
-    made = await world.make()
-    step = place.split(maxsplit=1)[0]
+    for place in PLACES:
+        made = await world.make()
+        step = place.split(maxsplit=1)[0]
 
-    async def change() -> None:
-        world.at.clear()
-        await world.change(made, 20)
+        async def change(made: Beacon = made) -> None:
+            world.at.clear()
+            await world.change(made, 20)
 
-    world.at[place] = change
-    await world.work()
-    done = BUILDING[: BUILDING.index(step) + 1]
-    # The first step goes on to its own second: the newer goal begins with it, too.
-    assert world.needs.steps_of(made.id) == [*done, *BUILDING]
-    lit = await world.show(made)
-    assert (lit.status, lit.height, lit.generation, lit.built) == ("lit", 20, 2, 2)
-    assert world.needs.pieces() == ["ground 20", "lamp 20", "tower 20"]
+        world.at[place] = change
+        await world.work()
+        done = BUILDING[: BUILDING.index(step) + 1]
+        # The first step goes on to its own second: the newer goal begins with it, too.
+        assert world.needs.steps_of(made.id) == [*done, *BUILDING]
+        lit = await world.show(made)
+        assert (lit.status, lit.height, lit.generation, lit.built) == ("lit", 20, 2, 2)
+        assert world.needs.pieces() == ["ground 20", "lamp 20", "tower 20"]
+        await world.delete(made)
+        await world.work()
+        assert await world.is_gone(made)
 
 
 async def test_a_newer_wish_does_not_wait_for_the_pause_of_a_failed_step(world: World) -> None:
+    """Nor if it comes while the step fails."""
     made = await world.make()
-    world.fails("lamp", StepFailed("NO_OIL", "there is no oil"))
+    world.fails("lamp", NO_OIL)
     await world.work()
     world.at.clear()
     await world.work(after=1)
@@ -203,24 +207,21 @@ async def test_a_newer_wish_does_not_wait_for_the_pause_of_a_failed_step(world: 
     assert (await world.show(made)).status == "lit"
     assert world.needs.steps_of(made.id) == [*BUILDING, *BUILDING]
 
-
-async def test_a_newer_wish_during_a_step_that_fails_does_not_wait_either(world: World) -> None:
-    made = await world.make()
-
     async def change_and_fail() -> None:
         world.at.clear()
-        await world.change(made, 20)
-        raise StepFailed("NO_OIL", "there is no oil")
+        await world.change(made, 21)
+        raise NO_OIL
 
+    await world.change(made, 30)
     world.at["lamp"] = change_and_fail
     await world.work()
-    assert (await world.show(made)).status == "lit"
+    lit = await world.show(made)
+    assert (lit.status, lit.height) == ("lit", 21)
 
 
 @on_both_databases
 async def test_a_deletion_wins_in_every_state(world: World) -> None:
-    places = [*BUILDING, *(f"{each} done" for each in BUILDING)]
-    for place in places:  # while a step is under way
+    for place in PLACES:  # while a step is under way
         made = await world.make()
         world.at[place] = partial(world.delete, made)
         await world.work()
@@ -228,14 +229,13 @@ async def test_a_deletion_wins_in_every_state(world: World) -> None:
         assert await world.is_gone(made)
         begun = BUILDING[: BUILDING.index(place.split()[0]) + 1]
         assert world.needs.steps_of(made.id) == [*begun, *REMOVAL]
-    for place in BUILDING:  # while one waits for another try
-        made = await world.make()
-        world.fails(place, StepFailed("BROKEN", "it is broken"))
-        await world.work()
-        await world.delete(made)
-        await world.work()
-        assert await world.is_gone(made)
-        world.at.clear()
+    made = await world.make()  # while one waits for another try
+    world.fails("tower", NO_OIL)
+    await world.work()
+    await world.delete(made)
+    await world.work()
+    assert await world.is_gone(made)
+    world.at.clear()
     made = await world.make()  # before the first one
     await world.delete(made)
     await world.delete(made)
@@ -244,6 +244,11 @@ async def test_a_deletion_wins_in_every_state(world: World) -> None:
     assert world.needs.steps_of(made.id) == [*REMOVAL]
     with pytest.raises(NotFound):
         await world.delete(made)
+    made = await world.make()
+    await world.delete(made)  # which needs no step
+    work = Work[Beacon, BeaconNeeds](ROWS, goal=lambda _found, _now: None, steps={})
+    await run_due(world.database, [work.job_kind(world.needs)], world.clock)
+    assert await world.is_gone(made)
 
 
 async def test_one_that_is_being_deleted_is_not_changed_and_stays_until_all_is_gone(
@@ -277,18 +282,6 @@ async def test_a_name_is_free_again_when_its_bearer_is_gone(world: World) -> Non
         await new_beacon(world.database, world.clock(), "north")
     await world.work()
     await new_beacon(world.database, world.clock(), "north")
-
-
-@pytest.mark.parametrize("cursor", ['{"task":"ground"}', '[["ground",1],"dig",3,0]', '"x"'])
-async def test_a_cursor_of_another_version_begins_anew(world: World, cursor: str) -> None:
-    made = await world.make()
-
-    def replace_cursor(tx: Connection) -> None:
-        tx.execute(_SET_CURSOR, to_be=cursor)
-
-    await world.database.write(replace_cursor)
-    await world.work()
-    assert world.needs.steps_of(made.id) == [*BUILDING]
 
 
 async def test_a_last_step_that_leaves_all_as_it_was_is_not_done_again_at_once(
@@ -383,41 +376,27 @@ async def test_what_else_is_stored_is_stored_with_the_record_or_not_at_all(world
     assert (await world.show(made)).height == 10
 
 
-async def test_one_that_is_gone_meanwhile_ends_the_work(world: World) -> None:
+def replace_cursor(tx: Connection, to_be: str) -> None:
+    tx.execute(_SET_CURSOR, to_be=to_be)
+
+
+async def test_work_ends_if_the_record_is_gone_and_begins_anew_at_a_cursor_of_another_version(
+    world: World,
+) -> None:
+    for cursor in ('{"task":"ground"}', '[["ground",1],"dig",3,0]', '"x"'):
+        made = await world.make()
+        await world.database.write(partial(replace_cursor, to_be=cursor))
+        await world.work()
+        assert world.needs.steps_of(made.id) == [*BUILDING]
+        await world.delete(made)
+        await world.work()
     made = await world.make()
 
-    def remove(tx: Connection) -> None:
-        ROWS.remove(tx, made, 0)
-
     async def vanish() -> None:
-        await world.database.write(remove)
+        await world.database.write(lambda tx: ROWS.remove(tx, made, 0))
 
     world.at["tower"] = vanish
     await world.work()
-    (job,) = await world.database.read(all_jobs)
+    job = (await world.database.read(all_jobs))[-1]
     assert (job.state, job.fault) == ("succeeded", None)
     assert world.needs.steps_of(made.id) == ["ground", "tower"]
-
-
-async def test_one_whose_deletion_needs_no_step_goes_too(world: World) -> None:
-    work = Work[Beacon, BeaconNeeds](ROWS, goal=lambda _found, _now: None, steps={})
-    made = await world.make()
-    await world.delete(made)
-    await run_due(world.database, [work.job_kind(world.needs)], world.clock)
-    assert await world.is_gone(made)
-
-
-@on_both_databases
-async def test_what_is_wanted_just_when_the_work_ends_is_done_too(world: World) -> None:
-    made, kind = await world.make(), WORK.job_kind(world.needs)
-    outcome: Next | Done | None = None
-    while not isinstance(outcome, Done):
-        now = world.clock()
-        (job,) = await world.database.write(lease, LeaseTerms("t", now, 1, {kind.name}), now)
-        outcome = await kind.step(job)
-        if isinstance(outcome, Done):
-            await world.change(made, 20)
-        await world.database.write(partial(_commit, job, outcome, now, now), keep=False)
-    await world.work()
-    lit = await world.show(made)
-    assert (lit.status, lit.built) == ("lit", 2)

@@ -43,11 +43,15 @@ class Texts:
         return self.values
 
 
+QUERY: Final = dns.message.make_query(TARGET, "TXT")
+FRAMED: Final = len(QUERY.to_wire()).to_bytes(2) + QUERY.to_wire()
+
+
 @asynccontextmanager
-async def served(texts: Texts) -> AsyncIterator[int]:
+async def served(texts: Texts, port: int = 0) -> AsyncIterator[int]:
     answerer = Answerer(Zone(ZONE, ("ns1.example.net",)), texts.find)
-    async with serving_zone(answerer, "127.0.0.1", 0) as port:
-        yield port
+    async with serving_zone(answerer, "127.0.0.1", port) as taken:
+        yield taken
 
 
 async def dig(port: int, *words: str) -> str:
@@ -78,20 +82,16 @@ async def test_dig_reads_the_zone_over_udp_and_tcp() -> None:
         assert "status: NXDOMAIN" in await dig(port, "+dnssec", "+bufsize=4096", f"a.b.{ZONE}")
 
 
-async def test_several_processes_can_share_the_port() -> None:
-    answerer = Answerer(Zone(ZONE, ("ns1.example.net",)), Texts().find)
-    async with served(Texts()) as port, serving_zone(answerer, "127.0.0.1", port) as same:
-        assert same == port
-
-
 async def test_queries_beyond_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zone_server, "MOST_AT_ONCE", 3)
     texts = Texts()
     texts.goes_on.clear()
-    query = dns.message.make_query(TARGET, "TXT")
+    # Several processes can share the port.
+    async with served(Texts()) as taken, served(texts, taken) as port:
+        assert port == taken
     async with served(texts) as port:
         asked = [
-            asyncio.create_task(dns.asyncquery.udp(query, "127.0.0.1", 30, port)) for _ in range(6)
+            asyncio.create_task(dns.asyncquery.udp(QUERY, "127.0.0.1", 30, port)) for _ in range(6)
         ]
         while texts.asked < 3:  # noqa: ASYNC110 - an event would be set by each of them
             await asyncio.sleep(0)
@@ -108,54 +108,53 @@ async def test_queries_beyond_the_limit_are_dropped(monkeypatch: pytest.MonkeyPa
 async def test_while_the_database_is_away_nothing_is_said() -> None:
     texts = Texts()
     texts.fails = True
+    assert await answers_to(FRAMED, texts) == b""
+
+
+async def answers_to(sent: bytes, texts: Texts) -> bytes:
+    """Return what comes on one connection until it is closed."""
     async with served(texts) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        query = dns.message.make_query(TARGET, "TXT").to_wire()
-        writer.write(len(query).to_bytes(2) + query)
-        assert await reader.read() == b""
+        writer.write(sent)
+        found = await reader.read()
         writer.close()
+        return found
 
 
 @pytest.mark.parametrize("sent", [b"\xff\xff", b"\x00\x05hello", b"\x00\x00"])
 async def test_a_connection_that_sends_no_query_is_closed(sent: bytes) -> None:
-    async with served(Texts()) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(sent)
-        assert await reader.read() == b""
-        writer.close()
+    assert await answers_to(sent, Texts()) == b""
 
 
 async def test_one_connection_has_several_queries_and_idle_ones_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(zone_server, "_IDLE_SECONDS", 0.2)
-    async with served(Texts()) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        query = dns.message.make_query(TARGET, "TXT").to_wire()
-        writer.write((len(query).to_bytes(2) + query) * 3)
-        whole = await reader.read()
-        size = int.from_bytes(whole[:2])
-        assert len(whole) == 3 * (size + 2)
-        writer.close()
+    whole = await answers_to(FRAMED * 3, Texts())
+    assert len(whole) == 3 * (int.from_bytes(whole[:2]) + 2)
 
 
-async def test_one_source_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zone_server, "MOST_OF_ONE", 1)
+@pytest.mark.parametrize("limit", ["MOST_OF_ONE", "MOST_CONNECTIONS"])
+async def test_connections_beyond_a_limit_are_closed(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One source cannot take all of them."""
+    monkeypatch.setattr(zone_server, limit, 1)
     monkeypatch.setattr(zone_server, "_IDLE_SECONDS", 600)
     async with served(Texts()) as port:
         _, first = await asyncio.open_connection("127.0.0.1", port)
         reader, second = await asyncio.open_connection("127.0.0.1", port)
         async with asyncio.timeout(30):  # an idle one would end later
             assert await reader.read() == b""
-        query = dns.message.make_query(TARGET, "TXT")
-        other = await dns.asyncquery.tcp(query, "127.0.0.1", 30, port, "127.0.0.2")
-        assert other.answer
+        if limit == "MOST_OF_ONE":
+            other = await dns.asyncquery.tcp(QUERY, "127.0.0.1", 30, port, "127.0.0.2")
+            assert other.answer
         first.close()
         second.close()
         # The place of a connection that has ended is free again.
         while True:
             try:
-                await dns.asyncquery.tcp(query, "127.0.0.1", 30, port)
+                await dns.asyncquery.tcp(QUERY, "127.0.0.1", 30, port)
                 break
             except (EOFError, ConnectionError):  # or reset, if the query has come meanwhile
                 await asyncio.sleep(0)
@@ -173,20 +172,7 @@ def test_a_connection_that_was_reset_before_it_is_taken_is_no_error(
             for _ in range(5):  # within one turn of the loop: none is taken yet
                 with socket.create_connection(("127.0.0.1", port)) as client:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            answer = await dns.asyncquery.tcp(
-                dns.message.make_query(TARGET, "TXT"), "127.0.0.1", 30, port
-            )
-            assert answer.answer
+            assert (await dns.asyncquery.tcp(QUERY, "127.0.0.1", 30, port)).answer
             assert errors == []
 
     run(connect())
-
-
-async def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zone_server, "MOST_CONNECTIONS", 1)
-    async with served(Texts()) as port:
-        _, first = await asyncio.open_connection("127.0.0.1", port)
-        reader, second = await asyncio.open_connection("127.0.0.1", port)
-        assert await reader.read() == b""
-        first.close()
-        second.close()
