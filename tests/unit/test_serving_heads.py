@@ -28,18 +28,9 @@ LINES = [
     b"GET /v2/ HTTP/1.2",
 ]
 FIELDS = [
-    b"Host: a",
-    b"Host: b",
-    b"Content-Length: 0",
-    b"Content-Length: 7",
-    b"Content-Length: 07",
-    b"Transfer-Encoding: chunked",
-    b"Connection: close",
-    b"Connection: keep-alive",
-    b"Expect: 100-continue",
-    b"X: 1",
-    b"X:",
-    b" folded",
+    *(b"Host: a", b"Host: b", b"Content-Length: 0", b"Content-Length: 7", b"Content-Length: 07"),
+    *(b"Transfer-Encoding: chunked", b"Connection: close", b"Connection: keep-alive"),
+    *(b"Expect: 100-continue", b"X: 1", b"X:", b" folded"),
 ]
 heads = st.builds(
     lambda line, fields: b"\r\n".join([line, *fields, b"", b""]),
