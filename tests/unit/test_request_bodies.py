@@ -339,31 +339,36 @@ async def test_who_has_to_give_way_does_so_though_the_rest_arrives_at_that_momen
         assert senders.budget.used == 0
 
 
+async def play_large_bodies_beside_small_ones(senders: Senders) -> None:
+    """Read 20 large bodies, one of which is left, and look around between them."""
+    read: list[int] = []
+
+    async def read_one(number: int, declared: int) -> None:
+        async def receive() -> Message:
+            read.append(number)
+            return {"type": "http.request", "body": b"x", "more_body": False}
+
+        with senders.budget.hold() as hold:
+            await hold.metered(receive, declared)()
+
+    large = [asyncio.ensure_future(read_one(each, 4 * MIB)) for each in range(20)]
+    large[3].cancel()
+    looks = 0
+    while not all(each.done() for each in large):
+        before = len(read)
+        await read_one(100 + looks, 2000)
+        assert read[-1] == 100 + looks  # a small one does not wait
+        await asyncio.sleep(0)
+        assert len(read) - before - 1 <= 1
+        looks += 1
+    assert [each for each in read if each < 100] == [*range(3), *range(4, 20)]
+    assert looks >= 19
+
+
 def test_few_large_bodies_are_read_between_two_looks_around() -> None:
     async def scenario() -> None:
-        read: list[int] = []
-
-        async def read_one(number: int, declared: int) -> None:
-            async def receive() -> Message:
-                read.append(number)
-                return {"type": "http.request", "body": b"x", "more_body": False}
-
-            with senders.budget.hold() as hold:
-                await hold.metered(receive, declared)()
-
         async with open_senders() as senders:
-            large = [asyncio.ensure_future(read_one(each, 4 * MIB)) for each in range(20)]
-            large[3].cancel()
-            looks = 0
-            while not all(each.done() for each in large):
-                before = len(read)
-                await read_one(100 + looks, 2000)
-                assert read[-1] == 100 + looks  # a small one does not wait
-                await asyncio.sleep(0)
-                assert len(read) - before - 1 <= 1
-                looks += 1
-            assert [each for each in read if each < 100] == [*range(3), *range(4, 20)]
-            assert looks >= 19
+            await play_large_bodies_beside_small_ones(senders)
 
     for _ in range(2):  # the second in a loop of its own
         asyncio.run(scenario())
