@@ -86,10 +86,7 @@ COLLAPSED: Final = {"key disabled": "present", "pull-through": "present"}
 
 NO_CREDENTIAL: Final = ("person without role", "internal actor")
 ROLES: Final = (
-    "revoked session",
-    "account owner",
-    "person with role",
-    "role session",
+    *("revoked session", "account owner", "person with role", "role session"),
     "role session of a stranger",
 )
 DEAD: Final = ("garbage token", "expired", "revoked session", "deleted", *NO_CREDENTIAL)
