@@ -8,11 +8,12 @@ from typing import Final
 
 import dkim
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudcore.email.dkim import is_record_of, new_key, record_value, signed
 from cloudcore.email.resources import SendingIdentity
+from tests.soak import times
 
 KEY, PUBLIC = new_key()
 RECORD: Final = record_value(PUBLIC)
@@ -58,6 +59,7 @@ def verifies(mail: bytes) -> bool:
     return bool(dkim.verify(mail, dnsfunc=lambda *_, **__: RECORD.encode()))
 
 
+@settings(max_examples=times(40))
 @given(body=BODIES)
 def test_any_body_verifies(body: bytes) -> None:
     mail = signed(HEAD + b"\r\n" + body, DOMAIN, lambda _: KEY)
@@ -66,6 +68,7 @@ def test_any_body_verifies(body: bytes) -> None:
     assert not verifies(mail + b"\r\nmore")
 
 
+@settings(max_examples=times(30))
 @given(subject=TEXTS, name=TEXTS, text=st.text(st.characters(exclude_categories=["Cs"])))
 def test_what_the_mail_library_writes_verifies(subject: str, name: str, text: str) -> None:
     mail = EmailMessage(policy=SMTP)
