@@ -10,6 +10,7 @@ import dkim
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cloudcore.email.dkim import is_record_of, new_key, record_value, signed
 from cloudcore.email.resources import SendingIdentity
@@ -17,18 +18,17 @@ from tests.soak import times
 
 KEY, PUBLIC = new_key()
 RECORD: Final = record_value(PUBLIC)
-DOMAIN: Final = SendingIdentity(
+ADDRESS: Final = SendingIdentity(
     id="0",
     account_id="0",
     region="local",
     created_at=0,
     updated_at=0,
-    value="shop.example",
-    kind="domain",
-    status="verified",
-    dkim_selector="m1",
-    dkim_public=PUBLIC,
+    value="ada@shop.example",
+    kind="address",
 )
+OF_DOMAIN: Final = {"value": "shop.example", "kind": "domain", "status": "verified"}
+DOMAIN: Final = replace(ADDRESS, **OF_DOMAIN, dkim_selector="m1", dkim_public=PUBLIC)
 HEAD: Final = (
     b"From: Ada <ada@shop.example>\r\n"
     b"To: b@x.example\r\n"
@@ -123,16 +123,7 @@ def test_a_signature_names_its_domain_and_what_it_covers() -> None:
 
 
 def test_mail_of_an_address_alone_stays_as_it_is() -> None:
-    address = SendingIdentity(
-        id="0",
-        account_id="0",
-        region="local",
-        created_at=0,
-        updated_at=0,
-        value="ada@shop.example",
-        kind="address",
-    )
-    assert signed(HEAD + b"\r\n", address, lambda _: KEY) == HEAD + b"\r\n"
+    assert signed(HEAD + b"\r\n", ADDRESS, lambda _: KEY) == HEAD + b"\r\n"
 
 
 @pytest.mark.parametrize(
