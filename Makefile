@@ -57,6 +57,7 @@ soak: $(DEVELOPMENT) ## Search for about an hour where tests draw at random; SOA
 	SOAK=$(SOAK) COLLECTOR_SEED=$(SEED) $(BIN)/python -m pytest -n $(WORKERS) \
 		--timeout=7200 --hypothesis-seed=$(SEED) tests/fuzz tests/property/test_registry_model.py \
 		tests/property/test_jobs_model.py tests/property/test_control_model.py \
+		tests/property/test_policies.py tests/contract/test_blobstore_model.py \
 		tests/fault/test_blobstore_crash.py tests/property/test_sealed_tampering.py \
 		tests/integration/test_oauth_races.py \
 		tests/integration/test_kernel_idempotency_races.py \

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,9 +70,8 @@ def drop_all(connection: Connection) -> None:
     tables.drop_all(connection)
 
 
-def test_the_newest_revision_is_the_tables(bare_url: str) -> None:
-    migrate(bare_url)
-    with migration_connection(bare_url) as connection:
+def test_the_newest_revision_is_the_tables(database_url: str) -> None:
+    with migration_connection(database_url) as connection:
         differences = compare_metadata(MigrationContext.configure(connection), metadata)
         migrated = schema(connection)
         drop_all(connection)
@@ -103,12 +101,11 @@ def test_revisions_form_one_line_in_the_order_of_their_numbers(bare_url: str) ->
     assert in_line == revisions()[::-1]
 
 
-def test_a_database_of_a_later_version_is_refused(bare_url: str) -> None:
-    migrate(bare_url)
-    with migration_connection(bare_url) as connection:
+def test_a_database_of_a_later_version_is_refused(database_url: str) -> None:
+    with migration_connection(database_url) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(DatabaseTooNew, match="revision 9999"):
-        migrate(bare_url)
+        migrate(database_url)
 
 
 def test_processes_may_migrate_at_once(bare_url: str) -> None:
@@ -137,10 +134,9 @@ def test_a_url_of_another_database_is_refused() -> None:
         migrate("mysql://root:secret@localhost/registry")
 
 
-def test_altering_a_table_keeps_what_refers_to_it(tmp_path: Path) -> None:
+def test_altering_a_table_keeps_what_refers_to_it(sqlite_database: str) -> None:
     """SQLite alters by copy and drop; keys that cascade or restrict must not notice."""
-    url = f"sqlite:///{tmp_path}/metadata.db"
-    migrate(url)
+    url = sqlite_database
     with migration_connection(url) as connection:
         connection.exec_driver_sql(
             "INSERT INTO accounts (id, handle, status, auto_create_repositories, created_at)"

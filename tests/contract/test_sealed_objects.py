@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, aclosing, closing
+from contextlib import ExitStack, aclosing, closing, contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +27,8 @@ DATA: Final = random.Random(12).randbytes(2 * FRAME_BYTES + 700)
 TEXT: Final = random.Random(13).randbytes(FRAME_BYTES // 2).hex().encode()
 MIXED: Final = TEXT + DATA[:FRAME_BYTES] + TEXT + DATA[:300] + TEXT[:900]
 """Whole frames that can be compressed and one that cannot, and a last one that can."""
-OTHERS: Final = (
-    replace(KEY, plaintext=bytes(32)),
-    replace(KEY, context=b"another account"),
-)
+OTHERS: Final = (replace(KEY, plaintext=bytes(32)), replace(KEY, context=b"another account"))
+of_both = pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
 
 
 def new_id() -> str:
@@ -92,22 +91,22 @@ async def check_read(store: BlobStore, object_id: str, data: bytes) -> None:
         assert await read(store, object_id, start, stop) == data[start:stop]
 
 
-@pytest.mark.parametrize("size", [FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, len(DATA)])
-async def test_frames_of_full_size(store: BlobStore, size: int) -> None:
-    stored = await put(store, DATA[:size])
-    assert (stored.size, stored.stored_size) == (size, sealed_size(size))
-    await check_read(store, stored.object_id, DATA[:size])
+async def test_frames_of_full_size(store: BlobStore) -> None:
+    for size in (FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, len(DATA)):
+        stored = await put(store, DATA[:size])
+        assert (stored.size, stored.stored_size) == (size, sealed_size(size))
+        await check_read(store, stored.object_id, DATA[:size])
 
 
-@pytest.mark.parametrize("size", [5000, FRAME_BYTES, FRAME_BYTES + 1, len(MIXED)])
-async def test_compressed_frames(store: BlobStore, size: int) -> None:
-    stored = await put(store, MIXED[:size])
-    assert stored.size == size
-    assert stored.stored_size < size * 0.9
-    await check_read(store, stored.object_id, MIXED[:size])
-    for wrong in (size - 1, size + 1, 0, 2**63):
-        with pytest.raises(ObjectDamaged):
-            await store.open(stored.object_id, wrong, KEY)
+async def test_compressed_frames(store: BlobStore) -> None:
+    for size in (5000, FRAME_BYTES, FRAME_BYTES + 1, len(MIXED)):
+        stored = await put(store, MIXED[:size])
+        assert stored.size == size
+        assert stored.stored_size < size * 0.9
+        await check_read(store, stored.object_id, MIXED[:size])
+        for wrong in (size - 1, size + 1, 0, 2**63):
+            with pytest.raises(ObjectDamaged):
+                await store.open(stored.object_id, wrong, KEY)
 
 
 async def test_a_range_of_compressed_bytes_reads_its_frames_alone(tmp_path: Path) -> None:
@@ -123,26 +122,27 @@ async def test_a_range_of_compressed_bytes_reads_its_frames_alone(tmp_path: Path
             await read(store, stored.object_id, 0, 1, size=stop)
 
 
-@pytest.mark.parametrize(
-    "begin", [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", DATA[:FRAME_BYTES]]
-)
-async def test_bytes_that_are_compressed_already_are_stored_as_they_are(
-    store: BlobStore, begin: bytes
-) -> None:
-    data = begin + TEXT
-    stored = await put(store, data)
-    assert stored.stored_size == sealed_size(len(data))
+async def test_bytes_that_are_compressed_already_are_stored_as_they_are(store: BlobStore) -> None:
+    for begin in (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", DATA[:FRAME_BYTES]):
+        stored = await put(store, begin + TEXT)
+        assert stored.stored_size == sealed_size(len(begin + TEXT)), begin[:4]
+
+
+@contextmanager
+def two_processes(root: Path, *, compresses: bool) -> Iterator[tuple[BlobStore, BlobStore]]:
+    """Open a folder as two processes do; the first compresses."""
+    with (
+        closing(FilesystemStore(root, compresses=True)) as ours,
+        closing(FilesystemStore(root, compresses=compresses)) as other,
+    ):
+        yield ours, other
 
 
 async def test_a_store_that_does_not_compress_reads_and_goes_on_with_what_another_has(
     tmp_path: Path,
 ) -> None:
     upload_id = new_id()
-    root = tmp_path / "blobs"
-    with (
-        closing(FilesystemStore(root, compresses=True)) as ours,
-        closing(FilesystemStore(root)) as other,
-    ):
+    with two_processes(tmp_path / "blobs", compresses=False) as (ours, other):
         for data in (MIXED, DATA):
             async with aclosing(await ours.stage(upload_id, KEY)) as staged:
                 write(staged, data[: FRAME_BYTES + 7])
@@ -189,69 +189,61 @@ async def test_a_hold_stays_sealed_or_plain(store: BlobStore) -> None:
                 await staged.rewind(0, data_key=other)
 
 
-@pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
-@pytest.mark.parametrize("source_key", [None, KEY])
-@pytest.mark.parametrize("data_key", [None, KEY, OTHERS[0]])
-@pytest.mark.parametrize("size", [1, FRAME_BYTES, FRAME_BYTES + 9])
-async def test_a_copy_has_its_own_key(
-    store: BlobStore,
-    source_key: DataKey | None,
-    data_key: DataKey | None,
-    size: int,
-    data: bytes,
-) -> None:
-    source = (await put(store, data, source_key)).object_id
-    copy = await store.stage_copy(new_id(), source, size, data_key=data_key, source_key=source_key)
-    async with aclosing(copy):
-        assert copy.offset == size
-        write(copy, data[size:])
-        object_id = copy.commit(digest_of(data)).object_id
-    async with aclosing(await store.open(object_id, len(data), data_key)) as stored:
-        assert b"".join(map(bytes, stored.chunks())) == data
+@of_both
+async def test_a_copy_has_its_own_key(store: BlobStore, data: bytes) -> None:
+    for source_key in (None, KEY):
+        source = (await put(store, data, source_key)).object_id
+        for key, size in product((None, KEY, OTHERS[0]), (1, FRAME_BYTES, FRAME_BYTES + 9)):
+            copy = await store.stage_copy(
+                new_id(), source, size, data_key=key, source_key=source_key
+            )
+            async with aclosing(copy):
+                assert copy.offset == size
+                write(copy, data[size:])
+                object_id = copy.commit(digest_of(data)).object_id
+            async with aclosing(await store.open(object_id, len(data), key)) as stored:
+                assert b"".join(map(bytes, stored.chunks())) == data
 
 
-@pytest.mark.parametrize("cuts", [(), (0,), (300,), (300, 900), (FRAME_BYTES,), (FRAME_BYTES + 5,)])
+@of_both
 @pytest.mark.parametrize("is_same_process", [True, False])
-@pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
 async def test_the_checksum_is_of_the_stored_bytes(
-    tmp_path: Path, data: bytes, cuts: tuple[int, ...], *, is_same_process: bool
+    tmp_path: Path, data: bytes, *, is_same_process: bool
 ) -> None:
     """However many requests, on one worker or two."""
-    upload_id = new_id()
     root = tmp_path / "blobs"
-    with (
-        closing(FilesystemStore(root, compresses=True)) as ours,
-        closing(FilesystemStore(root, compresses=True)) as other,
-    ):
-        staged = await ours.stage(upload_id, KEY)
-        start = 0
-        for number, cut in enumerate((*cuts, len(data))):
-            write(staged, data[start:cut])
-            digests = staged.flush()
+    with two_processes(root, compresses=True) as (ours, other):
+        for cuts in ((), (0,), (300,), (300, 900), (FRAME_BYTES,), (FRAME_BYTES + 5,)):
+            upload_id, start = new_id(), 0
+            staged = await ours.stage(upload_id, KEY)
+            for number, cut in enumerate((*cuts, len(data))):
+                write(staged, data[start:cut])
+                digests = staged.flush()
+                await staged.aclose()
+                store = ours if is_same_process or number % 2 else other
+                staged = await store.resume(upload_id)
+                await staged.rewind(cut, digests, data_key=KEY)
+                start = cut
+            stored = staged.commit(digest_of(data))
             await staged.aclose()
-            store = ours if is_same_process or number % 2 else other
-            staged = await store.resume(upload_id)
-            await staged.rewind(cut, digests, data_key=KEY)
-            start = cut
-        stored = staged.commit(digest_of(data))
-        await staged.aclose()
-        content = (root / "objects" / upload_id[-2:] / upload_id).read_bytes()
-        assert stored.checksum == blake3(content).hexdigest()
-        assert stored.stored_size == len(content)
-        assert await read(ours, upload_id, size=len(data)) == data
+            check_stored(root, upload_id, stored)
+            assert await read(ours, upload_id, size=len(data)) == data
 
 
-@pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
+def check_stored(root: Path, object_id: str, stored: Stored) -> None:
+    """Check that the size and the checksum are of the bytes in the file."""
+    content = (root / "objects" / object_id[-2:] / object_id).read_bytes()
+    assert stored.checksum == blake3(content).hexdigest()
+    assert stored.stored_size == len(content)
+
+
+@of_both
 async def test_a_checksum_is_not_believed_after_another_rewrote_frames(
     tmp_path: Path, data: bytes
 ) -> None:
     """Even if the bytes are the same: their nonces are not."""
     upload_id = new_id()
-    root = tmp_path / "blobs"
-    with (
-        closing(FilesystemStore(root, compresses=True)) as ours,
-        closing(FilesystemStore(root, compresses=True)) as other,
-    ):
+    with two_processes(tmp_path / "blobs", compresses=True) as (ours, other):
         async with aclosing(await ours.stage(upload_id, KEY)) as staged:
             write(staged, data)
             staged.flush()
@@ -261,12 +253,10 @@ async def test_a_checksum_is_not_believed_after_another_rewrote_frames(
             digests = staged.flush()
         async with aclosing(await ours.resume(upload_id)) as staged:
             await staged.rewind(len(data), digests, data_key=KEY)
-            stored = staged.commit(digest_of(data))
-        content = (root / "objects" / upload_id[-2:] / upload_id).read_bytes()
-        assert stored.checksum == blake3(content).hexdigest()
+            check_stored(tmp_path / "blobs", upload_id, staged.commit(digest_of(data)))
 
 
-@pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
+@of_both
 async def test_a_push_in_one_flushed_chunk_is_committed_without_a_write(
     tmp_path: Path, data: bytes
 ) -> None:

@@ -23,7 +23,7 @@ from tests.fuzz.conftest import Target
 from tests.soak import IS_SOAK, time_limit, times
 from tests.spec.operations import OPERATIONS
 
-EXAMPLES: Final = 3
+EXAMPLES: Final = 2
 """Requests to one operation, beside the corner cases."""
 
 PLACES: Final = [

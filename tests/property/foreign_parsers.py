@@ -271,15 +271,7 @@ PARSERS: Final[dict[str, Parser]] = {
     "names": (
         partial(read_each, (parse_name, parse_reference, parse_tag, Digest.parse, Crn.parse)),
         [
-            "a",
-            "a/",
-            "a-",
-            "a--",
-            "a__",
-            "a.",
-            "-",
-            ":",
-            "a:",
+            *("a", "a/", "a-", "a--", "a__", "a.", "-", ":", "a:"),
             ("sha256:", "a", ""),
             ("crn:", "a:", "/"),
             ("aa/", "a/", "!"),
@@ -293,13 +285,7 @@ PARSERS: Final[dict[str, Parser]] = {
     "JSON": (
         lambda text: strict_json.decode(text, _Shape),
         [
-            b"[",
-            b'{"a":',
-            b"1",
-            b" ",
-            b'"',
-            b"\\",
-            b'"\\u0041',
+            *(b"[", b'{"a":', b"1", b" ", b'"', b"\\", b'"\\u0041'),
             (b'"', b"\\u0041", b'"'),
             (b'"', b"\\ud800", b'"'),
             (b'{"', b"a", b'":1}'),
@@ -333,11 +319,7 @@ PARSERS: Final[dict[str, Parser]] = {
     "X-Forwarded-For": (
         lambda text: source_address("192.0.2.1", [text], PROXIES),
         [
-            b"192.0.2.1,",
-            b",",
-            b"a",
-            b":",
-            b"1.",
+            *(b"192.0.2.1,", b",", b"a", b":", b"1."),
             (b"1", b"%", b""),
             b"::1,",
             b" ",

@@ -49,20 +49,9 @@ PUSHES: Final = "registry:PushImage"
 CREATES: Final = "registry:CreateRepository"
 
 PRINCIPALS: Final = (
-    "anonymous",
-    "garbage token",
-    "expired",
-    "revoked session",
-    "account owner",
-    "person without role",
-    "person with role",
-    "service account",
-    "role session",
-    "role session of a stranger",
-    "another account",
-    "deleted",
-    "old login",
-    "internal actor",
+    *("anonymous", "garbage token", "expired", "revoked session", "account owner"),
+    *("person without role", "person with role", "service account", "role session"),
+    *("role session of a stranger", "another account", "deleted", "old login", "internal actor"),
 )
 ACTIONS: Final[dict[str, Need | None]] = {
     "ping": None,
@@ -81,47 +70,23 @@ ACTIONS: Final[dict[str, Need | None]] = {
     "delete blob": DELETE,
 }
 RESOURCE: Final = (
-    "none",
-    "account-pull",
-    "account-push",
-    "role-pull",
-    "everyone-pull",
-    "deny-account",
-    "deny-everyone",
-    "allow-and-deny",
-    "since-deleted",
+    *("none", "account-pull", "account-push", "role-pull", "everyone-pull", "deny-account"),
+    *("deny-everyone", "allow-and-deny", "since-deleted"),
 )
 IDENTITY: Final = (
-    "none",
-    "exact",
-    "all",
-    "prefix",
-    "other-resource",
-    "other-action",
-    "deny",
-    "allow-and-deny",
-    "images-only",
+    *("none", "exact", "all", "prefix", "other-resource", "other-action", "deny"),
+    *("allow-and-deny", "images-only"),
 )
 STATES: Final = (
-    "present",
-    "absent",
-    "recreated",
-    "immutable",
-    "key disabled",
-    "shared with a sibling",
-    "grant removed",
-    "owner suspended",
-    "pull-through",
+    *("present", "absent", "recreated", "immutable", "key disabled", "shared with a sibling"),
+    *("grant removed", "owner suspended", "pull-through"),
 )
 COLLAPSED: Final = {"key disabled": "present", "pull-through": "present"}
 """States that nothing can be in yet, and those whose rows are theirs."""
 
 NO_CREDENTIAL: Final = ("person without role", "internal actor")
 ROLES: Final = (
-    "revoked session",
-    "account owner",
-    "person with role",
-    "role session",
+    *("revoked session", "account owner", "person with role", "role session"),
     "role session of a stranger",
 )
 DEAD: Final = ("garbage token", "expired", "revoked session", "deleted", *NO_CREDENTIAL)

@@ -22,13 +22,8 @@ CALLERS: Final = (
 )
 PRINCIPALS: Final = ("*", OWN, OTHER, *(crn for crn, _ in CALLERS if crn))
 ACTIONS: Final = (
-    "registry:PullImage",
-    "registry:PushImage",
-    "registry:DescribeImages",
-    "registry:DeleteImage",
-    "iam:CreateRole",
-    "iam:AssumeRole",
-    "kms:UseKey",
+    *("registry:PullImage", "registry:PushImage", "registry:DescribeImages"),
+    *("registry:DeleteImage", "iam:CreateRole", "iam:AssumeRole", "kms:UseKey"),
 )
 ATTACHED_ACTIONS: Final = ACTIONS[:3]
 ACTION_PATTERNS: Final = (*ACTIONS, "*", "registry:*", "registry:Pu*", "registry:P*", "iam:*")

@@ -480,7 +480,7 @@ def likely(data: st.DataObject, times: int = 7) -> bool:
 @time_limit(600)  # a failure takes minutes to be made small
 @pytest.mark.parametrize(
     ("kind", "examples"),
-    [("sqlite", 12), pytest.param("postgresql", 3, marks=pytest.mark.postgresql)],
+    [("sqlite", 5), pytest.param("postgresql", 1, marks=pytest.mark.postgresql)],
 )
 def test_both_planes_are_their_model(
     request: pytest.FixtureRequest, kind: str, examples: int

@@ -68,7 +68,7 @@ MOVED: Final = replace(aged(30), tags=(("v1", NOW - oracle.DAY),), last_pulled_a
 UNPULLED: Final = {"priority": 3, "selector": "any", "not_pulled_for_days": 2}
 
 
-@settings(max_examples=times(300))
+@settings(max_examples=times(100))
 @given(repositories(), policies())
 @example([INDEX, *(aged(n) for n in (3, 2)), CHILD], [KEEP, ANY])
 @example([MOVED], [UNPULLED])
@@ -93,6 +93,7 @@ def test_what_goes_is_what_the_oracle_says(
         assert sorted(found.newest.get(number, names)) == names
 
 
+@settings(max_examples=times(40))
 @given(repositories(), policies(), st.randoms())
 def test_the_order_of_images_does_not_matter(
     images: list[oracle.Image], rules: Sequence[Rule], random: Random
@@ -108,6 +109,7 @@ def test_the_order_of_images_does_not_matter(
     }
 
 
+@settings(max_examples=times(40))
 @given(repositories(), policies())
 def test_nothing_that_is_held_goes_and_the_order_can_be_deleted(
     images: list[oracle.Image], rules: Sequence[Rule]
@@ -128,6 +130,7 @@ def test_nothing_that_is_held_goes_and_the_order_can_be_deleted(
             assert name not in parent.children or place[parent.name] < place[name]
 
 
+@settings(max_examples=times(40))
 @given(repositories(), policies())
 def test_a_second_run_at_once_takes_nothing(
     images: list[oracle.Image], rules: Sequence[Rule]

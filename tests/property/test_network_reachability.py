@@ -50,6 +50,7 @@ from tests.network_plans import (
     with_gateways,
 )
 from tests.rules_evaluation import Address, Packet, Ruleset
+from tests.soak import times
 
 _PORTS = st.sampled_from((0, 22, 80, 443, 65535)) | st.integers(0, 65535)
 _KINDS: st.SearchStrategy[Kind] = st.sampled_from(KINDS)
@@ -122,7 +123,7 @@ def _place_of(plan: VpcPlan, of: InterfacePlan) -> Place:
     return found
 
 
-@settings(max_examples=80)
+@settings(max_examples=times(30))
 @given(_near(), _KINDS, _PORTS)
 def test_what_places_let_begin_is_what_the_rules_let_pass_between_each_two_interfaces(
     plan: VpcPlan, kind: Kind, port: int
@@ -173,7 +174,7 @@ def _open(draw: st.DrawFn) -> VpcPlan:
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=times(30))
 @given(_open(), _KINDS, _PORTS)
 def test_what_is_said_of_the_internet_is_what_the_rules_let_pass(
     plan: VpcPlan, kind: Kind, port: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -22,12 +23,16 @@ from cloudcore.network.drivers import nft_check
 from cloudcore.network.drivers.nft_check import can_check, check_rules
 from cloudcore.network.drivers.rules import chains_of, is_egress_only, render
 from tests.network_plans import interface, new_id, plans, subnet, vpc, with_gateways
+from tests.soak import times
 from tests.tools import missing, require_tool
 
 _VIPS = st.dictionaries(
     st.sampled_from((IPv4Address("192.0.2.7"), IPv6Address("2001:db8:ffff::7"))),
     st.none() | st.integers(0, 4),
 )
+
+
+SOME: Final = settings(max_examples=times(40))
 
 
 def _vips(
@@ -37,7 +42,7 @@ def _vips(
     return {vip: None if i is None else ids[i % len(ids)] for vip, i in chosen.items()}
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(20))
 @given(plans(), plans(), _VIPS)
 def test_the_kernel_takes_the_rules_of_every_plan(
     plan: VpcPlan, before: VpcPlan, chosen: dict[IPv4Address | IPv6Address, int | None]
@@ -69,6 +74,7 @@ _WORDS = frozenset(
 )
 
 
+@SOME
 @given(plans(), _VIPS)
 def test_rules_have_only_words_numbers_networks_and_names_made_here(
     plan: VpcPlan, chosen: dict[IPv4Address | IPv6Address, int | None]
@@ -91,6 +97,7 @@ def _check_numeric(word: str) -> None:
 _HOSTILE = ("x; flush ruleset", 'a" accept', "", "{}", "../x", "$(id)", "accept\n", "0" * 64)
 
 
+@SOME
 @given(st.sampled_from(_HOSTILE), plans())
 def test_a_text_that_is_no_id_is_never_rendered(hostile: str, plan: VpcPlan) -> None:
     """A group of another VPC, or none at all, has no members; what is no id makes no rules."""
@@ -107,6 +114,7 @@ def test_a_text_that_is_no_id_is_never_rendered(hostile: str, plan: VpcPlan) -> 
             render(broken)
 
 
+@SOME
 @given(plans())
 def test_only_subnets_whose_route_table_points_at_the_egress_only_gateway_are_in_its_set(
     plan: VpcPlan,
@@ -134,6 +142,7 @@ def test_only_subnets_whose_route_table_points_at_the_egress_only_gateway_are_in
     assert {str(each.cidr_ipv6) for each in plan.subnets if is_egress_only(plan, each)} == wanted
 
 
+@SOME
 @given(plans())
 def test_a_gateway_owns_no_address_and_nothing_is_translated(plan: VpcPlan) -> None:
     """N4."""
@@ -145,6 +154,7 @@ def test_a_gateway_owns_no_address_and_nothing_is_translated(plan: VpcPlan) -> N
     assert ipv4.findall(render(with_one)) == ipv4.findall(render(without))  # IPv4 is untouched
 
 
+@SOME
 @given(plans())
 def test_drops_of_the_platform_come_before_security_groups_which_cannot_change_them(
     plan: VpcPlan,
@@ -195,11 +205,8 @@ def test_a_route_to_a_narrower_network_wins_over_one_to_a_wider() -> None:
         "drop",
     ]
     assert chains_of(plan)[f"back_{name}"] == [
-        "ip6 saddr 2600::/16 accept",
-        "ip6 saddr 2601::/16 drop",
-        "ip6 saddr ::/0 ct state established,related accept",
-        "ip6 saddr ::/0 drop",
-        "drop",
+        *("ip6 saddr 2600::/16 accept", "ip6 saddr 2601::/16 drop"),
+        *("ip6 saddr ::/0 ct state established,related accept", "ip6 saddr ::/0 drop", "drop"),
     ]
 
 

@@ -1,12 +1,11 @@
 """The evaluator against its oracle on random policies.
 
-``POLICY_CASES`` sets how many questions are asked (100,000 unless said).
+``SOAK=20`` in the environment asks twenty times as many questions.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from ipaddress import ip_address
 from random import Random
 
@@ -19,8 +18,9 @@ from cloudcore.identity.rights.documents import read_stored
 from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.property import policy_documents as make
 from tests.property.policy_oracle import Asked, Document, fits, is_allowed
+from tests.soak import times
 
-CASES = int(os.environ.get("POLICY_CASES", "100000"))
+CASES = times(32_000)
 QUESTIONS = 25
 SHARDS = 4
 

@@ -28,6 +28,7 @@ from cloudcore.loadbalancer.driver import (
     TargetPlan,
 )
 from tests.certificates import self_signed
+from tests.soak import times
 from tests.tools import require_tool
 
 HOSTILE = (
@@ -90,7 +91,7 @@ EVIL = BackendPlan(
 
 @given(plans())
 @example(ProxyPlan("a1", "::1", (ListenerPlan(443, "https", HOSTILE, "a.pem"),), (EVIL,)))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=times(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_haproxy_takes_every_plan_and_reads_just_its_sections_and_servers(
     folder: Path, plan: ProxyPlan
 ) -> None:

@@ -467,7 +467,7 @@ def likely(data: st.DataObject) -> bool:
 @pytest.mark.parametrize("inline_max_bytes", [0, 1024])
 @pytest.mark.parametrize(
     ("kind", "examples"),
-    [("sqlite", 28), pytest.param("postgresql", 5, marks=pytest.mark.postgresql)],
+    [("sqlite", 10), pytest.param("postgresql", 2, marks=pytest.mark.postgresql)],
 )
 def test_a_registry_is_its_model(
     request: pytest.FixtureRequest,

@@ -25,6 +25,7 @@ from registry.metadata.repositories.repository import (
 from registry.metadata.tags.deleted import SoftDeletion
 from tests.databases import add_account, with_database
 from tests.recount import check_counters, querying
+from tests.soak import times
 
 NAMES: Final = ("a", "a/b", "a/b/c", "a/bc", "ab", "ab/c", "b")
 PREFIXES: Final = (None, "", "a", "a/", "a/b", "a/b/", "ab/", "b/", "/", "a//", "c/d/")
@@ -70,7 +71,7 @@ def compare(tx: Connection, account_id: str, live: set[str]) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "examples"),
-    [("sqlite", 30), pytest.param("postgresql", 10, marks=pytest.mark.postgresql)],
+    [("sqlite", 12), pytest.param("postgresql", 4, marks=pytest.mark.postgresql)],
 )
 def test_totals_are_those_of_a_count(
     request: pytest.FixtureRequest, kind: str, examples: int
@@ -78,7 +79,7 @@ def test_totals_are_those_of_a_count(
     url = request.getfixturevalue(f"{kind}_database")
     handles = (f"account-{number}" for number in itertools.count())
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=times(examples), deadline=None, suppress_health_check=list(HealthCheck))
     @given(toggled=changes)
     def check(toggled: list[tuple[str, bool]]) -> None:
         handle = next(handles)

@@ -19,7 +19,7 @@ from tests.s3_servers import credentials, settings_for
 from tests.small_frames import KEY, PACKED_KEY, SMALL_BYTES, compressible, small_frames
 from tests.soak import times
 
-CHANGES = times(120)
+CHANGES = times(40)
 SIZES = (1, SMALL_BYTES, 5 * SMALL_BYTES, 900, 1300)
 
 

@@ -18,6 +18,7 @@ from registry.metadata.tags.pointers import remove_tag, upsert_tag
 from registry.services.repositories.search import search_names
 from tests.databases import add_account, with_database
 from tests.recount import check_search_index, querying
+from tests.soak import times
 
 REPOSITORIES: Final = ("ab", "a-b/abab", "web.front")
 
@@ -97,7 +98,7 @@ def play(tx: Connection, account_id: str, drawn: list[tuple[str, int, str]]) -> 
 
 @pytest.mark.parametrize(
     ("kind", "examples"),
-    [("sqlite", 60), pytest.param("postgresql", 15, marks=pytest.mark.postgresql)],
+    [("sqlite", 20), pytest.param("postgresql", 6, marks=pytest.mark.postgresql)],
 )
 def test_a_search_finds_what_a_filter_of_all_names_finds(
     request: pytest.FixtureRequest, kind: str, examples: int
@@ -105,7 +106,7 @@ def test_a_search_finds_what_a_filter_of_all_names_finds(
     url = request.getfixturevalue(f"{kind}_database")
     handles = (f"account-{number}" for number in itertools.count())
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=times(examples), deadline=None, suppress_health_check=list(HealthCheck))
     @given(drawn=changes)
     def check(drawn: list[tuple[str, int, str]]) -> None:
         handle = next(handles)

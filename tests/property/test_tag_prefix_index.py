@@ -48,6 +48,7 @@ from registry.services.tags.pointers import drop_tag, point_tag
 from tests.databases import add_account
 from tests.integration.counting import CountingConnection
 from tests.recount import Query, querying
+from tests.soak import times
 
 T = TypeVar("T")
 Step = tuple[str, int, str, str]
@@ -201,7 +202,7 @@ def test_what_is_kept_is_what_a_recount_finds(
     monkeypatch.setattr(prefix_index_rows, "MAX_CHANGES", changes)
 
     @settings(
-        max_examples=60 if database_url.startswith("sqlite") else 8,
+        max_examples=times(20 if database_url.startswith("sqlite") else 4),
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )

@@ -30,9 +30,9 @@ from tests.property.interleaving import no_other_threads
 from tests.property.lease_world import World, noted
 from tests.soak import time_limit, times
 
-RUNS: Final = int(os.environ.get("LEASE_RUNS", times(400)))
+RUNS: Final = int(os.environ.get("LEASE_RUNS", times(150)))
 SEED: Final = int(os.environ.get("LEASE_SEED", "0"))
-ENOUGH: Final = 300
+ENOUGH: Final = 150
 TALLIED: Final = (
     *("acknowledged", "taken", "copied", "fenced", "finish", "cancel", "died"),
     *("plain", "sealed"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cloudcore.db.base import Connection, Database
 from cloudcore.metering.usage import HOUR, report
 from tests.databases import on_both_databases, with_database
+from tests.soak import times
 from tests.used_hours import HourOfUse, usage
 
 FIRST: Final = 400_000
@@ -58,7 +59,9 @@ REPORTS: Final = st.builds(
 
 @on_both_databases
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=times(10),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(told=st.lists(REPORTS, max_size=24))
 def test_reports_sum_exactly(metadata_url: str, told: list[Told]) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from cloudcore.command_failures import Misuse, RequestRefused
 from cloudcore.commands.records import by_column
+from registry.cli import main as command_line
 from registry.cli.client.api import ApiClient
 from registry.cli.commands.audit import parse_moment
-from registry.cli.main import make_parser
 
+pytestmark = pytest.mark.usefixtures("one_parser")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -44,7 +45,7 @@ def test_another_text_is_no_time(text: str) -> None:
 
 def parsed(*words: str) -> Namespace:
     """Return the options of a command that needs no sign-in."""
-    options = make_parser().parse_args(words)
+    options = command_line.make_parser().parse_args(words)
     signed_in = SimpleNamespace(client=lambda *, in_role: object.__new__(ApiClient))
     options.product = options.product._replace(sign_in=lambda _: signed_in)
     return options

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,15 +14,17 @@ from registry.cli.main import main
 from tests.tools import require_tool
 
 
-def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(["completion", shell]) == 0
-    return capsys.readouterr().out
+@cache
+def script(shell: str) -> str:
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["completion", shell]) == 0
+    return printed.getvalue()
 
 
 @pytest.fixture
-def bash_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def bash_script(tmp_path: Path) -> Path:
     path = tmp_path / "entrepot.bash"
-    path.write_text(script("bash", capsys))
+    path.write_text(script("bash"))
     return path
 
 
@@ -105,10 +110,8 @@ def test_bash_completes_commands_options_choices_and_files(bash_script: Path) ->
 @pytest.mark.parametrize(
     ("shell", "begin"), [("zsh", "#compdef entrepot"), ("fish", "# AUTOMATICALLY GENERATED")]
 )
-def test_other_shells_have_theirs(
-    shell: str, begin: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = script(shell, capsys)
+def test_other_shells_have_theirs(shell: str, begin: str) -> None:
+    text = script(shell)
     assert text.startswith(begin)
     for command in ("repositories", "images", "tags", "policies", "lifecycle", "events"):
         assert command in text

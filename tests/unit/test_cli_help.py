@@ -10,7 +10,10 @@ from importlib import metadata
 import pytest
 
 from cloudcore.commands.parser import CommandParser
-from registry.cli.main import main, make_parser
+from registry.cli import main as command_line
+from registry.cli.main import main
+
+pytestmark = pytest.mark.usefixtures("one_parser")
 
 
 def ended(*arguments: str) -> int:
@@ -32,7 +35,7 @@ def test_the_help_has_every_command_once_and_examples_that_parse(
 ) -> None:
     assert ended("--help") == 0
     shown = capsys.readouterr().out
-    (commands,) = [each for each in make_parser()._actions if each.choices]
+    (commands,) = [each for each in command_line.make_parser()._actions if each.choices]
     assert commands.choices is not None
     names = [each.dest for each in commands._choices_actions]  # type: ignore[attr-defined]
     assert set(commands.choices) - set(names) == {"__complete"}
@@ -41,7 +44,7 @@ def test_the_help_has_every_command_once_and_examples_that_parse(
     examples = re.findall(r"^  entrepot (.+?)(?:  .*)?$", shown, re.MULTILINE)
     assert len(examples) == 5
     for example in examples:
-        assert make_parser().parse_args(example.split()).run is not None
+        assert command_line.make_parser().parse_args(example.split()).run is not None
 
 
 @pytest.mark.parametrize("command", [(), ("images",), ("gc",)])
@@ -99,7 +102,9 @@ def test_a_bucket_is_no_folder_for_a_backup(
 
 
 def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert make_parser().parse_args(["tags", "list", "--", "--app"]).repository == "--app"
+    assert (
+        command_line.make_parser().parse_args(["tags", "list", "--", "--app"]).repository == "--app"
+    )
     assert ended("--xyz", "tags", "list", "app") == 2
     assert "entrepot: error: there is no option --xyz" in capsys.readouterr().err
 
@@ -107,8 +112,10 @@ def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]
 def test_a_value_may_begin_with_a_dash() -> None:
     words = ("--command", "sh", "--command", "-c", "--command", "-o", "--command=-o")
     with pytest.raises(SystemExit):
-        make_parser().parse_args(["instance-pools", "create", "web", *words[:-1]])
-    given = make_parser().parse_args(["instance-pools", "create", "web", *words[:4], words[-1]])
+        command_line.make_parser().parse_args(["instance-pools", "create", "web", *words[:-1]])
+    given = command_line.make_parser().parse_args(
+        ["instance-pools", "create", "web", *words[:4], words[-1]]
+    )
     assert vars(given)["field:command--command"] == ["sh", "-c", "-o"]
 
 
@@ -141,6 +148,6 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_every_help_can_be_printed() -> None:
-    for parser in parsers(make_parser()):
+    for parser in parsers(command_line.make_parser()):
         assert isinstance(parser, CommandParser)
         assert parser.format_help().startswith(f"usage: {parser.prog}")

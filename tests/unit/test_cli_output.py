@@ -12,23 +12,13 @@ import msgspec
 import pytest
 
 from cloudcore.commands.nouns import Cell
-from cloudcore.commands.records import (
-    printable,
-    text_of,
-    time_text,
-    write_record,
-    write_records,
-)
+from cloudcore.commands.records import printable, text_of, time_text, write_record, write_records
 
 ROWS: list[dict[str, Any]] = [
     {"name": "api", "size": 1_234_567, "tags": ["1.0", "latest"], "extra": None},
     {"name": "図書館", "size": 7, "tags": [], "extra": {"a": 1}},
 ]
-COLUMNS = (
-    "name",
-    Cell("SIZE", "size", "size"),
-    "tags",
-)
+COLUMNS = ("name", Cell("SIZE", "size", "size"), "tags")
 
 
 class Terminal(io.StringIO):
@@ -121,19 +111,11 @@ def test_nothing_in_a_table_steers_the_terminal_or_is_markup() -> None:
     assert shown.splitlines()[1].split() == ["\\x1b[31m[red]a\\nb\\x9b\\u202e", "0", "B", "\\x07"]
 
 
-@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], []])
-def test_json_is_one_document_with_every_field(rows: list[dict[str, Any]]) -> None:
-    assert json.loads(written(rows, "json")) == rows
-
-
-@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], []])
-def test_json_lines_have_a_record_each(rows: list[dict[str, Any]]) -> None:
-    assert [json.loads(line) for line in written(rows, "jsonl").splitlines()] == rows
-
-
-@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], []])
-def test_yaml_is_one_document_with_every_field(rows: list[dict[str, Any]]) -> None:
-    assert msgspec.yaml.decode(written(rows, "yaml")) == rows
+def test_documents_have_every_field_and_lines_of_json_a_record_each() -> None:
+    for rows in (ROWS, ROWS[:1], []):
+        assert json.loads(written(rows, "json")) == rows
+        assert [json.loads(line) for line in written(rows, "jsonl").splitlines()] == rows
+        assert msgspec.yaml.decode(written(rows, "yaml")) == rows
 
 
 def test_yaml_keeps_texts_that_look_like_something_else() -> None:
@@ -163,16 +145,11 @@ def test_one_record_has_a_line_a_field() -> None:
         "tag_count  3\n"
         "shared     no\n"
     )  # fmt: skip
-    out = io.StringIO()
-    write_record(ROWS[0], "json", out)
-    assert json.loads(out.getvalue()) == ROWS[0]
-    out = io.StringIO()
-    write_record(ROWS[0], "jsonl", out)
-    assert json.loads(out.getvalue()) == ROWS[0]
-    assert out.getvalue().count("\n") == 1
-    out = io.StringIO()
-    write_record(ROWS[0], "yaml", out)
-    assert msgspec.yaml.decode(out.getvalue()) == ROWS[0]
+    for form, read in (("json", json.loads), ("jsonl", json.loads), ("yaml", msgspec.yaml.decode)):
+        out = io.StringIO()
+        write_record(ROWS[0], form, out)
+        assert read(out.getvalue()) == ROWS[0]
+        assert form != "jsonl" or out.getvalue().count("\n") == 1
 
 
 def test_cells() -> None:

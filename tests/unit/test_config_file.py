@@ -9,7 +9,8 @@ from typing import Final
 
 import pytest
 
-from registry.cli.main import main, make_parser
+from registry.cli import main as command_line
+from registry.cli.main import main
 from registry.cli.server.options import settings_of
 from registry.settings.reading import NAMES, from_environment, read_config, with_values
 from registry.settings.settings import Settings
@@ -19,7 +20,7 @@ from tests.databases import ROOT
 EXAMPLE: Final = ROOT / "deploy" / "entrepot.toml"
 
 
-pytestmark = pytest.mark.usefixtures("no_settings")
+pytestmark = pytest.mark.usefixtures("no_settings", "one_parser")
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def settings(*arguments: str) -> Settings:
-    return settings_of(make_parser().parse_args(arguments))
+    return settings_of(command_line.make_parser().parse_args(arguments))
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(

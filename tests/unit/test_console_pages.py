@@ -189,20 +189,10 @@ def test_the_way_back_may_be_a_page(path: str) -> None:
         "/v1/repositories",
         "/consoles",
         "/console" + "/a" * 600,
-        "/console#x",
-        "/console%2f",
-        "/console//evil.example",
-        "/console/../v1/repositories",
-        "/console@evil.example",
-        "/console\r\nX: y",
-        "/console/a\n",
-        "//evil.example/console",
-        "https://evil.example/console",
-        "/\\evil.example",
-        "javascript:alert(1)",
-        "/console/sign-in",
-        "/console/signed-in?code=1",
-        "/console/signed-out",
+        *("/console#x", "/console%2f", "/console//evil.example", "/console/../v1/repositories"),
+        *("/console@evil.example", "/console\r\nX: y", "/console/a\n", "//evil.example/console"),
+        *("https://evil.example/console", "/\\evil.example", "javascript:alert(1)"),
+        *("/console/sign-in", "/console/signed-in?code=1", "/console/signed-out"),
     ],
 )
 def test_the_way_back_may_be_nothing_else(path: str) -> None:
@@ -334,34 +324,35 @@ def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
         "fault": "IO: <disk>",
         "started_at": "2026-11-02T08:15:00.000000Z",
     }
-    amounts = [f"{stage}_bytes" for stage in ("unreferenced", "condemned", "quarantined")]
-    counts = [f"{stage}_blobs" for stage in ("unreferenced", "condemned", "quarantined")]
-    waits = ["grace_seconds", "condemned_seconds", "quarantine_seconds"]
-    known = {
+    known: dict[str, object] = {
         "session": session,
         "path": "/console/storage/collection",
         "is_repository": False,
         "query": {},
         "said": None,
         "services": [],
+        "usage": None,
         "may_all": lambda _: True,
         "may_some": lambda _: True,
-        "usage": None,
         "meta": {"total": 1, "has_more": False},
     }
-    zeros = dict.fromkeys((*amounts, *counts, *waits), 0)
-    nothing_known = render(
-        "garbage_collection.html",
-        {**known, "collection": {**zeros, "status": "idle", "last_run": None}, "runs": []},
-    )
+    stages = ("unreferenced", "condemned", "quarantined")
+    zeros = {
+        **{f"{stage}_{what}": 0 for stage in stages for what in ("bytes", "blobs")},
+        **dict.fromkeys(("grace_seconds", "condemned_seconds", "quarantine_seconds"), 0),
+    }
+
+    def shown(status: str, *runs: object) -> bytes:
+        collection = {**zeros, "status": status, "last_run": runs[0] if runs else None}
+        values = {**known, "collection": collection, "runs": runs}
+        return render("garbage_collection.html", values)
+
+    nothing_known = shown("idle")
     assert b"There was no run yet." in nothing_known
     assert b"You may not see this." in nothing_known
     assert nothing_known.count(b"at the next run") == 3
     assert b"<rect" not in nothing_known
-    running = render(
-        "garbage_collection.html",
-        {**known, "collection": {**zeros, "status": "running", "last_run": run}, "runs": [run]},
-    )
+    running = shown("running", run)
     assert b"Collect now" not in running
     assert b"IO: &lt;disk&gt;" in running
     assert b"itself" in running

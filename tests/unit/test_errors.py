@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from http import HTTPStatus
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -16,24 +17,14 @@ from cloudcore.serving.http.response import refusal_response
 from registry import errors as registry
 from registry.composition.planes import PLANES
 from registry.distribution.errors import TABLE, internal_error, render, rendering
+from registry.distribution.response import Response
 from registry.oci.digest import digest_of
 
 # distribution-spec, "Error Codes", code-1 to code-14.
 OCI_CODES = {
-    "BLOB_UNKNOWN",
-    "BLOB_UPLOAD_INVALID",
-    "BLOB_UPLOAD_UNKNOWN",
-    "DIGEST_INVALID",
-    "MANIFEST_BLOB_UNKNOWN",
-    "MANIFEST_INVALID",
-    "MANIFEST_UNKNOWN",
-    "NAME_INVALID",
-    "NAME_UNKNOWN",
-    "SIZE_INVALID",
-    "UNAUTHORIZED",
-    "DENIED",
-    "UNSUPPORTED",
-    "TOOMANYREQUESTS",
+    *("BLOB_UNKNOWN", "BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN", "DIGEST_INVALID"),
+    *("MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID"),
+    *("NAME_UNKNOWN", "SIZE_INVALID", "UNAUTHORIZED", "DENIED", "UNSUPPORTED", "TOOMANYREQUESTS"),
 }
 
 # What inherits its answer, because it is the answer of its parent by meaning.
@@ -129,30 +120,31 @@ def test_the_drawing_puts_each_class_under_its_parent() -> None:
             assert issubclass(getattr(registry, name), parent)
 
 
+def body_of(answer: Response) -> bytes:
+    assert isinstance(answer.body, bytes)
+    return answer.body
+
+
+def errors_of(answer: Response) -> list[dict[str, Any]]:
+    """Return the errors of an answer, which has nothing else."""
+    document = json.loads(body_of(answer))
+    assert document.keys() == {"errors"}
+    return list(document["errors"])
+
+
 def test_an_answer_is_an_error_list() -> None:
     answer = render(registry.BlobUnknown("no such blob", digest="sha256:0"))
-    assert answer.status == 404
-    assert isinstance(answer.body, bytes)
-    assert json.loads(answer.body) == {
-        "errors": [
-            {
-                "code": "BLOB_UNKNOWN",
-                "message": "no such blob",
-                "detail": {"digest": "sha256:0"},
-            }
-        ]
-    }
+    told = {"code": "BLOB_UNKNOWN", "message": "no such blob", "detail": {"digest": "sha256:0"}}
+    assert (answer.status, errors_of(answer)) == (404, [told])
     assert dict(answer.headers) == {
         b"content-type": b"application/json",
-        b"content-length": b"%d" % len(answer.body),
+        b"content-length": b"%d" % len(body_of(answer)),
     }
 
 
 def test_missing_content_is_told_one_by_one() -> None:
     digests = [str(digest_of(b"a")), str(digest_of(b"b"))]
-    answer = render(registry.ManifestBlobUnknown(digests))
-    assert isinstance(answer.body, bytes)
-    items = json.loads(answer.body)["errors"]
+    items = errors_of(render(registry.ManifestBlobUnknown(digests)))
     assert [item["code"] for item in items] == ["MANIFEST_BLOB_UNKNOWN"] * 2
     assert [item["detail"]["digest"] for item in items] == digests
 
@@ -160,12 +152,11 @@ def test_missing_content_is_told_one_by_one() -> None:
 def test_of_much_missing_content_the_first_is_told_and_how_much_it_is() -> None:
     digests = [str(digest_of(b"%d" % number)) for number in range(5000)]
     answer = render(registry.ManifestBlobUnknown(digests))
-    assert isinstance(answer.body, bytes)
-    *items, last = json.loads(answer.body)["errors"]
+    *items, last = errors_of(answer)
     assert [item["detail"]["digest"] for item in items] == digests[:100]
     assert last["code"] == "MANIFEST_BLOB_UNKNOWN"
     assert last["detail"] == {"count": 5000}
-    assert len(answer.body) < 32 * 1024
+    assert len(body_of(answer)) < 32 * 1024
 
 
 @pytest.mark.parametrize(
@@ -190,11 +181,8 @@ def test_some_answers_say_more_in_headers(
 
 def test_a_bug_is_answered_without_detail() -> None:
     answer = internal_error()
-    assert answer.status == 500
-    assert isinstance(answer.body, bytes)
-    (item,) = json.loads(answer.body)["errors"]
-    assert item["code"] == "UNKNOWN"
-    assert item["detail"] is None
+    (item,) = errors_of(answer)
+    assert (answer.status, item["code"], item["detail"]) == (500, "UNKNOWN", None)
 
 
 def test_an_out_of_order_chunk_knows_where_to_go_on() -> None:

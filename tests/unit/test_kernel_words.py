@@ -13,12 +13,8 @@ WORDS: Final = re.compile(
 )
 SPARED: Final = (
     "JWSRegistry",  # names of other libraries
-    "registry=_REGISTRIES",
-    "_REGISTRIES",
-    "CollectorRegistry",
-    "HeaderRegistry",
-    "email.headerregistry",
-    "self._registry",
+    *("registry=_REGISTRIES", "_REGISTRIES", "CollectorRegistry", "HeaderRegistry"),
+    *("email.headerregistry", "self._registry"),
     "self.push(",  # aiosmtpd's: an answer of a mail server
     "independent of the registry",
     "auto_create_repositories",  # a field of /v1/accounts, promised to its clients

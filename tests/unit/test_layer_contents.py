@@ -379,9 +379,5 @@ def test_overlayfs_shows_the_layers_as_the_image_has_them(overlaid: Path) -> Non
         cwd=overlaid,
     )
     assert sorted(shown.stdout.split()) == [
-        "./a",
-        "./d/stays",
-        "./link",
-        "./o/new",
-        "./replaced/new",
+        *("./a", "./d/stays", "./link", "./o/new", "./replaced/new"),
     ]

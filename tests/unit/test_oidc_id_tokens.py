@@ -199,18 +199,11 @@ def test_a_url_that_may_be_asked(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "login.example.com",
-        "http://login.example.com",
-        "ftp://login.example.com",
-        "https://",
-        "https://user@login.example.com",
-        "https://user:password@login.example.com",
-        "https://login.example.com/#a",
-        "https://login.example.com/#",
-        "https://login.example.com:99999",
-        "https://login.example.com/a b",
-        "https://login.example.com/\n",
+        *("", "login.example.com", "http://login.example.com", "ftp://login.example.com"),
+        *("https://", "https://user@login.example.com"),
+        *("https://user:password@login.example.com", "https://login.example.com/#a"),
+        *("https://login.example.com/#", "https://login.example.com:99999"),
+        *("https://login.example.com/a b", "https://login.example.com/\n"),
         "https://lögin.example.com",
         f"https://login.example.com/{'a' * 1000}",
         # Not listed: another port, another scheme.
@@ -219,13 +212,8 @@ def test_a_url_that_may_be_asked(url: str) -> None:
         "http://sso.internal",
         # Addresses that are not public, in all their spellings of a URL.
         "https://127.0.0.1",
-        "https://10.0.0.1",
-        "https://169.254.169.254/latest",
-        "https://0.0.0.0",
-        "https://[::1]",
-        "https://[fd00::1]",
-        "https://[fe80::1]",
-        "https://[::ffff:10.0.0.1]",
+        *("https://10.0.0.1", "https://169.254.169.254/latest", "https://0.0.0.0"),
+        *("https://[::1]", "https://[fd00::1]", "https://[fe80::1]", "https://[::ffff:10.0.0.1]"),
     ],
 )
 def test_a_url_that_may_not_be_asked(url: str) -> None:

@@ -283,12 +283,7 @@ def names_refused(**named: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "action",
     [
-        "*",
-        "iam:*",
-        "registry:*",
-        "registry:Pull*",
-        "registry:PullImage",
-        "iam:AssumeRole",
+        *("*", "iam:*", "registry:*", "registry:Pull*", "registry:PullImage", "iam:AssumeRole"),
         "notifications:Publish",
     ],
 )
@@ -351,12 +346,8 @@ def test_a_family_that_does_not_exist_has_no_actions() -> None:
     [
         "*",
         "crn:notifications:eu:acme:topic/images",  # an event rule needs a right on its topic
-        "crn:*",
-        "crn:reg*",
-        "crn:registry:*",
-        "crn:registry:*/web",
-        "crn:registry:*:repository/web/*",
-        "crn:*:*:*:repository/web",
+        *("crn:*", "crn:reg*", "crn:registry:*", "crn:registry:*/web"),
+        *("crn:registry:*:repository/web/*", "crn:*:*:*:repository/web"),
         "crn:registry:eu:acme:repository/web",
         f"crn:registry:eu:{ACCOUNT}:repository/*",
         "crn:registry:eu:acme:repo*",

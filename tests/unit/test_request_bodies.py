@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -231,16 +231,6 @@ async def senders() -> AsyncIterator[Senders]:
         yield senders
 
 
-def play(scenario: Callable[[Senders], Awaitable[None]]) -> None:
-    """Play a scenario in an event loop of its own."""
-
-    async def whole() -> None:
-        async with open_senders() as senders:
-            await scenario(senders)
-
-    asyncio.run(whole())
-
-
 async def test_no_more_is_kept_than_there_is_room_for(senders: Senders) -> None:
     for _ in range(2):
         await senders.hold_back(4 * MIB)
@@ -349,37 +339,39 @@ async def test_who_has_to_give_way_does_so_though_the_rest_arrives_at_that_momen
         assert senders.budget.used == 0
 
 
-def test_few_large_bodies_are_read_between_two_looks_around() -> None:
+async def play_large_bodies_beside_small_ones(senders: Senders) -> None:
+    """Read 20 large bodies, one of which is left, and look around between them."""
     read: list[int] = []
 
-    async def scenario(senders: Senders) -> None:
-        def sender(number: int) -> Callable[[], Awaitable[Message]]:
-            async def receive() -> Message:
-                read.append(number)
-                return {"type": "http.request", "body": b"x", "more_body": False}
+    async def read_one(number: int, declared: int) -> None:
+        async def receive() -> Message:
+            read.append(number)
+            return {"type": "http.request", "body": b"x", "more_body": False}
 
-            return receive
+        with senders.budget.hold() as hold:
+            await hold.metered(receive, declared)()
 
-        async def read_one(number: int, declared: int | None) -> None:
-            with senders.budget.hold() as hold:
-                await hold.metered(sender(number), declared)()
+    large = [asyncio.ensure_future(read_one(each, 4 * MIB)) for each in range(20)]
+    large[3].cancel()
+    looks = 0
+    while not all(each.done() for each in large):
+        before = len(read)
+        await read_one(100 + looks, 2000)
+        assert read[-1] == 100 + looks  # a small one does not wait
+        await asyncio.sleep(0)
+        assert len(read) - before - 1 <= 1
+        looks += 1
+    assert [each for each in read if each < 100] == [*range(3), *range(4, 20)]
+    assert looks >= 19
 
-        large = [asyncio.ensure_future(read_one(each, 4 * MIB)) for each in range(20)]
-        large[3].cancel()
-        looks = 0
-        while not all(each.done() for each in large):
-            before = len(read)
-            await read_one(100 + looks, 2000)
-            assert read[-1] == 100 + looks  # a small one does not wait
-            await asyncio.sleep(0)
-            assert len(read) - before - 1 <= 1
-            looks += 1
-        assert [each for each in read if each < 100] == [*range(3), *range(4, 20)]
-        assert looks >= 19
+
+def test_few_large_bodies_are_read_between_two_looks_around() -> None:
+    async def scenario() -> None:
+        async with open_senders() as senders:
+            await play_large_bodies_beside_small_ones(senders)
 
     for _ in range(2):  # the second in a loop of its own
-        play(scenario)
-        read.clear()
+        asyncio.run(scenario())
 
 
 async def test_the_loop_has_time_for_others_between_two_turns() -> None:

@@ -50,21 +50,11 @@ def test_a_path_is_matched_from_the_right(path: bytes, match: Match) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        b"/v2/_oci/ext/discover",
-        b"/v2/_catalog/",
-        b"/v2/dev",
-        b"/v2/dev/a",
-        b"/v2/dev/a/manifests",
-        b"/v2/dev/a/manifests/",
-        b"/v2/dev/a/tags",
-        b"/v2/dev/a/tags/list/",
-        b"/v2/dev/a/blobs/",
-        b"/v2/dev/a/blobs/uploads//",
-        b"/v2/dev/a/blobs/uploads/id/",
-        b"/v2/dev/a/blobs/uploads/id/more",
-        b"/v2/dev/a/other/x",
-        b"/v2//",
-        b"/v2/%20",
+        *(b"/v2/_oci/ext/discover", b"/v2/_catalog/", b"/v2/dev", b"/v2/dev/a"),
+        *(b"/v2/dev/a/manifests", b"/v2/dev/a/manifests/", b"/v2/dev/a/tags"),
+        *(b"/v2/dev/a/tags/list/", b"/v2/dev/a/blobs/", b"/v2/dev/a/blobs/uploads//"),
+        *(b"/v2/dev/a/blobs/uploads/id/", b"/v2/dev/a/blobs/uploads/id/more"),
+        *(b"/v2/dev/a/other/x", b"/v2//", b"/v2/%20"),
     ],
 )
 def test_other_paths_are_no_endpoint(path: bytes) -> None:
@@ -75,11 +65,8 @@ def test_other_paths_are_no_endpoint(path: bytes) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        b"/v2/dev%2Fa/manifests/v1",
-        b"/v2/dev/a/manifests%2fv1",
-        b"/v2/dev/%ff/manifests/v1",
-        b"/v2/dev/\xff/manifests/v1",
-        b"/v2/dev/%ed%a0%80/manifests/v1",
+        *(b"/v2/dev%2Fa/manifests/v1", b"/v2/dev/a/manifests%2fv1", b"/v2/dev/%ff/manifests/v1"),
+        *(b"/v2/dev/\xff/manifests/v1", b"/v2/dev/%ed%a0%80/manifests/v1"),
     ],
 )
 def test_paths_of_two_readings_are_refused(path: bytes) -> None:

@@ -91,10 +91,7 @@ _FILE = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><Delete>&x;</Del
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"<",
-        b"<Delete></Delete>",
-        b"<Other><Object><Key>a</Key></Object></Other>",
+        *(b"", b"<", b"<Delete></Delete>", b"<Other><Object><Key>a</Key></Object></Other>"),
         b"<Delete><Object></Object></Delete>",
         b"<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
         b"<Delete>" + b"<Object><Key>a</Key></Object>" * 1001 + b"</Delete>",

@@ -20,26 +20,13 @@ from cloudcore.serving.planes import PLAIN, Plane, Planes
 from registry.composition.planes import dispatcher as registry_dispatcher
 
 LINES = [
-    b"GET /v2/ HTTP/1.1",
-    b"HEAD /v2/a?n=1 HTTP/1.1",
-    b"PUT http://a/v2/ HTTP/1.1",
-    b"GET /v2/ HTTP/1.0",
-    b"get /v2/ HTTP/1.1",
-    b"GET /v2/ HTTP/1.2",
+    *(b"GET /v2/ HTTP/1.1", b"HEAD /v2/a?n=1 HTTP/1.1", b"PUT http://a/v2/ HTTP/1.1"),
+    *(b"GET /v2/ HTTP/1.0", b"get /v2/ HTTP/1.1", b"GET /v2/ HTTP/1.2"),
 ]
 FIELDS = [
-    b"Host: a",
-    b"Host: b",
-    b"Content-Length: 0",
-    b"Content-Length: 7",
-    b"Content-Length: 07",
-    b"Transfer-Encoding: chunked",
-    b"Connection: close",
-    b"Connection: keep-alive",
-    b"Expect: 100-continue",
-    b"X: 1",
-    b"X:",
-    b" folded",
+    *(b"Host: a", b"Host: b", b"Content-Length: 0", b"Content-Length: 7", b"Content-Length: 07"),
+    *(b"Transfer-Encoding: chunked", b"Connection: close", b"Connection: keep-alive"),
+    *(b"Expect: 100-continue", b"X: 1", b"X:", b" folded"),
 ]
 heads = st.builds(
     lambda line, fields: b"\r\n".join([line, *fields, b"", b""]),
@@ -362,12 +349,8 @@ async def test_the_data_plane_lives_longer_than_the_control_plane() -> None:
     plane = Served("control", events)
     await live(registry_dispatcher(plane, plane, startup=startup, shutdown=shutdown), events)
     assert events == [
-        "startup",
-        "control lifespan.startup",
-        "lifespan.startup.complete",
-        "control lifespan.shutdown",
-        "shutdown",
-        "lifespan.shutdown.complete",
+        *("startup", "control lifespan.startup", "lifespan.startup.complete"),
+        *("control lifespan.shutdown", "shutdown", "lifespan.shutdown.complete"),
     ]
 
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -51,41 +51,25 @@ def test_without_variables_the_defaults_stand() -> None:
 
 
 def test_every_setting_has_a_variable() -> None:
-    found = from_environment(
-        {
-            "ENTREPOT_DATA": "/srv/data",
-            "ENTREPOT_DATABASE_URL": "postgresql://db/entrepot",
-            "ENTREPOT_HOST": "::1",
-            "ENTREPOT_PORT": "80",
-            "ENTREPOT_WORKERS": "2",
-            "ENTREPOT_METRICS": "127.0.0.1:9090",
-            "ENTREPOT_MAX_BLOB_BYTES": "1",
-            "ENTREPOT_UPLOAD_IDLE_SECONDS": "2",
-            "ENTREPOT_TOUCH_AFTER_SECONDS": "3",
-            "ENTREPOT_MAX_OPEN_UPLOADS": "4",
-            "ENTREPOT_MAX_OPEN_UPLOADS_PER_REPOSITORY": "5",
-            "ENTREPOT_MAX_BUCKET_BYTES": "9",
-            "ENTREPOT_REQUEST_SECONDS": "3600",
-        },
-        DEFAULTS,
-    )
-    assert found == Settings(
-        data=Path("/srv/data"),
-        database_url="postgresql://db/entrepot",
-        host="::1",
-        port=80,
-        workers=2,
-        metrics="127.0.0.1:9090",
-        limits=Limits(
-            max_blob_bytes=1,
-            upload_idle_seconds=2,
-            touch_after_seconds=3,
-            max_open_uploads=4,
-            max_bucket_bytes=9,
-            max_open_uploads_per_repository=5,
-            request_seconds=3600,
-        ),
-    )
+    own: dict[str, Any] = {
+        "data": Path("/srv/data"),
+        "database_url": "postgresql://db/entrepot",
+        "host": "::1",
+        "port": 80,
+        "workers": 2,
+        "metrics": "127.0.0.1:9090",
+    }
+    limits = {
+        "max_blob_bytes": 1,
+        "upload_idle_seconds": 2,
+        "touch_after_seconds": 3,
+        "max_open_uploads": 4,
+        "max_bucket_bytes": 9,
+        "max_open_uploads_per_repository": 5,
+        "request_seconds": 3600,
+    }
+    environ = {f"ENTREPOT_{name.upper()}": str(value) for name, value in (own | limits).items()}
+    assert from_environment(environ, DEFAULTS) == Settings(**own, limits=Limits(**limits))
 
 
 @pytest.mark.parametrize("name", ["ENTREPOT_PROT", "ENTREPOT_", "ENTREPOT_LIMITS"])

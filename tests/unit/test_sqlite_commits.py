@@ -92,7 +92,7 @@ def test_reads_between_equal_counts_find_the_same(path: Path, reader: sqlite3.Co
     thread.start()
     try:
         compared = changed = 0
-        while compared < 500 or changed < 500:
+        while compared < 200 or changed < 200:
             before, first, second = count.value(), number(reader), number(reader)
             if count.value() == before:
                 compared += 1

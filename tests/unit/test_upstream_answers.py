@@ -31,16 +31,8 @@ def head(**headers: str) -> AnswerHead:
         *(
             (text, None)
             for text in (
-                "",
-                "bytes 3-9",
-                "bytes 9-3/10",
-                "bytes 3-10/10",
-                "bytes -9/10",
-                "bytes */10",
-                "bytes=3-9/10",
-                "items 3-9/10",
-                "bytes +3-9/10",
-                "bytes 3-9/10\n",
+                *("", "bytes 3-9", "bytes 9-3/10", "bytes 3-10/10", "bytes -9/10", "bytes */10"),
+                *("bytes=3-9/10", "items 3-9/10", "bytes +3-9/10", "bytes 3-9/10\n"),
                 f"bytes 3-{'9' * 30}/*",
             )
         ),

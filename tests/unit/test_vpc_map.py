@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.console.pages.services.vpc_map import MOST_FLOWS, WIDTH, traffic_in_words, vpc_map
+from tests.soak import times
 
 _names = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Cn", "Co")),
@@ -67,6 +68,7 @@ def _told(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@settings(max_examples=times(30))
 @given(_told())
 def test_the_picture_is_well_formed_and_keeps_within_its_frame(told: dict[str, Any]) -> None:
     picture = ET.fromstring(str(vpc_map(told)))
