@@ -1,4 +1,4 @@
-"""s3cmd, rclone and AWS's own command, as their users configure them."""
+"""s3cmd, rclone, AWS's own command and curl, as their users configure them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.programs import attempt, run
-from tests.clients.s3_site import S3Site, noise, s3
+from tests.clients.s3_site import HOST, REGION, S3Site, noise, s3
 
 __all__ = ["s3"]
 
@@ -128,3 +128,16 @@ def test_aws_copies_syncs_and_presigns(s3: S3Site, files: Path, tmp_path: Path) 
     assert run("curl", "--fail", "--silent", "--cacert", s3.certificate, url) == "hello"
     aws("s3", "mv", "s3://cli/all/small.txt", "s3://cli/moved.txt")
     aws("s3", "rb", "--force", "s3://cli")
+
+
+def test_curl_signs_for_the_host_of_a_bucket(s3: S3Site, tmp_path: Path) -> None:
+    s3.boto().create_bucket(Bucket="curled")
+    port = s3.registry.port
+    url = f"https://curled.{HOST}:{port}/greeting.txt"  # curl looks at this machine for .localhost
+    file = tmp_path / "greeting.txt"
+    file.write_text("hello")
+    signs = ("--aws-sigv4", f"aws:amz:{REGION}:s3", "--user", f"{s3.key_id}:{s3.secret}")
+    common = ("--silent", "--show-error", "--fail", "--cacert", s3.certificate, *signs)
+    unsigned = ("--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD")
+    run("curl", *common, *unsigned, "--upload-file", file, url)
+    assert run("curl", *common, *unsigned, url) == "hello"
