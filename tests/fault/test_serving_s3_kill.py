@@ -14,7 +14,7 @@ import httpx
 from registry.oci.digest import digest_of
 from tests.live import LiveRegistry, start_registry
 from tests.loaded import ENTREPOT, program_environment, run_loaded
-from tests.s3_servers import KEY_ID, SECRET, settings_for
+from tests.s3_servers import settings_for, variables_of
 
 MIB = 1 << 20
 DATA = random.Random(5).randbytes(20 * MIB)
@@ -45,16 +45,7 @@ def place_of(answer: httpx.Response) -> str:
 
 
 def test_an_upload_in_chunks_goes_on_whenever_its_server_is_killed(tmp_path: Path) -> None:
-    store = settings_for("seaweedfs")
-    env = {
-        "AWS_ACCESS_KEY_ID": KEY_ID,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "ENTREPOT_STORE_S3_BUCKET": store.store_s3_bucket,
-        "ENTREPOT_STORE_S3_ENDPOINT": store.store_s3_endpoint,
-        "ENTREPOT_STORE_S3_REGION": store.store_s3_region,
-        "ENTREPOT_STORE_S3_PREFIX": store.store_s3_prefix,
-    }
+    env = variables_of(settings_for("seaweedfs"))
     digest, place, start = digest_of(DATA), "", 0
     for end in ENDS:
         with serving(tmp_path / "data", env) as registry, client_of(registry) as client:
