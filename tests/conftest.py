@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.databases",
     "tests.time_limits",
     "tests.environment",
+    "tests.trusted",
     "tests.kept_logs",
     "tests.aws_kms",
 ]

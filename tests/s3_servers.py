@@ -79,6 +79,19 @@ def settings_for(server: str, **changes: Any) -> StoreSettings:  # noqa: ANN401 
     return StoreSettings(**(values | changes))
 
 
+def variables_of(settings: StoreSettings) -> dict[str, str]:
+    """Return the environment of an install whose blobs are in a store of moto or SeaweedFS."""
+    return {
+        "AWS_ACCESS_KEY_ID": KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "ENTREPOT_STORE_S3_BUCKET": settings.store_s3_bucket,
+        "ENTREPOT_STORE_S3_ENDPOINT": settings.store_s3_endpoint,
+        "ENTREPOT_STORE_S3_REGION": settings.store_s3_region,
+        "ENTREPOT_STORE_S3_PREFIX": settings.store_s3_prefix,
+    }
+
+
 def url_of(server: str) -> str:
     """Return the URL of a server."""
     return _server(server).url

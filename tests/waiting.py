@@ -22,13 +22,15 @@ def until(
     It gives up before the time limit of a test does, which would not say what was awaited. A test
     with a longer limit, which waits for whole programs, may ask for more `seconds`.
 
-    It looks after a millisecond, then less and less often, at last after each `pause` of seconds.
+    It looks after a millisecond, then less and less often, at last after each `pause` of seconds,
+    or after a fiftieth of the time that it has waited: a look takes the processors of others.
     """
-    end, wait = time.monotonic() + seconds, min(0.001, pause)
+    begun, wait = time.monotonic(), min(0.001, pause)
     while not (last := found()):
-        assert time.monotonic() < end, words() if callable(words) else words
+        waited = time.monotonic() - begun
+        assert waited < seconds, words() if callable(words) else words
         time.sleep(wait)
-        wait = min(2 * wait, pause)
+        wait = min(2 * wait, max(pause, waited / 50))
     return last
 
 

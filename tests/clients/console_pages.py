@@ -54,12 +54,17 @@ _SPILLS: Final = """() => [...document.querySelectorAll("td, tbody th, dd, p, h1
   .map((each) => each.textContent.trim())"""
 _LOW_CONTRASTS: Final = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  const channels = (colour) => {
+  const kept = (known, key, make) => {
+    if (!known.has(key)) known.set(key, make());
+    return known.get(key);
+  };
+  const colours = new Map(), grounds = new Map();
+  const channels = (colour) => kept(colours, colour, () => {
     canvas.clearRect(0, 0, 1, 1);
     canvas.fillStyle = colour;
     canvas.fillRect(0, 0, 1, 1);
     return [...canvas.getImageData(0, 0, 1, 1).data];
-  };
+  });
   const over = (front, back) => {
     const part = front[3] / 255;
     return [0, 1, 2].map((n) => front[n] * part + back[n] * (1 - part));
@@ -69,13 +74,8 @@ _LOW_CONTRASTS: Final = """() => {
       (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const ground = (element) => {
-    const layers = [];
-    for (let at = element; at; at = at.parentElement) {
-      layers.push(channels(getComputedStyle(at).backgroundColor));
-    }
-    return layers.reverse().reduce((below, layer) => over(layer, below), [255, 255, 255]);
-  };
+  const ground = (element) => element === null ? [255, 255, 255] : kept(grounds, element, () =>
+    over(channels(getComputedStyle(element).backgroundColor), ground(element.parentElement)));
   const low = [];
   for (const element of document.querySelectorAll("body *")) {
     const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());

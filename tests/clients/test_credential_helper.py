@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -13,28 +12,25 @@ import pytest
 from tests.clients.archives import write_docker_archive, write_layout
 from tests.clients.containers import Containers
 from tests.clients.docker_engine import Docker
+from tests.clients.docs_shell import write_program
 from tests.clients.images import Store
 from tests.clients.programs import attempt, require_root, run
-from tests.databases import ROOT
 from tests.live_signed_in import SignedIn
+from tests.loaded import program_environment, script_line
 
 
 @pytest.fixture
 def environment(workspace: Path, signed_in: SignedIn) -> dict[str, str]:
     """Return an environment with the helper in PATH, in which ``entrepot login`` signed in."""
     programs = workspace / "bin"
-    programs.mkdir()
-    helper = programs / "docker-credential-entrepot"
-    helper.write_text(
-        f"#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} "
-        '-m registry.cli.credential_helper "$@"\n'
-    )
-    helper.chmod(0o755)
+    line = script_line("registry.cli.credential_helper")
+    write_program(programs, "docker-credential-entrepot", line)
     token = {"access_token": signed_in.acme.access_token, "expires_at": int(time.time()) + 3000}
     credentials = workspace / "signed-in" / "credentials.json"
     credentials.parent.mkdir()
     credentials.write_text(json.dumps({signed_in.registry.url: {"token": token}}))
     return {
+        "PYTHONPATH": program_environment()["PYTHONPATH"],
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "ENTREPOT_CREDENTIALS": str(credentials),
     }

@@ -123,7 +123,7 @@ def test_the_commands_of_the_page_work(served: tuple[Install, Path], workspace: 
         assert len(started.done) > 15
         # What is deleted on the way ends before the service does.
         started.run("entrepot clusters delete legacy --yes")
-        started.run("while entrepot clusters list --quiet | grep .; do sleep 0.2; done")
+        started.run("while entrepot clusters list --quiet | grep .; do sleep 0.5; done")
 
 
 def test_rows_are_the_same_after_a_wipe_and_a_restore_also_to_a_moment(tenant: Tenant) -> None:

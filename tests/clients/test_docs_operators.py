@@ -25,6 +25,7 @@ from tests.clients.journey_world import Machine, Operator
 from tests.databases import ROOT, program_environment
 from tests.entrepot import ADMIN, told
 from tests.live import LiveRegistry
+from tests.loaded import ENTREPOT, script_line
 from tests.postgresql import free_port
 from tests.tools import require_tool
 from tests.versions import NEXT, THIS, next_version
@@ -169,9 +170,10 @@ class Machinery:
         return machine
 
 
-def install_version(machine: Path, source: Path) -> None:
-    """Install the command of a version in the machine's ``/opt/entrepot``."""
-    program = f'PYTHONPATH={source} exec {sys.executable} -m registry "$@"'
+def install_version(machine: Path, source: Path | None = None) -> None:
+    """Install the command of this version, or of another, in the machine's ``/opt/entrepot``."""
+    other = f'PYTHONPATH={source} exec {sys.executable} -m registry "$@"'
+    program = script_line(ENTREPOT) if source is None else other
     write_program(machine / "opt" / "entrepot" / ".venv" / "bin", "entrepot", program)
 
 
@@ -190,7 +192,7 @@ def machinery(workspace: Path) -> Iterator[Machinery]:
     sources.mkdir(parents=True)
     (sources / "deploy").symlink_to(ROOT / "deploy")
     (sources / ".venv").mkdir()
-    install_version(folder, ROOT / "src")
+    install_version(folder)
     with ExitStack() as stack:
         started = stack.enter_context(shell(workspace, program_environment()))
         port = free_port()
@@ -220,7 +222,7 @@ def test_install_upgrade_and_go_back(machinery: Machinery, workspace: Path) -> N
     assert "0 violations, 0 orphans" in checked
 
     machinery.read("docs/how-to/upgrade.md", after=READY, until=GO_BACK)
-    install_version(machinery.folder, ROOT / "src")
+    install_version(machinery.folder)
     machinery.read("docs/how-to/upgrade.md", after=GO_BACK)
     assert revision_of(database) == THIS
     assert machine.pull(None, "web/old@" + digest).returncode == 0

@@ -33,7 +33,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
-KILLS: Final = ("node-1", "database", "store", "database")
+KILLS: Final = ("node-1", "database", "store")
 REPOSITORY: Final = "acme/app"
 MOVED: Final = f"/v2/{REPOSITORY}/manifests/moved"
 UPLOADS: Final = f"/v2/{REPOSITORY}/blobs/uploads/"
@@ -58,6 +58,9 @@ class Clients:
     wrong: list[str] = field(default_factory=list)
     """What must not be."""
     stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._trusted = ssl.create_default_context(cafile=str(self.fleet.certificate))
 
     def machine(self, name: str) -> Containers:
         """Return a machine that is signed in."""
@@ -87,8 +90,7 @@ class Clients:
 
     def person(self) -> httpx.Client:
         """Return a connection that trusts the certificate."""
-        trusted = ssl.create_default_context(cafile=str(self.fleet.certificate))
-        return httpx.Client(base_url=self.fleet.url, verify=trusted, timeout=30)
+        return httpx.Client(base_url=self.fleet.url, verify=self._trusted, timeout=30)
 
     def access_token(self, http: httpx.Client) -> str:
         """Return a token for ``/v1``."""
@@ -159,14 +161,14 @@ class Clients:
                     self.refusals.append(ended.stderr)
                     if "manifest unknown" in ended.stderr or "blob unknown" in ended.stderr:
                         self.wrong.append(f"{tag}: {ended.stderr}")
-            if self.stopping.wait(0.3):
+            if self.stopping.wait(1):
                 return
 
     def _ask(self) -> None:
         """Ask for a list, again and again; an answer is what it should be, or a clear refusal."""
         with self.person() as http:
             headers = {"Authorization": f"Bearer {self.access_token(http)}"}
-        while not self.stopping.wait(0.05):
+        while not self.stopping.wait(0.2):
             began = time.monotonic()
             try:
                 with self.person() as http:

@@ -1,8 +1,12 @@
-"""boto3 with its defaults: checksums in trailers, transfers in parts, and presigned URLs."""
+"""boto3 with its defaults: checksums in trailers, transfers in parts, and presigned URLs.
+
+And with buckets as subdomains of the endpoint's host name, at the port of the registry.
+"""
 
 from __future__ import annotations
 
 import io
+import socket
 from collections.abc import Callable
 from hashlib import md5
 from typing import Any
@@ -12,7 +16,7 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
-from tests.clients.s3_site import Boto, S3Site, noise, s3
+from tests.clients.s3_site import HOST, Boto, S3Site, noise, s3
 
 __all__ = ["s3"]
 
@@ -304,3 +308,32 @@ def test_a_body_of_unknown_length_is_taken_in_chunks(boto: Boto) -> None:
 
     boto.upload_fileobj(Pipe(), "photos", "piped")
     assert len(boto.get_object(Bucket="photos", Key="piped")["Body"].read()) == 140_000
+
+
+@pytest.fixture
+def resolved(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Resolve the endpoint's names to this machine, as a wildcard of the DNS would; note them."""
+    found = socket.getaddrinfo
+    asked: set[str] = set()
+
+    def resolve(host: str | None, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - socket's own
+        if host is not None and host.endswith(HOST):
+            asked.add(host)
+            host = "127.0.0.1"
+        return found(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return asked
+
+
+def test_boto3_calls_buckets_by_host_name(s3: S3Site, resolved: set[str]) -> None:
+    # The certificate is that of the buckets alone; their maker comes by the port of the endpoint.
+    s3.boto().create_bucket(Bucket="hosted")
+    port = s3.registry.port
+    boto = s3.boto(f"https://{HOST}:{port}", s3={"addressing_style": "virtual"})
+    body = noise(6 << 20)
+    boto.put_object(Bucket="hosted", Key="a b/c+d%2F.bin", Body=body)
+    assert boto.get_object(Bucket="hosted", Key="a b/c+d%2F.bin")["Body"].read() == body
+    listed = boto.list_objects_v2(Bucket="hosted", Delimiter="/")
+    assert [each["Prefix"] for each in listed["CommonPrefixes"]] == ["a b/"]
+    assert resolved == {f"hosted.{HOST}"}

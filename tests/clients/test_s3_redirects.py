@@ -12,27 +12,15 @@ from tests.clients.archives import blobs_in_dir, write_dir
 from tests.clients.containers import Containers
 from tests.clients.images import Store, noise
 from tests.live import start_registry
-from tests.s3_servers import KEY_ID, SECRET, settings_for
+from tests.s3_servers import settings_for, variables_of
 
 pytestmark = pytest.mark.client("skopeo")
 
 
 def test_layers_are_pulled_from_the_bucket(store: Store, workspace: Path) -> None:
-    used = settings_for("seaweedfs")
-    registry = start_registry(
-        workspace / "data",
-        env={
-            "AWS_ACCESS_KEY_ID": KEY_ID,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "ENTREPOT_SEALING": "off",
-            "ENTREPOT_STORE_S3_BUCKET": used.store_s3_bucket,
-            "ENTREPOT_STORE_S3_ENDPOINT": used.store_s3_endpoint,
-            "ENTREPOT_STORE_S3_REGION": used.store_s3_region,
-            "ENTREPOT_STORE_S3_PREFIX": used.store_s3_prefix,
-            "ENTREPOT_STORE_S3_REDIRECTS": "on",
-        },
-    )
+    plain = {"ENTREPOT_SEALING": "off", "ENTREPOT_STORE_S3_REDIRECTS": "on"}
+    env = variables_of(settings_for("seaweedfs")) | plain
+    registry = start_registry(workspace / "data", env=env)
     try:
         host = registry.url.removeprefix("http://")
         skopeo = Containers(workspace / "home", host)

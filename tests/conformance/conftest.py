@@ -72,3 +72,9 @@ def registry(
 def repository(registry: Registry) -> Repository:
     """Return a repository that does not exist yet."""
     return registry.new_repository()
+
+
+@pytest.fixture(scope="module")
+def shared(registry: Registry) -> Repository:
+    """Return a repository of the tests of a module that read what they share."""
+    return registry.new_repository()

@@ -15,19 +15,19 @@ FOUND = ["{etag}", "*", OTHER + ", {etag}", "{etag} ,W/{etag}"]
 NOT_FOUND = [OTHER, "W/{etag}", "junk", "", '"*"', "{bare}", "*, *"]
 
 
-@pytest.fixture(params=["blob", "tag", "digest", "sha512"])
-def read(request: pytest.FixtureRequest, repository: Repository) -> tuple[str, str]:
+@pytest.fixture(scope="module", params=["blob", "tag", "digest", "sha512"])
+def read(request: pytest.FixtureRequest, shared: Repository) -> tuple[str, str]:
     """Return the path of some content, and the digest that its entity tag names."""
     if request.param == "blob":
-        content = repository.push_blob(blob())
-        return f"/v2/{repository}/blobs/{content.digest}", content.digest
+        content = shared.push_blob(blob())
+        return f"/v2/{shared}/blobs/{content.digest}", content.digest
     algorithm = "sha512" if request.param == "sha512" else "sha256"
-    parts = repository.push_blob(config()), [repository.push_blob(blob())]
-    image = repository.push_manifest(image_manifest(*parts, algorithm=algorithm))
+    parts = shared.push_blob(config()), [shared.push_blob(blob())]
+    image = shared.push_manifest(image_manifest(*parts, algorithm=algorithm))
     if request.param == "tag":
-        repository.push_manifest(image, "v1")
+        shared.push_manifest(image, "v1")
     reference = "v1" if request.param == "tag" else image.digest
-    return f"/v2/{repository}/manifests/{reference}", image.digest
+    return f"/v2/{shared}/manifests/{reference}", image.digest
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

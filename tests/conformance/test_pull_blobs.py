@@ -10,97 +10,84 @@ from tests.conformance.content import OCTET_STREAM, Content, blob, digest_of
 ABSENT = "sha256:" + "0" * 64
 
 
-@pytest.mark.parametrize("size", [0, 1, 2048, 3 << 20])
-def test_get_gives_the_blob(repository: Repository, size: int) -> None:
-    """§ Pulling blobs: GET of an existing blob MUST provide it with 200."""
-    content = repository.push_blob(blob(size))
-    response = repository.get_blob(content.digest)
-    assert response.status_code == 200
-    assert response.content == content.body
+@pytest.fixture(scope="module")
+def content(shared: Repository) -> Content:
+    """Return a pushed blob."""
+    return shared.push_blob(blob())
+
+
+@pytest.mark.parametrize("size", [0, 1, 2048, 70_000, 3 << 20])
+def test_get_gives_the_blob_and_head_its_size(shared: Repository, size: int) -> None:
+    """§ Pulling blobs: GET of an existing blob MUST provide it with 200.
+
+    § Checking if content exists: HEAD MUST return 200; SHOULD carry `Content-Length`.
+    """
+    content = shared.push_blob(blob(size))
+    got, asked = shared.get_blob(content.digest), shared.head_blob(content.digest)
+    assert (got.status_code, asked.status_code) == (200, 200)
+    assert (got.content, asked.content) == (content.body, b"")
+    assert asked.headers["content-length"] == str(size)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_answer_carries_the_digest_of_the_body(repository: Repository, method: str) -> None:
+def test_answer_carries_the_digest_of_the_body(
+    shared: Repository, content: Content, method: str
+) -> None:
     """§ Pulling blobs: `Docker-Content-Digest` SHOULD be there, MUST match the body."""
-    content = repository.push_blob(blob())
-    response = repository.http.request(method, f"/v2/{repository}/blobs/{content.digest}")
+    response = shared.http.request(method, f"/v2/{shared}/blobs/{content.digest}")
     assert response.headers["docker-content-digest"] == digest_of(content.body)
 
 
-@pytest.mark.parametrize("size", [0, 1, 70_000])
-def test_head_answers_200_with_the_size(repository: Repository, size: int) -> None:
-    """§ Checking if content exists: HEAD MUST return 200; SHOULD carry `Content-Length`."""
-    content = repository.push_blob(blob(size))
-    response = repository.head_blob(content.digest)
-    assert response.status_code == 200
-    assert response.content == b""
-    assert response.headers["content-length"] == str(size)
-
-
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_absent_blob_is_404(repository: Repository, method: str) -> None:
-    """§ Pulling blobs: a blob not found in the repository MUST be 404, for HEAD too."""
-    repository.push_blob(blob())
-    response = repository.http.request(method, f"/v2/{repository}/blobs/{ABSENT}")
-    assert response.status_code == 404
+def test_absent_blob_is_404(shared: Repository, content: Content, method: str) -> None:
+    """§ Pulling blobs: a blob not found in the repository MUST be 404, for HEAD too.
 
-
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_nonexistent_repository_is_404(repository: Repository, method: str) -> None:
-    """§ Pulling blobs: nothing is found in a repository that does not exist: 404."""
-    response = repository.http.request(method, f"/v2/{repository}/blobs/{ABSENT}")
-    assert response.status_code == 404
-
-
-def test_blob_of_another_repository_is_404(repository: Repository) -> None:
-    """§ Pulling blobs: "not found in the repository" is 404, whatever others hold."""
-    content = repository.push_blob(blob())
-    other = repository.another()
+    Whatever other repositories hold, and in one that does not exist.
+    """
+    other, none = shared.another(), shared.another()
     other.push_blob(blob())
-    assert other.get_blob(content.digest).status_code == 404
-    assert other.head_blob(content.digest).status_code == 404
+    for repository, digest in ((shared, ABSENT), (other, content.digest), (none, ABSENT)):
+        response = shared.http.request(method, f"/v2/{repository}/blobs/{digest}")
+        assert response.status_code == 404
 
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_headers_of_a_blob(repository: Repository, method: str) -> None:
+def test_headers_of_a_blob(shared: Repository, content: Content, method: str) -> None:
     """Ours: octet stream, ranges announced, cacheable for ever by its reader alone."""
-    content = repository.push_blob(blob())
-    response = repository.http.request(method, f"/v2/{repository}/blobs/{content.digest}")
-    assert response.headers["content-type"] == OCTET_STREAM
-    assert response.headers["accept-ranges"] == "bytes"
-    assert response.headers["cache-control"] == "private, max-age=31536000, immutable"
-    assert response.headers["content-length"] == str(len(content.body))
-    assert response.headers["etag"] == f'"{content.digest}"'
+    response = shared.http.request(method, f"/v2/{shared}/blobs/{content.digest}")
+    expected = {
+        "content-type": OCTET_STREAM,
+        "accept-ranges": "bytes",
+        "cache-control": "private, max-age=31536000, immutable",
+        "content-length": str(len(content.body)),
+        "etag": f'"{content.digest}"',
+    }
+    assert {name: response.headers[name] for name in expected} == expected
 
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_etag_saves_a_second_pull(repository: Repository, method: str) -> None:
+def test_etag_saves_a_second_pull(shared: Repository, content: Content, method: str) -> None:
     """Ours after RFC 9110 §13.1.2: `If-None-Match` with the digest gives 304."""
-    content = repository.push_blob(blob())
-    path = f"/v2/{repository}/blobs/{content.digest}"
-    same = repository.http.request(method, path, headers={"if-none-match": f'"{content.digest}"'})
+    path = f"/v2/{shared}/blobs/{content.digest}"
+    same = shared.http.request(method, path, headers={"if-none-match": f'"{content.digest}"'})
     assert same.status_code == 304
     assert same.content == b""
     assert same.headers["docker-content-digest"] == content.digest
-    other = repository.http.request(method, path, headers={"if-none-match": '"other"'})
+    other = shared.http.request(method, path, headers={"if-none-match": '"other"'})
     assert other.status_code == 200
 
 
 @pytest.mark.entrepot
-def test_no_redirect(repository: Repository) -> None:
-    """Ours: bytes are served in place."""
-    content = repository.push_blob(blob())
-    response = repository.http.get(
-        f"/v2/{repository}/blobs/{content.digest}", follow_redirects=False
-    )
-    assert response.status_code == 200
+def test_bytes_are_served_in_place(shared: Repository, content: Content) -> None:
+    """Ours: without a redirect."""
+    path = f"/v2/{shared}/blobs/{content.digest}"
+    assert shared.http.get(path, follow_redirects=False).status_code == 200
 
 
 @pytest.mark.entrepot
-def test_colon_may_be_percent_encoded(repository: Repository) -> None:
+def test_colon_may_be_percent_encoded(shared: Repository, content: Content) -> None:
     """Ours: the path is percent-decoded once (RFC 3986 §2.1)."""
-    content = repository.push_blob(Content(b"percent"))
-    path = f"/v2/{repository}/blobs/{content.digest.replace(':', '%3A')}"
-    assert repository.http.get(path).content == content.body
+    path = f"/v2/{shared}/blobs/{content.digest.replace(':', '%3A')}"
+    assert shared.http.get(path).content == content.body

@@ -11,10 +11,10 @@ from tests.conformance.expect import refused
 SIZE = 2048
 
 
-@pytest.fixture
-def content(repository: Repository) -> Content:
+@pytest.fixture(scope="module")
+def content(shared: Repository) -> Content:
     """Return a pushed blob of SIZE bytes."""
-    return repository.push_blob(blob(SIZE))
+    return shared.push_blob(blob(SIZE))
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,10 @@ def content(repository: Repository) -> Content:
     ],
 )
 def test_range_is_served(
-    repository: Repository, content: Content, range_: str, first: int, last: int
+    shared: Repository, content: Content, range_: str, first: int, last: int
 ) -> None:
     """§ Pulling blobs: `Range` SHOULD be supported: 206, `Content-Range`, these very bytes."""
-    response = repository.get_blob(content.digest, range=range_)
+    response = shared.get_blob(content.digest, range=range_)
     assert response.status_code == 206
     assert response.content == content.body[first : last + 1]
     assert response.headers["content-range"] == f"bytes {first}-{last}/{SIZE}"
@@ -42,9 +42,9 @@ def test_range_is_served(
 
 
 @pytest.mark.parametrize("range_", ["bytes=2048-", "bytes=5000-10000"])
-def test_range_past_the_end_is_416(repository: Repository, content: Content, range_: str) -> None:
+def test_range_past_the_end_is_416(shared: Repository, content: Content, range_: str) -> None:
     """RFC 9110 §14.1.2, §15.5.17: a range past the end is unsatisfiable: 416, the length named."""
-    response = repository.get_blob(content.digest, range=range_)
+    response = shared.get_blob(content.digest, range=range_)
     assert response.status_code == 416
     assert response.headers["content-range"] == f"bytes */{SIZE}"
 
@@ -53,20 +53,20 @@ def test_range_past_the_end_is_416(repository: Repository, content: Content, ran
     "range_", ["items=0-1", "bytes", "0-1", "bytes=a-b", "bytes=-", "bytes=1-2-3"]
 )
 def test_unusable_range_is_never_wrong_bytes(
-    repository: Repository, content: Content, range_: str
+    shared: Repository, content: Content, range_: str
 ) -> None:
     """RFC 9110 §14.2: an unknown unit or an invalid range is ignored (416 is tolerated)."""
-    response = repository.get_blob(content.digest, range=range_)
+    response = shared.get_blob(content.digest, range=range_)
     assert response.status_code in {200, 416}
     if response.status_code == 200:
         assert response.content == content.body
 
 
 def test_several_ranges_are_answered_whole_or_in_parts(
-    repository: Repository, content: Content
+    shared: Repository, content: Content
 ) -> None:
     """RFC 9110 §14.2: several ranges are multipart/byteranges, or the range is ignored."""
-    response = repository.get_blob(content.digest, range="bytes=0-9,20-29")
+    response = shared.get_blob(content.digest, range="bytes=0-9,20-29")
     if response.status_code == 206:
         assert response.headers["content-type"].startswith("multipart/byteranges")
     else:
@@ -76,9 +76,9 @@ def test_several_ranges_are_answered_whole_or_in_parts(
 
 @pytest.mark.newer
 @pytest.mark.parametrize("range_", ["bytes=500-0"])
-def test_backward_range_is_416(repository: Repository, content: Content, range_: str) -> None:
+def test_backward_range_is_416(shared: Repository, content: Content, range_: str) -> None:
     """Newer conformance text: first > last is 416."""
-    assert repository.get_blob(content.digest, range=range_).status_code == 416
+    assert shared.get_blob(content.digest, range=range_).status_code == 416
 
 
 @pytest.mark.entrepot
@@ -86,10 +86,10 @@ def test_backward_range_is_416(repository: Repository, content: Content, range_:
     "ranges", ["0-9,20-29", " 0-0 , 5-6,, 2040-", "100-199,200-299", "500-509,0-9,-5", "9-,5000-"]
 )
 def test_several_ranges_are_parts_of_one_answer(
-    repository: Repository, content: Content, ranges: str
+    shared: Repository, content: Content, ranges: str
 ) -> None:
     """Ours: RFC 9110 §14.6: the parts that were asked for, in this order; 206 for one alone too."""
-    response = repository.get_blob(content.digest, range=f"bytes={ranges}")
+    response = shared.get_blob(content.digest, range=f"bytes={ranges}")
     assert response.status_code == 206
     wanted = []
     for each in filter(None, map(str.strip, ranges.split(","))):
@@ -119,10 +119,10 @@ def test_several_ranges_are_parts_of_one_answer(
 @pytest.mark.entrepot
 @pytest.mark.parametrize("ranges", ["5000-,6000-7000", "2048-2049,-0"])
 def test_several_ranges_past_the_end_are_416(
-    repository: Repository, content: Content, ranges: str
+    shared: Repository, content: Content, ranges: str
 ) -> None:
     """Ours: RFC 9110 §15.5.17: none of the ranges is satisfiable."""
-    response = repository.get_blob(content.digest, range=f"bytes={ranges}")
+    response = shared.get_blob(content.digest, range=f"bytes={ranges}")
     assert response.status_code == 416
     assert response.headers["content-range"] == f"bytes */{SIZE}"
 
@@ -138,20 +138,18 @@ def test_several_ranges_past_the_end_are_416(
     ],
 )
 def test_what_is_no_use_in_parts_gives_the_whole(
-    repository: Repository, content: Content, range_: str
+    shared: Repository, content: Content, range_: str
 ) -> None:
     """Ours: another unit, a malformed range, many overlaps, or no fewer bytes: 200."""
-    response = repository.get_blob(content.digest, range=range_)
+    response = shared.get_blob(content.digest, range=range_)
     assert response.status_code == 200
     assert response.content == content.body
 
 
 @pytest.mark.entrepot
-def test_partial_answer_has_the_headers_of_the_whole(
-    repository: Repository, content: Content
-) -> None:
+def test_partial_answer_has_the_headers_of_the_whole(shared: Repository, content: Content) -> None:
     """Ours: 206 carries the digest and the ETag of the whole blob."""
-    response = repository.get_blob(content.digest, range="bytes=1-3")
+    response = shared.get_blob(content.digest, range="bytes=1-3")
     assert response.headers["docker-content-digest"] == content.digest
     assert response.headers["etag"] == f'"{content.digest}"'
     assert response.headers["accept-ranges"] == "bytes"
@@ -159,33 +157,33 @@ def test_partial_answer_has_the_headers_of_the_whole(
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize(("condition", "status"), [("etag", 206), ('"other"', 200), ("junk", 200)])
-def test_if_range(repository: Repository, content: Content, condition: str, status: int) -> None:
+def test_if_range(shared: Repository, content: Content, condition: str, status: int) -> None:
     """Ours after RFC 9110 §13.1.5: `If-Range` with another validator gives the whole."""
     validator = f'"{content.digest}"' if condition == "etag" else condition
-    response = repository.get_blob(content.digest, **{"range": "bytes=0-9", "if-range": validator})
+    response = shared.get_blob(content.digest, **{"range": "bytes=0-9", "if-range": validator})
     assert response.status_code == status
     assert response.content == (content.body[:10] if status == 206 else content.body)
 
 
 @pytest.mark.entrepot
-def test_head_ignores_range(repository: Repository, content: Content) -> None:
+def test_head_ignores_range(shared: Repository, content: Content) -> None:
     """RFC 9110 §14.2: `Range` is defined for GET only."""
-    response = repository.head_blob(content.digest, range="bytes=0-9")
+    response = shared.head_blob(content.digest, range="bytes=0-9")
     assert response.status_code == 200
     assert response.headers["content-length"] == str(SIZE)
 
 
 @pytest.mark.entrepot
-def test_range_of_an_empty_blob_is_416(repository: Repository) -> None:
+def test_range_of_an_empty_blob_is_416(shared: Repository) -> None:
     """Ours: no byte of an empty blob can be named: first ≥ length."""
-    empty = repository.push_blob(Content(b""))
-    response = repository.get_blob(empty.digest, range="bytes=0-0")
+    empty = shared.push_blob(Content(b""))
+    response = shared.get_blob(empty.digest, range="bytes=0-0")
     assert response.status_code == 416
     assert response.headers["content-range"] == "bytes */0"
 
 
 @pytest.mark.entrepot
-def test_range_of_an_absent_blob_is_404(repository: Repository, content: Content) -> None:
+def test_range_of_an_absent_blob_is_404(shared: Repository, content: Content) -> None:
     """Ours: `Range` is read once the blob is found."""
-    response = repository.get_blob("sha256:" + "0" * 64, range="bytes=0-0")
+    response = shared.get_blob("sha256:" + "0" * 64, range="bytes=0-0")
     refused(response, 404, "BLOB_UNKNOWN")

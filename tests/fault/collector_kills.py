@@ -1,8 +1,8 @@
 """Collections killed at every step: ``python -m tests.fault.collector_kills FOLDER KIND``.
 
-A child process is forked for each kill. It dies before or after one call to the database or to the
-system that changes something. This is a program of its own for what `tests.fault.small_process`
-says of forks.
+A child process is forked for each kill. It dies before one call to the database or to the system
+that changes something, or after the last: to die after any other leaves what a death before the
+next one leaves. This is a program of its own for what `tests.fault.small_process` says of forks.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from tests.recount import check_counters, object_ids, querying
 
 HOUR = 3600 * 10**6
 KINDS: Final = {"files": (IN_FILES, False), "inline": (Limits(), False), "sealed": (IN_FILES, True)}
-"""Limits of a registry, and whether its blobs are sealed, by the words of the command."""
+"""Limits of a registry, and whether its blobs are sealed, by the words of the command.
+
+Sealed blobs take the steps of files: they are killed at the first step of each name only.
+"""
 Scenario = Callable[[Registry, FilesystemStore], Awaitable[None]]
 
 
 class Killer(Steps):
-    """Counts steps, and ends this process at one of them."""
+    """Notes steps, and ends this process at one of them."""
 
-    def __init__(self, when: int | None) -> None:
+    def __init__(self, when: int | None = None) -> None:
         super().__init__()
         self.when = when
 
@@ -47,10 +50,8 @@ class Killer(Steps):
         """Make a system call, a step before and one after it if it changes anything."""
         if operation.name in ("open", "flock"):
             return operation.call()
-        self.take(f"before {operation.name}")
-        result = operation.call()
-        self.take(f"after {operation.name}")
-        return result
+        with self.both(operation.name):
+            return operation.call()
 
 
 def play(
@@ -87,24 +88,35 @@ async def clean_twice(registry: Registry, store: FilesystemStore) -> None:
     await check_clean(registry, store)
 
 
-def collect_and_die(data: Path, when: int, *, seals: bool) -> bool:
-    """Collect in a child that dies at a step; say whether it came so far."""
+def collect(data: Path, killer: Killer, *, seals: bool) -> None:
+    with watched(killer.operation):
+        play(data, clean, killer, seals=seals)
+
+
+def steps_of(data: Path, *, seals: bool) -> list[int]:
+    """Collect once; return the numbers of the steps at which to die."""
+    noted = Killer()
+    collect(data, noted, seals=seals)
+    steps = noted.taken
+    deadly = [number for number, step in enumerate(steps) if step.startswith("before")]
+    if seals:
+        deadly = [number for number in deadly if steps[number] not in steps[:number]]
+    assert len(deadly) > (8 if seals else 15)
+    return [*deadly, len(steps) - 1]
+
+
+def collect_and_die(data: Path, when: int, *, seals: bool) -> None:
+    """Collect in a child that dies at a step."""
     child = os.fork()
     if child == 0:
         try:
-            killer = Killer(when)
-            with watched(killer.operation):
-                play(data, clean, killer, seals=seals)
+            collect(data, Killer(when), seals=seals)
         except BaseException:  # noqa: BLE001 - told by the parent
             sys.excepthook(*sys.exc_info())
-            os._exit(1)
-        os._exit(0)
+        os._exit(1)
     _, status = os.waitpid(child, 0)
-    if os.WIFEXITED(status):
-        assert os.WEXITSTATUS(status) == 0, "the child failed; its standard error says why"
-        return False
+    assert os.WIFSIGNALED(status), f"it has not died at step {when}; standard error may say why"
     assert os.WTERMSIG(status) == signal.SIGKILL
-    return True
 
 
 class Copy(NamedTuple):
@@ -136,17 +148,15 @@ def main(place: str, kind: str) -> None:
     limits, seals = KINDS[kind]
     play(folder, fill, hours=0, limits=limits, seals=seals)
     copy = Copy.of(folder)
-    kills = 0
-    while collect_and_die(folder, kills, seals=seals):
+    for step in steps_of(folder, seals=seals):
+        copy.put_back()
+        collect_and_die(folder, step, seals=seals)
         play(folder, clean_twice, hours=8, seals=seals)
         with querying(f"sqlite:///{folder}/metadata.db") as query:
             check_counters(query, "dev")
             with closing(FilesystemStore(folder / "blobs")) as store:
                 assert {each.object_id for each in store.files.list_objects()} == object_ids(query)
             assert list(query("SELECT id FROM runs WHERE state = 'running'")) == []
-        copy.put_back()
-        kills += 1
-    assert kills > 30
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ recorded shows in the alias, and in the grace period, which begins anew.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Concatenate, Final
 
@@ -91,20 +91,31 @@ class Site:
             assert set(self.store.files.objects) == object_ids(query)
 
 
-def play(url: str, scenario: Callable[[Site], Awaitable[None]], limits: Limits = IN_FILES) -> None:
-    """Play a scenario in a registry whose bytes are in memory."""
+@asynccontextmanager
+async def open_site(url: str, limits: Limits) -> AsyncIterator[Site]:
+    """Open a registry whose bytes are in memory."""
     databases: list[FailingDatabase] = []
 
     def around(database: Database) -> Database:
         databases.append(FailingDatabase(database))
         return databases[-1]
 
-    async def run() -> None:
-        store = MemoryStore()
-        async with open_registry(url, store, limits=limits, around=around) as registry:
-            await scenario(Site(registry, databases[-1], store, url))
+    store = MemoryStore()
+    async with open_registry(url, store, limits=limits, around=around) as registry:
+        yield Site(registry, databases[-1], store, url)
 
-    asyncio.run(run())
+
+@pytest.fixture
+async def site(sqlite_database: str) -> AsyncIterator[Site]:
+    async with open_site(sqlite_database, IN_FILES) as made:
+        yield made
+
+
+@pytest.fixture
+async def inline_site(sqlite_database: str) -> AsyncIterator[Site]:
+    """Return a site that keeps small blobs in its rows."""
+    async with open_site(sqlite_database, Limits()) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -115,121 +126,102 @@ def play(url: str, scenario: Callable[[Site], Awaitable[None]], limits: Limits =
         [Failure(OutcomeUnknown("lost")), Failure(OutcomeUnknown("lost again"))],
     ],
 )
-def test_an_older_link_is_no_success(sqlite_database: str, failures: list[Failure]) -> None:
-    async def scenario(site: Site) -> None:
-        assert (await site.push(SHA256)).status == 201
-        site.registry.clock.advance(HOUR)
-        since = site.registry.clock()
-        assert (await site.push(SHA512, *failures)).status == 503
-        assert not await site.is_recorded(since)
-        assert (await site.push(SHA512)).status == 201
-        assert await site.is_recorded(since)
-
-    play(sqlite_database, scenario)
+async def test_an_older_link_is_no_success(site: Site, failures: list[Failure]) -> None:
+    assert (await site.push(SHA256)).status == 201
+    site.registry.clock.advance(HOUR)
+    since = site.registry.clock()
+    assert (await site.push(SHA512, *failures)).status == 503
+    assert not await site.is_recorded(since)
+    assert (await site.push(SHA512)).status == 201
+    assert await site.is_recorded(since)
 
 
 @pytest.mark.parametrize("is_linked", [True, False])
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_change_of_unknown_outcome_is_tried_again(
-    sqlite_database: str, *, is_linked: bool, is_kept: bool
+async def test_a_change_of_unknown_outcome_is_tried_again(
+    site: Site, *, is_linked: bool, is_kept: bool
 ) -> None:
-    async def scenario(site: Site) -> None:
-        if is_linked:
-            assert (await site.push(SHA256)).status == 201
-        site.registry.clock.advance(HOUR)
-        since = site.registry.clock()
-        failure = Failure(OutcomeUnknown("lost"), is_kept)
-        assert (await site.push(SHA512, failure)).status == 201
-        assert await site.is_recorded(since)
-        site.check_bytes()
-
-    play(sqlite_database, scenario)
+    if is_linked:
+        assert (await site.push(SHA256)).status == 201
+    site.registry.clock.advance(HOUR)
+    since = site.registry.clock()
+    failure = Failure(OutcomeUnknown("lost"), is_kept)
+    assert (await site.push(SHA512, failure)).status == 201
+    assert await site.is_recorded(since)
+    site.check_bytes()
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_the_end_of_a_small_session_of_unknown_outcome_is_tried_again(
-    sqlite_database: str, *, is_kept: bool
+async def test_the_end_of_a_small_session_of_unknown_outcome_is_tried_again(
+    inline_site: Site, *, is_kept: bool
 ) -> None:
-    async def scenario(site: Site) -> None:
-        client = site.registry.client
-        location = (await client.request("POST", UPLOADS)).headers["location"]
-        assert (await client.request("PATCH", location, DATA)).status == 202
-        site.database.failures = [Failure(OutcomeUnknown("lost"), is_kept)]
-        assert (await client.request("PUT", f"{location}?digest={SHA256}")).status == 201
-        assert not site.database.failures
-        assert (await client.request("GET", f"/v2/dev/app/blobs/{SHA256}")).body == DATA
-        assert (await client.request("GET", location)).codes == ["BLOB_UPLOAD_UNKNOWN"]
-
-    play(sqlite_database, scenario, Limits())
+    client = inline_site.registry.client
+    location = (await client.request("POST", UPLOADS)).headers["location"]
+    assert (await client.request("PATCH", location, DATA)).status == 202
+    inline_site.database.failures = [Failure(OutcomeUnknown("lost"), is_kept)]
+    assert (await client.request("PUT", f"{location}?digest={SHA256}")).status == 201
+    assert not inline_site.database.failures
+    assert (await client.request("GET", f"/v2/dev/app/blobs/{SHA256}")).body == DATA
+    assert (await client.request("GET", location)).codes == ["BLOB_UPLOAD_UNKNOWN"]
 
 
-def test_a_small_session_that_another_request_has_meanwhile_is_busy(sqlite_database: str) -> None:
-    async def scenario(site: Site) -> None:
-        async def append() -> None:
-            assert (await client.request("PATCH", location, b" and more")).status == 202
+async def test_a_small_session_that_another_request_has_meanwhile_is_busy(
+    inline_site: Site,
+) -> None:
+    async def append() -> None:
+        assert (await client.request("PATCH", location, b" and more")).status == 202
 
-        client = site.registry.client
-        location = (await client.request("POST", UPLOADS)).headers["location"]
-        assert (await client.request("PATCH", location, DATA)).status == 202
-        site.database.failures = [Failure(OutcomeUnknown("lost"), then=append)]
-        assert (await client.request("PUT", f"{location}?digest={SHA256}")).status == 409
-        whole = digest_of(DATA + b" and more")
-        assert (await client.request("PUT", f"{location}?digest={whole}")).status == 201
-
-    play(sqlite_database, scenario, Limits())
-
-
-def test_bytes_that_a_row_may_own_stay_when_the_repository_goes(sqlite_database: str) -> None:
-    async def scenario(site: Site) -> None:
-        async def delete() -> None:
-            with querying(site.url) as query:
-                query("UPDATE repositories SET deleted_at = 1")
-
-        failure = Failure(OutcomeUnknown("lost"), is_kept=True, then=delete)
-        assert (await site.push(SHA256, failure)).status == 503
-        site.check_bytes()
-
-    play(sqlite_database, scenario)
+    client = inline_site.registry.client
+    location = (await client.request("POST", UPLOADS)).headers["location"]
+    assert (await client.request("PATCH", location, DATA)).status == 202
+    inline_site.database.failures = [Failure(OutcomeUnknown("lost"), then=append)]
+    assert (await client.request("PUT", f"{location}?digest={SHA256}")).status == 409
+    whole = digest_of(DATA + b" and more")
+    assert (await client.request("PUT", f"{location}?digest={whole}")).status == 201
 
 
-def test_bytes_that_another_repository_reads_meanwhile_stay(sqlite_database: str) -> None:
+async def test_bytes_that_a_row_may_own_stay_when_the_repository_goes(site: Site) -> None:
+    async def delete() -> None:
+        with querying(site.url) as query:
+            query("UPDATE repositories SET deleted_at = 1")
+
+    failure = Failure(OutcomeUnknown("lost"), is_kept=True, then=delete)
+    assert (await site.push(SHA256, failure)).status == 503
+    site.check_bytes()
+
+
+async def test_bytes_that_another_repository_reads_meanwhile_stay(site: Site) -> None:
     """Another repository mounts the blob; then the next push makes another object the current."""
 
-    async def scenario(site: Site) -> None:
-        async def request(target: str, body: bytes = b"") -> None:
-            path = f"/v2/dev/{target}"
-            assert (await site.registry.client.request("POST", path, body)).status == 201
+    async def request(target: str, body: bytes = b"") -> None:
+        path = f"/v2/dev/{target}"
+        assert (await site.registry.client.request("POST", path, body)).status == 201
 
-        async def retire() -> None:
-            await request(f"other/blobs/uploads/?mount={SHA256}&from=dev/app")
-            with querying(site.url) as query:
-                query("UPDATE blob_objects SET is_current = false")
-            await request(f"third/blobs/uploads/?digest={SHA256}", DATA)
+    async def retire() -> None:
+        await request(f"other/blobs/uploads/?mount={SHA256}&from=dev/app")
+        with querying(site.url) as query:
+            query("UPDATE blob_objects SET is_current = false")
+        await request(f"third/blobs/uploads/?digest={SHA256}", DATA)
 
-        failure = Failure(OutcomeUnknown("lost"), is_kept=True, then=retire)
-        assert (await site.push(SHA256, failure)).status == 201
-        path = f"/v2/dev/other/blobs/{SHA256}"
-        assert (await site.registry.client.request("GET", path)).body == DATA
-        site.check_bytes()
-
-    play(sqlite_database, scenario)
+    failure = Failure(OutcomeUnknown("lost"), is_kept=True, then=retire)
+    assert (await site.push(SHA256, failure)).status == 201
+    path = f"/v2/dev/other/blobs/{SHA256}"
+    assert (await site.registry.client.request("GET", path)).body == DATA
+    site.check_bytes()
 
 
-def test_bytes_that_a_session_may_have_are_not_appended_again(sqlite_database: str) -> None:
+async def test_bytes_that_a_session_may_have_are_not_appended_again(inline_site: Site) -> None:
     """Its first body was kept, and it has got another one, before the second try."""
 
-    async def scenario(site: Site) -> None:
-        async def append() -> None:
-            answer = await client.request("PATCH", location, b" and more")
-            assert answer.status == 202
+    async def append() -> None:
+        answer = await client.request("PATCH", location, b" and more")
+        assert answer.status == 202
 
-        client = site.registry.client
-        location = (await client.request("POST", UPLOADS)).headers["location"]
-        site.database.failures = [Failure(OutcomeUnknown("struck"), is_kept=True, then=append)]
-        assert (await client.request("PATCH", location, DATA)).status == 503
-        whole = DATA + b" and more"
-        assert (await client.request("GET", location)).headers["range"] == f"0-{len(whole) - 1}"
-        target = f"{location}?digest={digest_of(whole)}"
-        assert (await client.request("PUT", target)).status == 201
-
-    play(sqlite_database, scenario, Limits())
+    client = inline_site.registry.client
+    location = (await client.request("POST", UPLOADS)).headers["location"]
+    inline_site.database.failures = [Failure(OutcomeUnknown("struck"), is_kept=True, then=append)]
+    assert (await client.request("PATCH", location, DATA)).status == 503
+    whole = DATA + b" and more"
+    assert (await client.request("GET", location)).headers["range"] == f"0-{len(whole) - 1}"
+    target = f"{location}?digest={digest_of(whole)}"
+    assert (await client.request("PUT", target)).status == 201

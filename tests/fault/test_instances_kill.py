@@ -14,13 +14,21 @@ from tests.program_world import Died
 from tests.waiting import until
 
 ENDLESS = "trap 'exit 3' TERM; echo begun; while :; do sleep 1 & wait; done"
-PLACES = {
-    "start": ("before write", "after write", "before launch", "after launch", "after ask"),
-    "go": ("before ask", "after ask"),
-    "stop": ("before ask", "after ask", "before groups", "after groups"),
-    "remove": ("before signal", "after signal", "after groups", "before files", "after files"),
+PLACES: dict[str, dict[str, tuple[str, ...]]] = {
+    "runc": {
+        "start": ("before write", "after write", "after launch", "after ask"),
+        "go": ("before ask", "after ask"),
+        "stop": ("before ask", "after ask", "before groups", "after groups"),
+        "remove": ("before signal", "after signal", "after groups", "after files"),
+    },
+    # The code of the steps is the same; these leave processes and groups of bubblewrap's.
+    "bubblewrap": {
+        "start": ("after launch",),
+        "go": ("after ask",),
+        "stop": ("before groups",),
+        "remove": ("after signal",),
+    },
 }
-ALL_PLACES = [(act, place) for act, places in PLACES.items() for place in places]
 
 
 @pytest.fixture(scope="module", params=["runc", "bubblewrap"])
@@ -29,10 +37,13 @@ def on(request: pytest.FixtureRequest) -> Iterator[Machine]:
         yield made
 
 
-@pytest.mark.parametrize(("act", "place"), ALL_PLACES)
-def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(
-    on: Machine, act: str, place: str
-) -> None:
+@pytest.mark.parametrize("act", ["start", "go", "stop", "remove"])
+def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(on: Machine, act: str) -> None:
+    for place in PLACES[on.runtime][act]:
+        kill_and_finish(on, act, place)
+
+
+def kill_and_finish(on: Machine, act: str, place: str) -> None:
     given = on.spec(ENDLESS)
     instance_id = str(given["id"])
     arguments: dict[str, list[object]] = {"start": [given], "stop": [instance_id, 10.0]}
@@ -49,23 +60,22 @@ def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(
         driving(act, *given_to_it)
         seen = driving("seen")
         if act in {"start", "go"}:
-            assert seen[instance_id]["status"] == {"start": "starting", "go": "running"}[act]
+            assert seen[instance_id]["status"] == {"start": "starting", "go": "running"}[act], place
             driving("go", instance_id)
             driving.says(instance_id, "begun")
-            assert driving("logs", instance_id, 1000).count("begun") == 1
+            assert driving("logs", instance_id, 1000).count("begun") == 1, place
             # The shell and its sleep, and of bubblewrap its monitor.
             until(lambda: len(on.processes(instance_id)) == (2 if on.runtime == "runc" else 3))
         elif act == "stop":
-            assert seen[instance_id]["status"] == "stopped"
-            assert seen[instance_id]["exit_code"] == 3
+            found = seen[instance_id]
+            assert (found["status"], found["exit_code"]) == ("stopped", 3), place
             assert on.processes(instance_id) == set()
         else:
             assert instance_id not in seen
         driving("remove", instance_id)
         driving("remove", instance_id)
-    assert on.left().processes == frozenset()
-    assert on.left().files == frozenset()
-    assert on.left().groups == frozenset()
+    left = on.left()
+    assert (left.processes, left.files, left.groups) == (frozenset(),) * 3, place
 
 
 def test_the_next_service_adopts_what_runs_and_starts_nothing_twice(on: Machine) -> None:

@@ -7,7 +7,6 @@ has stored before.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -27,6 +26,7 @@ from tests.databases import on_both_databases
 from tests.fault.invoice_payer import needs_at, payer
 from tests.fault.workers import kill
 from tests.jobs import end_leases, running, until
+from tests.loaded import start_worker
 from tests.stripe_relay import StripeRelay, stripe_relay
 
 PLACES: Final = ("/v1/payment_intents", "/confirm")
@@ -96,17 +96,17 @@ async def test_a_process_killed_between_charge_and_record_charges_once(
     needs = needs_at(database, stripe.url)
     invoice = await owing(needs)
     charged, confirmed = {each["id"] for each in stripe.charges()}, len(stripe.confirmed())
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.fault.invoice_payer", metadata_url, stripe.url
-    )
+    words = "tests.fault.invoice_payer", metadata_url, stripe.url
+    dying = await asyncio.to_thread(start_worker, *words)
 
     def die(path: str) -> None:
         if path.endswith(place):
             stripe.before_answer = lambda _path: None
-            kill([process.pid])
+            kill([dying.process.pid])
 
     stripe.before_answer = die
-    assert await process.wait() == -9
+    assert await asyncio.to_thread(dying.process.wait) == -9
+    dying.kill()
     assert len(stripe.charges()) - len(charged) == (place == "/confirm")
     place_of = invoice.organization_id, invoice.id
     pending = await database.read(invoice_rows.pending_charge, *place_of)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(180)
 SHARED: Final = os.urandom(3_000_000)
 SMALL: Final = os.urandom(3_000)
 REPOSITORIES: Final = ("red", "blue")
-WINDOW_SECONDS: Final = 0.6
+WINDOW_SECONDS: Final = 0.2
 """Time that the clients have in each state, at least."""
 KINDS: Final = frozenset({"pull", "push", "begin"})
 """Requests that each state must meet."""

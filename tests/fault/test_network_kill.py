@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 from cloudcore.network.driver import GroupPlan, VpcPlan
 from cloudcore.network.drivers.nftables import Nftables
+from tests.loaded import program_environment, run_loaded
 from tests.network_lab import INTERNET_ADDRESS, Lab, open_lab, tcp
 from tests.network_plans import EVERYTHING, interface, new_id, subnet, vpc, with_gateways
 
@@ -23,10 +22,8 @@ def _run(lab: Lab, plan: VpcPlan, act: str, host: Path, last: int) -> int:
     """Return how many calls a process made that was not to die before."""
     kept = lab.folder.with_suffix(".plan")
     kept.write_bytes(pickle.dumps(plan))
-    worker = ["-m", "tests.fault.network_worker", str(lab.folder), str(kept), act, str(host)]
-    ran = subprocess.run(
-        [sys.executable, *worker, str(last)], capture_output=True, text=True, check=False
-    )
+    words = [str(each) for each in (lab.folder, kept, act, host, last)]
+    ran = run_loaded("tests.fault.network_worker", words, program_environment())
     assert ran.returncode == (9 if last else 0), ran.stderr
     return int(ran.stdout or 0)
 

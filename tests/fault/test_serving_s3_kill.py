@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +12,9 @@ from urllib.parse import urljoin
 import httpx
 
 from registry.oci.digest import digest_of
-from tests.databases import program_environment
 from tests.live import LiveRegistry, start_registry
-from tests.s3_servers import KEY_ID, SECRET, settings_for
+from tests.loaded import ENTREPOT, program_environment, run_loaded
+from tests.s3_servers import settings_for, variables_of
 
 MIB = 1 << 20
 DATA = random.Random(5).randbytes(20 * MIB)
@@ -47,16 +45,7 @@ def place_of(answer: httpx.Response) -> str:
 
 
 def test_an_upload_in_chunks_goes_on_whenever_its_server_is_killed(tmp_path: Path) -> None:
-    store = settings_for("seaweedfs")
-    env = {
-        "AWS_ACCESS_KEY_ID": KEY_ID,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "ENTREPOT_STORE_S3_BUCKET": store.store_s3_bucket,
-        "ENTREPOT_STORE_S3_ENDPOINT": store.store_s3_endpoint,
-        "ENTREPOT_STORE_S3_REGION": store.store_s3_region,
-        "ENTREPOT_STORE_S3_PREFIX": store.store_s3_prefix,
-    }
+    env = variables_of(settings_for("seaweedfs"))
     digest, place, start = digest_of(DATA), "", 0
     for end in ENDS:
         with serving(tmp_path / "data", env) as registry, client_of(registry) as client:
@@ -78,12 +67,6 @@ def test_an_upload_in_chunks_goes_on_whenever_its_server_is_killed(tmp_path: Pat
         answer = client.get(f"/v2/{NAME}/blobs/{digest}", headers=middle)
         assert answer.content == DATA[9 * MIB - 5 : 9 * MIB + 5]
         assert registry.stop() == 0
-    checked = subprocess.run(
-        [sys.executable, "-m", "registry", "fsck", "--data", str(tmp_path / "data")],
-        env={**program_environment(), **env},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert "0 violations, 0 orphans" in checked.stdout
+    words = ("fsck", "--data", str(tmp_path / "data"))
+    checked = run_loaded(ENTREPOT, words, {**program_environment(), **env})
+    assert "0 violations, 0 orphans" in checked.stdout, checked.stderr

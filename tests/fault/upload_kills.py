@@ -1,7 +1,8 @@
-"""Uploads killed at every file operation: ``python -m tests.fault.upload_kills KEY SEED``.
+"""Uploads killed at every file operation: ``python -m tests.fault.upload_kills KEY SEEDS``.
 
-A child process is forked for each kill and runs whole uploads; it dies before, after or in the
-middle of one operation. This is a program of its own because a fork copies the tables of all
+A child process is forked for each kill and runs whole uploads; it dies before or in the middle of
+one operation, and after it if something is acknowledged before the next: else that one's death
+leaves the same. This is a program of its own because a fork copies the tables of all
 memory: of a process that has collected the tests, that takes twenty times as long.
 """
 
@@ -63,22 +64,33 @@ def run(seed: int, key: DataKey | None) -> list[Plan]:
 
 
 def moments(store: DiskFiles, seed: int, key: DataKey | None) -> list[tuple[int, str]]:
-    """Return every operation of a run, by number, with each moment at which to die."""
+    """Return every operation of a run that changes something, by number, and when to die at it."""
     found: list[tuple[int, str]] = []
     names: list[str] = []
 
     def note(operation: Operation) -> object:
         torn = ["torn"] if operation.name == "pwrite" else []
-        found.extend((len(names), moment) for moment in ["before", "after", *torn])
+        if changes(operation):
+            found.extend((len(names), moment) for moment in ["before", *torn])
         names.append(operation.name)
         return operation.call()
 
+    def acknowledge(*_: object) -> None:
+        found.append((len(names) - 1, "after"))
+
     with watched(note):
         for plan in run(seed, key):
-            upload(store, plan, Acknowledged())
+            upload(store, plan, acknowledge)
     clear(store, seed, key)
     assert set(names) == {*WATCHED, "flock"} - {"unlink"}, "uploads no longer exercise them all"
     return found
+
+
+def changes(operation: Operation) -> bool:
+    """Return True if a call changes what is on the disk."""
+    if operation.name == "open":
+        return bool(operation.arguments[1] & os.O_CREAT)
+    return operation.name != "flock"
 
 
 def clear(store: DiskFiles, seed: int, key: DataKey | None) -> None:
@@ -113,20 +125,21 @@ def kill_at_each(store: DiskFiles, seed: int, key: DataKey | None) -> None:
         clear(store, seed, key)
     assert list(store.list_objects()) == []
     assert list(store.list_staged()) == []
-    assert len(possible) > 100
+    assert len(possible) > 40
     assert acknowledgements > len(possible)
     assert commits > len(possible) // 3
 
 
-def main(key: str, seed: str) -> None:
-    """Do so in a folder in memory: a kill leaves the page cache whole, so no disk is needed."""
+def main(key: str, seeds: str) -> None:
+    """Do so for each seed below `seeds`, in memory: a kill leaves the page cache whole."""
     memory = Path("/dev/shm")
     with (
         small_frames(),
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder,
         closing(DiskFiles(Path(folder), compresses=True)) as store,
     ):
-        kill_at_each(store, int(seed), KEYS[key])
+        for seed in range(int(seeds)):
+            kill_at_each(store, seed, KEYS[key])
 
 
 if __name__ == "__main__":
