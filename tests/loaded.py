@@ -13,6 +13,7 @@ When what is loaded, and the memory that it takes, is not seen here: `test_comma
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import json
 import os
@@ -60,6 +61,9 @@ _TESTS: Final = "tests.databases"
 """What the workers of tests load, and nothing else."""
 _OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ", "OPENSSL_", "SSL_")
 """Names of variables that begin so are read as a program starts, or is loaded."""
+
+_TRACES: Final = "PYTHONFAULTHANDLER"
+"""Has a program say where its threads are when it is aborted; one that is forked begins to."""
 
 
 @dataclass
@@ -225,7 +229,7 @@ def program_environment() -> dict[str, str]:
 def can_be_forked(env: Mapping[str, str]) -> bool:
     """Return True if a program of this environment is started as one of ours would be."""
     both = env.keys() | _ENVIRONMENT.keys()
-    names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH"}
+    names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH", _TRACES}
     ours = (_PATH, str(ROOT / "src"), _ENVIRONMENT.get("PYTHONPATH"))  # of these sources
     return env.get("PYTHONPATH") in ours and all(
         env.get(each) == _ENVIRONMENT.get(each) for each in names
@@ -391,6 +395,8 @@ def _run(
     sys.stdin = _opened(0, "r")
     sys.stdout = _opened(1, "w", buffering=1 if is_terminal else -1)
     sys.stderr = _opened(2, "w", buffering=1, errors="backslashreplace")
+    if env.get(_TRACES):
+        faulthandler.enable()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
