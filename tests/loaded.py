@@ -12,7 +12,9 @@ When what is loaded, and the memory that it takes, is not seen here: `test_comma
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import faulthandler
 import gc
 import json
 import os
@@ -60,6 +62,9 @@ _TESTS: Final = "tests.databases"
 """What the workers of tests load, and nothing else."""
 _OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ", "OPENSSL_", "SSL_")
 """Names of variables that begin so are read as a program starts, or is loaded."""
+
+_TRACES: Final = "PYTHONFAULTHANDLER"
+"""Has a program say where its threads are when it is aborted; one that is forked begins to."""
 
 
 @dataclass
@@ -225,7 +230,7 @@ def program_environment() -> dict[str, str]:
 def can_be_forked(env: Mapping[str, str]) -> bool:
     """Return True if a program of this environment is started as one of ours would be."""
     both = env.keys() | _ENVIRONMENT.keys()
-    names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH"}
+    names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH", _TRACES}
     ours = (_PATH, str(ROOT / "src"), _ENVIRONMENT.get("PYTHONPATH"))  # of these sources
     return env.get("PYTHONPATH") in ours and all(
         env.get(each) == _ENVIRONMENT.get(each) for each in names
@@ -239,13 +244,16 @@ class _Loader:
         self._folder = tempfile.TemporaryDirectory(prefix="loaded-")
         self.address = Path(self._folder.name) / "socket"
         """Where `tests/loaded_client.py` asks it."""
+        from tests.databases import planted  # noqa: PLC0415 - it imports this module
+
+        data = planted(Path(self._folder.name) / "data")
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(str(self.address))
             listener.listen(64)
             fds = [its.fileno(), listener.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.loaded", *map(str, fds)],
+                [sys.executable, "-m", "tests.loaded", *map(str, fds), str(data)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**_ENVIRONMENT, "PYTHONPATH": _PATH},
@@ -299,20 +307,30 @@ def _loader() -> _Loader:
         return _made_loader()
 
 
-def _load() -> None:
-    """Import and compile what the command and its servers need, before the first fork."""
-    names = ("registry.cli.main", "registry.composition.families", "cloudcore.db.statement")
-    main, families, statement = map(import_module, names)
+def _load(data: Path) -> None:
+    """Make what the command and its servers need, before the first fork.
+
+    `data` is a folder with an empty database, for servers that make their routes there.
+    """
+    from cloudcore.db.statement import compile_all  # noqa: PLC0415 - not in the process of tests
+    from cloudcore.keyring import create_root_key  # noqa: PLC0415
+    from registry.cli import main  # noqa: PLC0415
+    from registry.composition.main import Registry, prepare  # noqa: PLC0415
+    from registry.composition.serve import SERVE  # noqa: PLC0415
+    from registry.settings.settings import Settings  # noqa: PLC0415
+
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
     for modules in (None, main.SERVER_MODULES):
         main.make_parser(modules)
     for name in _SERVERS:
         import_module(name)
-    for family in families.FAMILIES:
-        _ = family.runtime
     for is_postgresql in (False, True):
-        statement.compile_all(for_postgresql=is_postgresql)
+        compile_all(for_postgresql=is_postgresql)
+    settings = Settings(data=data)
+    prepare(settings)
+    create_root_key(settings.root_key)
+    asyncio.run(Registry(settings, SERVE).rehearse())
     gc.collect()
     gc.freeze()
     assert threading.active_count() == 1
@@ -391,6 +409,8 @@ def _run(
     sys.stdin = _opened(0, "r")
     sys.stdout = _opened(1, "w", buffering=1 if is_terminal else -1)
     sys.stderr = _opened(2, "w", buffering=1, errors="backslashreplace")
+    if env.get(_TRACES):
+        faulthandler.enable()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
@@ -407,5 +427,5 @@ if __name__ == "__main__":
         socket.socket(fileno=int(sys.argv[1])) as of_tests,
         socket.socket(fileno=int(sys.argv[2])) as of_scripts,
     ):
-        _load()
+        _load(Path(sys.argv[3]))
         _fork_on_request(of_tests, of_scripts)

@@ -16,6 +16,7 @@ import pytest
 from registry.cli.main import main
 from tests.databases import program_environment
 from tests.live import start_registry
+from tests.loaded import Program
 from tests.postgresql import free_port
 from tests.waiting import until
 
@@ -141,3 +142,10 @@ def test_damaged_blobs_are_counted(tmp_path: Path) -> None:
         until(lambda: counted in httpx.get(f"http://{metrics}/metrics").text)
     finally:
         registry.stop()
+
+
+def test_a_registry_of_tests_is_forked_and_says_where_its_threads_are(tmp_path: Path) -> None:
+    registry = start_registry(tmp_path / "data")
+    assert isinstance(registry.process, Program)
+    assert registry.stop(signal.SIGABRT) == -signal.SIGABRT
+    assert "most recent call first" in registry.log
