@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
 import httpx
@@ -198,13 +197,13 @@ async def test_a_repository_deleted_meanwhile_keeps_its_policies(install: Instal
     await write(delete_repository, acme.id, repository, change, force=False)
     put = resource_policies.put_resource_policy
     for late in (
-        partial(write, put, repository, acme.id, document(let("*")), now),
-        partial(write, resource_policies.delete_resource_policy, repository),
-        partial(write, lifecycle_policies.put_policy, repository, [RULE], now),
-        partial(write, lifecycle_policies.delete_policy, repository),
+        lambda tx: put(tx, repository, acme.id, document(let("*")), now),
+        lambda tx: resource_policies.delete_resource_policy(tx, repository),
+        lambda tx: lifecycle_policies.put_policy(tx, repository, [RULE], now),
+        lambda tx: lifecycle_policies.delete_policy(tx, repository),
     ):
         with pytest.raises(NotFound, match="no such repository"):
-            await late()
+            await write(late)
 
 
 async def test_conditions_are_judged_at_the_exchange(install: Install) -> None:
