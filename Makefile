@@ -62,6 +62,7 @@ soak: $(DEVELOPMENT) ## Search for about an hour where tests draw at random; SOA
 		tests/integration/test_oauth_races.py \
 		tests/integration/test_kernel_idempotency_races.py \
 		tests/integration/test_mass_assignment.py tests/integration/test_collector_races.py \
+		tests/unit/test_s3_signature.py \
 		tests/property/test_collector_interleavings.py \
 		tests/property/test_collector_statements.py tests/integration/test_beside.py $(ARGS)
 

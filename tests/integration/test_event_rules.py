@@ -60,6 +60,8 @@ async def test_a_rule_from_its_making_to_its_end(
         refused(await client.post(PATH, json=body), 409, "CONFLICT")  # it would tell nothing more
     rows = await read_all(client, PATH, limit=2)
     assert (len(rows), rows[0], rows[-1]) == (5, rule, second)
+    body = {"topic": topic.name.lower(), "event_types": [PUSHED]}
+    refused(await client.post(PATH, json=body), 404, "NOT_FOUND")
 
     assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
     refused(await client.get(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
@@ -127,6 +129,20 @@ async def test_an_account_has_at_most_so_many(install: Install) -> None:
     await make(client)
 
 
+_SERVICE: Final = "crn:notifications"
+NO_TOPICS: Final = {
+    "an image": "malformed",
+    "x" * 513: "out_of_range",
+    "crn:registry:local:acme:topic/t": "wrong_service",
+    f"{_SERVICE}:local:acme:queue/q": "malformed_crn",
+    f"{_SERVICE}:local:acme:topic/a/b": "malformed_crn",
+    f"{_SERVICE}:local:acme:topic/*": "malformed_crn",
+    f"{_SERVICE}:mars:acme:topic/t": "foreign_region",
+    f"{_SERVICE}::acme:topic/t": "foreign_region",
+    f"{_SERVICE}:local:other:topic/t": "foreign_account",
+    f"{_SERVICE}:local:nobody:topic/t": "foreign_account",
+}
+"""What names no topic of the account, and the reason."""
 REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"topic": UNSET}, "topic"),
     ({"event_types": UNSET}, "event_types"),
@@ -139,15 +155,6 @@ REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
         for wrong in (
             *(1, PUSHED.upper(), "registry.image.eaten", "registry.im*", "registry.none.*"),
             *("registry.*.pushed", "storage.image.*", "notifications.message.*"),
-        )
-    ),
-    *(
-        ({"topic": wrong}, "topic")
-        for wrong in (
-            *("an image", "x" * 513, "crn:registry:local:acme:topic/t"),
-            *(f"crn:notifications:local:acme:{path}" for path in ("queue/q", "topic/a/b")),
-            *(f"crn:notifications:{of}:topic/t" for of in ("mars:acme", ":acme", "local:other")),
-            *("crn:notifications:local:nobody:topic/t", "crn:notifications:local:acme:topic/*"),
         )
     ),
     *(({"repository_prefix": wrong}, "repository_prefix") for wrong in ("Web", "%", "/w", "w//")),
@@ -165,6 +172,10 @@ async def test_what_cannot_be_a_rule_is_refused(install: Install) -> None:
         asked = {name: value for name, value in body.items() if value is not UNSET}
         answer = await client.post(PATH, json=asked)
         refused(answer, 400, "INVALID_INPUT", field, about=changes)
+    for wrong, reason in NO_TOPICS.items():
+        answer = await client.post(PATH, json={"topic": wrong, "event_types": [PUSHED]})
+        params = refused(answer, 400, "INVALID_INPUT", about=wrong)
+        assert params == {"field": "topic", "reason": reason}, wrong
     assert (await client.get(PATH)).json()["event_rules"] == []
 
 

@@ -130,7 +130,9 @@ async def test_a_node_that_differs_from_those_that_run_is_refused(fleet: Fleet) 
         " all of them first (docs/how-to/fleet.md)"
     )
     await fleet.refuses(other, f"^{re.escape(words)}$")
-    assert await fleet.running(other) == ["east", "west"]
+    async with fleet.opened(other) as process:
+        found = await process.ctx.database.read(rows.list_nodes)
+    assert [each.name for each in found] == ["east", "west"]
 
 
 @on_both_databases

@@ -19,7 +19,7 @@ from tests.identity_world import World, open_world
 USERS = "/v1/users"
 SUSPEND = {"status": "suspended"}
 RESUME = {"status": "active"}
-AT_ONCE = 3
+AT_ONCE = 6
 
 
 async def join(world: World, token: str, role: str = "member") -> str:

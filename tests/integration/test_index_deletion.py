@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cloudcore.db.opening import is_postgresql
 from registry.oci.digest import digest_of
 from registry.oci.media_types import DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 from registry.services.images import index_deletion
@@ -26,8 +25,18 @@ async def get_blob(world: World, digest: str) -> int:
     return (await world.docker.get(f"/v2/{world.name}/blobs/{digest}")).status_code
 
 
-async def test_the_blobs_of_an_index_live_and_go_with_it(world: World, database_url: str) -> None:
-    index_type = DOCKER_MANIFEST_LIST if is_postgresql(database_url) else OCI_INDEX
+@pytest.mark.parametrize(
+    ("database_url", "index_type"),
+    [
+        ("sqlite", OCI_INDEX),
+        ("sqlite", DOCKER_MANIFEST_LIST),
+        pytest.param("postgresql", OCI_INDEX, marks=pytest.mark.postgresql),
+    ],
+    indirect=["database_url"],
+)
+async def test_the_blobs_of_an_index_live_and_go_with_it(
+    world: World, database_url: str, index_type: str
+) -> None:
     layer = await world.push_blob(b"layer bytes" * 9)
     config = await world.push_blob(b'{"layers":[]}', CACHE_CONFIG)
     document = {"schemaVersion": 2, "mediaType": index_type, "manifests": [layer, config]}

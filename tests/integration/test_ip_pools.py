@@ -33,4 +33,7 @@ async def test_what_is_no_name_is_refused(served: Served) -> None:
     for name in ("", "News", "a/b", "a" * 64):
         refused = await create(served, name=name)
         assert (refused.status_code, refused.json()["error"]["params"]["field"]) == (400, "name")
+
+
+def test_an_account_has_at_most_fifty() -> None:
     assert IP_POOL.quota == 50

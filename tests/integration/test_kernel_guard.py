@@ -59,6 +59,8 @@ async def test_401_comes_before_403_before_404_and_all_before_the_body(plane: Wo
         malformed = await plane.ask(method, "/v1/things/x", body, token="reader")
         assert malformed.json()["error"]["message"] == forbidden.json()["error"]["message"]
     assert_envelope(await plane.ask("GET", path, token="reader"), 404, "NOT_FOUND")
+    # A body where none is taken would be 400.
+    assert_envelope(await plane.ask("GET", "/v1/things", {}, token=None), 401, "UNAUTHORIZED")
 
 
 async def test_who_is_denied_everything_learns_nothing_of_what_exists(plane: World) -> None:

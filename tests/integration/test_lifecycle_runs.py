@@ -66,26 +66,30 @@ async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
     await pin(world, newest)
 
 
-MEDDLINGS: Final[tuple[tuple[dict[str, Any], Meddling], ...]] = (
-    *((rule, tag) for rule in (UNTAGGED, STALE, NEWEST)),
+ON_BOTH: Final[tuple[tuple[dict[str, Any], Meddling], ...]] = (
+    (NEWEST, tag),
     (STALE, pull),
     (UNTAGGED, pin),
     (STALE, pin_for_an_hour),
-    *((rule, delete_and_restore) for rule in (UNTAGGED, NEWEST)),
-    *((rule, list_in_an_index) for rule in (UNTAGGED, NEWEST)),
+    (UNTAGGED, delete_and_restore),
+    (NEWEST, list_in_an_index),
     (NEWEST, delete_a_newer_one),  # so it is one of the two newest now
     (NEWEST, pin_a_newer_one),  # which does not count any more
+)
+"""Each meddling once, with a rule whose reason to delete the image it ends."""
+ON_SQLITE: Final = (
+    *ON_BOTH,
+    *((rule, tag) for rule in (UNTAGGED, STALE)),
+    (NEWEST, delete_and_restore),
+    (UNTAGGED, list_in_an_index),
 )
 
 
 @pytest.mark.parametrize(
     ("database_url", "rule", "meddling"),
     [
-        *(("sqlite", *each) for each in MEDDLINGS),
-        *(
-            pytest.param("postgresql", *each, marks=pytest.mark.postgresql)
-            for each in MEDDLINGS[2:6]
-        ),
+        *(("sqlite", *each) for each in ON_SQLITE),
+        *(pytest.param("postgresql", *each, marks=pytest.mark.postgresql) for each in ON_BOTH),
     ],
     indirect=["database_url"],
 )

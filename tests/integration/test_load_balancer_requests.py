@@ -46,10 +46,10 @@ def check(**changes: object) -> dict[str, object]:
     return backend(health_check=changes)
 
 
-_WEB: Final = "backends[0]"
-_CHECK: Final = f"{_WEB}.health_check"
-_AT: Final = f"{_WEB}.targets[0].address"
-_PLACE: Final = {"port": 1, "address": "10.0.1.9"}
+_BACKEND: Final = "backends[0]"
+_CHECK: Final = f"{_BACKEND}.health_check"
+_ADDRESS: Final = f"{_BACKEND}.targets[0].address"
+_TARGET: Final = {"port": 1, "address": "10.0.1.9"}
 OUTSIDE: Final = ("host", "fe80::1%eth0", "10.0.2.9", "127.0.0.1", "::ffff:10.0.1.9")
 REFUSED: Final[tuple[tuple[Mapping[str, object], str], ...]] = (
     *((listener(port=wrong), "listeners[0].port") for wrong in (0, 65536)),
@@ -61,14 +61,14 @@ REFUSED: Final[tuple[tuple[Mapping[str, object], str], ...]] = (
     *(({"listeners": wrong}, "listeners") for wrong in ([HTTP, HTTP], [])),
     ({"listeners": [{**HTTP, "port": each + 1} for each in range(11)]}, "listeners"),
     (backend(protocol="tcp"), "listeners[0].backend"),
-    *((backend(name=wrong), f"{_WEB}.name") for wrong in ("Web\nbackend", "-")),
+    *((backend(name=wrong), f"{_BACKEND}.name") for wrong in ("Web\nbackend", "-")),
     ({"backends": [WEB, WEB]}, "backends"),
     ({"backends": [WEB, *({**WEB, "name": f"b{n}"} for n in range(20))]}, "backends"),
-    (target(port=80), f"{_WEB}.targets[0]"),
-    (target(port=80, address="10.0.1.9", pool="workers"), f"{_WEB}.targets[0]"),
-    *((target(port=80, address=wrong), _AT) for wrong in OUTSIDE),
-    (backend(targets=[_PLACE] * 2), f"{_WEB}.targets"),
-    (backend(targets=[{**_PLACE, "port": n + 1} for n in range(101)]), f"{_WEB}.targets"),
+    (target(port=80), f"{_BACKEND}.targets[0]"),
+    (target(port=80, address="10.0.1.9", pool="workers"), f"{_BACKEND}.targets[0]"),
+    *((target(port=80, address=wrong), _ADDRESS) for wrong in OUTSIDE),
+    (backend(targets=[_TARGET] * 2), f"{_BACKEND}.targets"),
+    (backend(targets=[{**_TARGET, "port": n + 1} for n in range(101)]), f"{_BACKEND}.targets"),
     (check(protocol="tcp", path="/"), f"{_CHECK}.path"),
     *((check(protocol="http", path=path), f"{_CHECK}.path") for path in ("a", "/a b\r\nX: y")),
     (check(interval_seconds=0), f"{_CHECK}.interval_seconds"),

@@ -313,6 +313,7 @@ def each_naming(test: Any) -> Any:  # noqa: ANN401 - a decorator
 async def test_who_may_not_use_it_is_told_the_same_whether_or_not_it_exists(
     served: Served, there: dict[str, str], naming: Naming
 ) -> None:
+    """What is malformed or of another account is 400 without the right, too: it tells nothing."""
     of_another = allow(naming.action, on=naming.crn("*", "mine-*"))
     token = await caller(served, *own(naming), of_another)
     exist = forms_of(naming, served, "there", there[naming.kind])
@@ -324,7 +325,6 @@ async def test_who_may_not_use_it_is_told_the_same_whether_or_not_it_exists(
     for form, value in forms_of(naming, served, "mine-nothing", UNKNOWN).items():
         status, said = await ask(served, naming, token, value)
         assert status == (403 if form == "id" else 404), (form, said)
-    # What is malformed or foreign says nothing of what exists.
     values = ["crn:nothing"]
     if not naming.is_across_accounts and naming.operation != "POST /v1/policy-simulations":
         values.append(naming.crn(served.globex.account_id, "there"))

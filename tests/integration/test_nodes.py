@@ -218,7 +218,7 @@ async def test_a_machine_whose_name_another_has_taken_looks_after_nothing(world:
     assert await world.database.write(rows.note_seen, "east", "another", world.clock())
 
 
-async def test_a_turn_that_fails_is_taken_again(
+async def test_a_turn_that_fails_is_logged_and_taken_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = Node("east", world.folder / "nodes" / "east")

@@ -87,7 +87,7 @@ async def test_equal_subscriptions_at_once_make_one(notified: World) -> None:
 
 
 async def test_hostile_destinations_are_refused_at_creation(notified: World) -> None:
-    """Which they are, `tests/unit/test_webhook_destinations.py` knows; and the scheme must fit."""
+    """More of them are in `tests/unit/test_outbound_destinations.py`. The scheme must fit, too."""
     topic = await notified.topic()
     for protocol, endpoint in (
         ("http", "http://localhost/"),

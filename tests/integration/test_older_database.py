@@ -115,12 +115,14 @@ class Site:
         """Let the scan come round once, and sweep each place by itself, but no empty one."""
         objects = self.data / "blobs" / "objects"
         used = {STAGED, *(each.parent.name for each in objects.rglob("*") if each.is_file())}
-        orphan_scan = OrphanScan(registry.ctx, store)
+        orphan_scan, turned = OrphanScan(registry.ctx, store), {STAGED}
         for _ in store.partitions():
             *_, ((partition,), _) = due_places(store, registry.clock(), None)
             if partition in used:
                 await orphan_scan.turn()
+                turned.add(partition)
             registry.clock.advance(EVERY_SECONDS)
+        assert turned == used
         for place in sorted(used):
             await set_orphans_aside(registry.ctx, store, place)
 

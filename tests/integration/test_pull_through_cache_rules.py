@@ -13,7 +13,9 @@ from sqlalchemy import bindparam, text
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
 from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.cache_rule import CACHE_RULE
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.pull_through.remote import credential_of
 from registry.services.pull_through.rules import update_rule
@@ -172,6 +174,15 @@ async def test_prefixes_do_not_overlap(install: Install, client: httpx.AsyncClie
     for prefix in ("a/bc", "ab", "a/c"):
         await make(client, prefix)
     await make(await client_of(install, "other"), "a/b")
+
+
+async def test_a_rule_too_many_is_refused(install: Install, client: httpx.AsyncClient) -> None:
+    assert CACHE_RULE.quota == 50
+    await install.database.write(put_limit, EVERY_ACCOUNT, "pull_through_cache_rules", 1, 1)
+    await make(client, "quay")
+    answer = await client.post(PATH, json={"prefix": "ghcr", "upstream_url": QUAY})
+    params = refused(answer, 403, "QUOTA_EXCEEDED")
+    assert params == {"quota": "pull_through_cache_rules", "limit": 1, "used": 1}
 
 
 async def test_names_of_a_rule_are_its_own(install: Install) -> None:

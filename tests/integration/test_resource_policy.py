@@ -197,13 +197,13 @@ async def test_a_repository_deleted_meanwhile_keeps_its_policies(install: Instal
     await write(delete_repository, acme.id, repository, change, force=False)
     put = resource_policies.put_resource_policy
     for late in (
-        write(put, repository, acme.id, document(let("*")), now),
-        write(resource_policies.delete_resource_policy, repository),
-        write(lifecycle_policies.put_policy, repository, [RULE], now),
-        write(lifecycle_policies.delete_policy, repository),
+        lambda tx: put(tx, repository, acme.id, document(let("*")), now),
+        lambda tx: resource_policies.delete_resource_policy(tx, repository),
+        lambda tx: lifecycle_policies.put_policy(tx, repository, [RULE], now),
+        lambda tx: lifecycle_policies.delete_policy(tx, repository),
     ):
         with pytest.raises(NotFound, match="no such repository"):
-            await late
+            await write(late)
 
 
 async def test_conditions_are_judged_at_the_exchange(install: Install) -> None:

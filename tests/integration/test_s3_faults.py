@@ -51,7 +51,7 @@ class Failing(Bucket):
         self._plans[name] = then
 
     def keep_once(self, key: str) -> None:
-        """Refuse the next deletion of this key."""
+        """Refuse the next deletion of this key alone; a deletion of several passes."""
 
         def refuse_it(real: Callable[..., Any], keys: Sequence[str]) -> None:
             if keys == [key]:

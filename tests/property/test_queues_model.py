@@ -103,6 +103,8 @@ class Queues(DatabaseMachine):
             expected.lease_count += 1
             expected.hidden_until = self.now + seconds * MICROSECONDS
             assert each.message.lease_count == expected.lease_count
+        earlier = {each.lease_id for each in self.leases}
+        assert not earlier & {each.lease_id for each in leased}
         self.leases += leased
 
     def outcome(self, leased: Leased) -> tuple[str | None, Expected | None]:
