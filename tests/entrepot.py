@@ -244,10 +244,11 @@ def copied_install(data: Path) -> str:
     return shown
 
 
-def initialized(data: Path, env: Mapping[str, str] | None = None) -> str:
-    """Run ``entrepot init`` over a folder, with further settings, and return what it shows."""
-    words = ("init", "--account", "acme", "--admin-email", ADMIN, "--data", str(data))
-    ended = run_loaded(ENTREPOT, words, {**program_environment(), **(env or {})})
+def initialized(data: Path, env: Mapping[str, str] | None = None, *, account: str = "acme") -> str:
+    """Run ``entrepot init`` over a folder with these settings alone; return what it shows."""
+    ours = {k: v for k, v in program_environment().items() if not k.startswith("ENTREPOT_")}
+    words = ("init", "--account", account, "--admin-email", ADMIN, "--data", str(data))
+    ended = run_loaded(ENTREPOT, words, {**ours, **(env or {})})
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -127,19 +127,22 @@ async def test_without_room_for_an_image_a_new_one_is_refused_and_an_old_one_ser
     assert (await cached.pull("v2")).status == 200
 
 
-async def test_a_digest_is_never_asked_for_again_and_a_tag_not_before_an_upstream_that_limits_said(
+async def test_a_stored_digest_and_a_limited_upstream_are_not_asked_again(
     cached: CachedWorld,
 ) -> None:
+    alone = cached.upstream.add_image(APP, layers=(b"alone",))
+    assert (await cached.pull(alone)).status == 200
     digest = await cached.pulled()
     cached.clock.advance(100 * TTL)
     cached.upstream.failure = UpstreamLimited("429", cached.clock() + 300 * MICROSECONDS)
-    answer = await cached.pull(digest)
-    assert answer.status == 200
-    assert "warning" not in answer.headers
+    for stored in (digest, alone):
+        answer = await cached.pull(stored)
+        assert answer.status == 200
+        assert "warning" not in answer.headers
     await cached.pull("v1")
     cached.clock.advance(200)
     assert "warning" in (await cached.pull("v1")).headers
-    assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD"]
+    assert [each.method for each in cached.upstream.asked] == ["GET", "GET", "HEAD"]
 
 
 @on_both_databases

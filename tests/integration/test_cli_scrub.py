@@ -16,10 +16,10 @@ from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from registry.oci.digest import digest_of
 from tests.databases import planted
+from tests.entrepot import initialized
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import file_of, flip
 from tests.integration.stored_forms import push_blob, push_image
-from tests.loaded import ENTREPOT, program_environment, run_loaded
 
 LAYER: Final = b"layer" * 1000
 
@@ -116,8 +116,7 @@ pytestmark = pytest.mark.usefixtures("no_settings")
 def install(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the data of an install with two plain blobs, which tests copy."""
     data = tmp_path_factory.mktemp("install") / "data"
-    words = ("init", "--account", "dev", "--admin-email", "a@example.org", "--data", str(data))
-    assert run_loaded(ENTREPOT, words, program_environment()).returncode == 0
+    initialized(planted(data), account="dev")
     fill(data, SECRET, b"other")
     return data
 

@@ -138,3 +138,53 @@ def is_struct(shape: object) -> bool:
 
 def _place(spec: RouteSpec) -> str:
     return f"{spec.method} {re.sub(r'{[^}]*}', '{}', spec.path)}"
+
+
+CHANGES: Final = {
+    "/v1/accounts/{}": "auto_create_repositories status",
+    "/v1/buckets/{}": "kms_key tags",
+    "/v1/certificate-settings": "private_key_export",
+    "/v1/certificates/{}": "tags",
+    "/v1/clusters/{}": "description retention schedule tags",
+    "/v1/dedicated-ips/{}": "ip_pool",
+    "/v1/egress-only-gateways/{}": "description tags",
+    "/v1/identities/{}": "description ip_pool tags",
+    "/v1/instance-pools/{}": "command cpu_millis description environment image memory_mb"
+    " security_groups size tags",
+    "/v1/internet-gateways/{}": "description tags",
+    "/v1/ip-pools/{}": "description tags",
+    "/v1/keys/{}": "description tags",
+    "/v1/load-balancers/{}": "backends description listeners replica_count security_groups tags",
+    "/v1/organizations/{}": "name",
+    "/v1/organizations/{}/identity-providers/{}": "client_secret creates_people email_domains"
+    " email_verified_claim name scopes session_hours status",
+    "/v1/organizations/{}/members/{}": "role",
+    "/v1/payment-methods/{}": "display_name is_default",
+    "/v1/policies/{}": "description document",
+    "/v1/pull-through-cache-rules/{}": "credential enabled keep_unpulled_days max_bytes"
+    " negative_ttl_seconds tag_ttl_seconds upstream_prefix upstream_url",
+    "/v1/queues/{}": "delay_seconds description lease_seconds redrive_policy retention_seconds"
+    " tags",
+    "/v1/registry-settings": "access_key_login uncounted_pullers undelete_days",
+    "/v1/repositories/{}": "description immutable_tag_exclusions tag_mutability tags",
+    "/v1/roles/{}": "description max_session_seconds trust_policy",
+    "/v1/route-tables/{}": "description routes tags",
+    "/v1/security-groups/{}": "description rules tags",
+    "/v1/service-accounts/{}": "description status",
+    "/v1/service-accounts/{}/access-keys/{}": "description expires_at status",
+    "/v1/subnets/{}": "description route_table tags",
+    "/v1/suppressions/{}": "description expires_at",
+    "/v1/templates/{}": "description html subject tags text",
+    "/v1/topics/{}": "delivery_policy description tags",
+    "/v1/topics/{}/subscriptions/{}": "delivery_policy filter_policy raw_message_delivery"
+    " redrive_policy",
+    "/v1/users/{}": "status",
+    "/v1/vpcs/{}": "description tags",
+}
+"""The fields that each PATCH takes: what has no place here stays as it was made."""
+
+
+async def test_a_patch_takes_these_fields_and_no_other(served: Served) -> None:
+    specs = [spec for spec in served.specs if spec.method == "PATCH"]
+    found = {_place(spec): " ".join(sorted(fields_of(spec))) for spec in specs}
+    assert found == {f"PATCH {path}": names for path, names in CHANGES.items()}

@@ -13,6 +13,7 @@ import pytest
 
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from cloudcore.storage.s3.answers import NAMESPACE
+from tests.databases import on_both_databases
 from tests.integration.damaged import flip
 from tests.integration.s3_client import S3Client, code_of, deletion, texts
 from tests.tenants import Statement, allow, document
@@ -61,8 +62,7 @@ async def test_a_parameter_that_could_mean_another_change_changes_nothing(s3: S3
         assert code_of(answer) == "InvalidArgument"
 
 
-@pytest.mark.postgresql
-@pytest.mark.usefixtures("postgresql_database")
+@on_both_databases
 async def test_a_null_character_is_refused_wherever_it_is_encoded(s3: S3Client) -> None:
     """PostgreSQL's text has none, so it must not reach a statement."""
     for source in ("b%00/key", "bucket/k%00", "%00/%00"):

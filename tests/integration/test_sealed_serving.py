@@ -63,6 +63,8 @@ def test_a_session_goes_on_after_a_kill(served: SignedIn, docker: httpx.Client, 
     location = docker.patch(location, content=body[:1_700_000]).headers["location"]
     registry.process.kill()
     registry.process.wait()
+    assert registry.reader is not None
+    registry.reader.join(30)  # until it has added the last lines
     again = start_registry(data, "--port", str(registry.port), command="serve")
     registry.process, registry.reader = again.process, again.reader
     again.lines[:0], registry.lines = registry.lines, again.lines

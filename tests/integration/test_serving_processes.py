@@ -85,11 +85,13 @@ def launch(workers: int, metrics_port: int = 0, **env: str) -> Process:
 @pytest.fixture(params=[1, 2])
 def process(request: pytest.FixtureRequest) -> Iterator[Process]:
     server = start(request.param)
-    assert server.started == request.param, "it is ready when all workers are"
-    yield server
-    if server.program.poll() is None:
-        server.program.kill()
-        server.end()
+    try:
+        assert server.started == request.param, "it is ready when all workers are"
+        yield server
+    finally:
+        if server.program.poll() is None:
+            server.program.kill()
+            server.end()
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
@@ -140,10 +142,7 @@ def test_ctrl_c_waits_for_no_balancer(workers: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_time_to_leave(workers: int, again: int) -> None:
-    process = start(workers, LEAVING="3600")
-    process.program.send_signal(signal.SIGTERM)
-    for _ in range(workers):
-        assert process.stdout.readline() == "leaving\n"
+    process = leaving(workers, "3600")
     process.program.send_signal(again)
     status, output, log = process.end()
     if again == signal.SIGTERM or workers == 1:  # a second SIGINT kills workers, as ever

@@ -362,7 +362,11 @@ def test_a_response_that_is_read_steadily_is_ended(hurried: RunningServer, targe
 
 @pytest.mark.parametrize(
     ("plane", "body", "words"),
-    [("v1", "abc", b'"code":"SERVICE_UNAVAILABLE"'), ("v2", "", b'"code":"UNKNOWN"')],
+    [
+        ("v1", "abc", b'"code":"SERVICE_UNAVAILABLE"'),
+        ("v2", "", b'"code":"UNKNOWN"'),
+        ("v2", "abc", b'"code":"UNKNOWN"'),
+    ],
 )
 def test_an_application_that_does_not_answer_is_ended_with_503(
     hurried: RunningServer, plane: str, body: str, words: bytes

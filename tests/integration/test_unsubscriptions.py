@@ -60,7 +60,7 @@ async def click(served: Served, url: str, body: bytes = ONE_CLICK) -> httpx.Resp
 @on_both_databases
 async def test_one_click_suppresses_the_address_once_and_links_the_message(served: Served) -> None:
     link = link_of(served)
-    for each in (link, link, link_of(served, of=uuid7())):  # of an account that is gone
+    for each in (link, link, link_of(served, of=uuid7())):  # the last is of an account that is gone
         answer = await click(served, url_of(served, each))
         kind = answer.headers["content-type"]
         assert (answer.status_code, kind) == (200, "text/html; charset=utf-8")

@@ -65,9 +65,12 @@ async def referrers(asked: Asking) -> list[Any] | None:
     return None if found is None else list(json.loads(found)["manifests"])
 
 
+def test_a_secret_is_not_shown() -> None:
+    assert CANARY not in repr(Credential("user", CANARY))
+
+
 @LOOPS
 async def test_many_questions_need_one_token_and_one_connection(asked: Asking) -> None:
-    assert CANARY not in repr(Credential("user", CANARY))
     await blob(asked)
     assert "authorization" not in asked.upstream.asked[-1].headers, "nobody wanted it"
     asked.upstream.auth = "basic"
@@ -241,7 +244,7 @@ async def test_an_upstream_that_wants_basic_refuses_who_has_none(asked: Asking) 
 async def test_a_media_type_that_says_nothing_is_none(asked: Asking, is_redirected: bool) -> None:
     body = asked.upstream.manifests[NAME, "3"][1]
     for sent, found in (
-        *((none, None) for none in ("text/plain; charset=utf-8", "application/json", None)),
+        *((kind, None) for kind in ("text/plain; charset=utf-8", "application/json", None)),
         *((f"{kind}/octet-stream", None) for kind in ("binary", "application")),
         *((kind, kind) for kind in (INDEX, "application/vnd.other+json")),
     ):

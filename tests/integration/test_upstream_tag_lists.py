@@ -203,6 +203,9 @@ async def test_a_wrong_credential_fails_at_auth_and_is_not_told() -> None:
         assert CANARY not in refused.message
         broken = await probed(asked, secret_sealed=seal_secret(KEYRING, "another", CANARY))
         assert (broken.ok, broken.stage, broken.http_status) == (False, "auth", None)
+
+
+def test_a_secret_of_another_rule_does_not_open() -> None:
     with pytest.raises(KeyringError):
         credential_of(KEYRING, rule("https://quay.io", id="other"))
 

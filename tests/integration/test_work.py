@@ -397,6 +397,7 @@ async def test_work_ends_if_the_record_is_gone_and_begins_anew_at_a_cursor_of_an
 
     world.at["tower"] = vanish
     await world.work()
-    job = (await world.database.read(all_jobs))[-1]
+    found = await world.database.read(all_jobs)
+    (job,) = [each for each in found if each.arguments["beacon_id"] == made.id]
     assert (job.state, job.fault) == ("succeeded", None)
     assert world.needs.steps_of(made.id) == ["ground", "tower"]

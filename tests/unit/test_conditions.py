@@ -88,6 +88,8 @@ def test_what_must_hold_for_a_tag() -> None:
     for unreadable in (ONE, '"*"', f'"{ONE}', ""):
         asked = tag_precondition(request(if_match=unreadable, if_none_match=unreadable))
         assert asked == Precondition(match=frozenset(), none_match=frozenset("*"))
+    weak = request(if_match=f'W/"{ONE}"', if_none_match=f'W/"{ONE}"')  # never matches strongly
+    assert tag_precondition(weak) == Precondition(frozenset(), frozenset({ONE}))
     both = request(if_match="*", if_none_match=f'"{ONE}", "{TWO}"')
     assert tag_precondition(both) == Precondition(frozenset("*"), frozenset({ONE, TWO}))
 
