@@ -1,8 +1,9 @@
-"""Time limits of async tests, which end in their event loop."""
+"""Time limits of tests: async ones end in their event loop, and all are longer in CI."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Generator
 from functools import wraps
 from inspect import iscoroutinefunction
@@ -12,6 +13,18 @@ import pytest
 
 SECONDS: Final = pytest.StashKey[float]()
 """How long a test may take with its fixtures, by its mark or the settings of pytest-timeout."""
+
+SLOWER: Final = 2 if os.environ.get("CI") else 1
+"""How many times the usual limits are given. A limit ends what hangs: it measures no machine."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test `SLOWER` times the limit of its mark, or of the settings."""
+    usual = float(config.getoption("timeout") or config.getini("timeout"))
+    for item in items if SLOWER > 1 else ():
+        mark = item.get_closest_marker("timeout")
+        limit = usual if mark is None else mark.args[0]
+        item.add_marker(pytest.mark.timeout(SLOWER * limit), append=False)
 
 
 @pytest.hookimpl(tryfirst=True)
