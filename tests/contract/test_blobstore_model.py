@@ -16,7 +16,13 @@ from typing import cast
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
 from registry.blobstore.disk.files import DiskFiles
@@ -32,9 +38,19 @@ from tests.property.machines import run_machine
 from tests.s3_servers import credentials, settings_for
 from tests.small_frames import KEY, PACKED_KEY, SMALL_BYTES, compressible, small_frames
 
+MOST_WRITERS = 2
+"""At once: with many, most steps would be the first of their upload."""
 ALGORITHM = st.sampled_from(ALGORITHMS)
 WORKER = st.integers(0, 1)
 BLOCKS = st.integers(1, 3 * SMALL_BYTES).map(lambda size: bytes(range(256)) * (size // 256 + 1))
+
+
+WRITTEN = st.runner().flatmap(lambda model: st.sampled_from(model.written()))
+"""An upload whose writer may still write."""
+ANY = st.runner().flatmap(lambda model: st.sampled_from(model.known()))
+"""An upload or object, or one that is gone."""
+has_written = precondition(lambda model: model.written())
+has_any = precondition(lambda model: model.ids)
 
 
 @dataclass
@@ -54,7 +70,6 @@ class Upload:
 class BlobStoreModel(RuleBasedStateMachine):
     """Rules of the seam; a subclass brings the stores of two workers."""
 
-    ids: Bundle[str] = Bundle("ids")
     key: DataKey | None = None
     keeps_unflushed = True
     """Whether bytes that were not flushed are there after their hold."""
@@ -66,37 +81,40 @@ class BlobStoreModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.ids: list[str] = []
         self.uploads: dict[str, Upload] = {}
         self.objects: dict[str, bytes] = {}
         self.left: set[str] = set()
         """Uploads that were discarded and may be objects without a row."""
         self.workers: list[DiskFiles | MemoryFiles] = []
 
-    @rule(target=ids, worker=WORKER, algorithm=st.none() | ALGORITHM)
-    def stage(self, worker: int, algorithm: str | None) -> str:
+    @precondition(lambda self: len(self.written()) < MOST_WRITERS)
+    @rule(worker=WORKER, algorithm=st.none() | ALGORITHM)
+    def stage(self, worker: int, algorithm: str | None) -> None:
         upload_id = str(uuid.uuid4())
         writer = self.workers[worker].stage(upload_id, algorithm, self.key)
         self.uploads[upload_id] = Upload(algorithm, writer=writer)
-        return upload_id
+        self.ids.append(upload_id)
 
-    @rule(upload_id=ids, data=st.binary(max_size=40) | BLOCKS)
+    @has_written
+    @rule(upload_id=WRITTEN, data=st.binary(max_size=40) | BLOCKS)
     def write(self, upload_id: str, data: bytes) -> None:
-        upload = self.held(upload_id)
-        if upload is not None and upload.writer is not None:
-            upload.writer.write(memoryview(data))
-            upload.data += data
-            assert upload.writer.offset == len(upload.data)
+        upload, writer = self.held(upload_id)
+        writer.write(memoryview(data))
+        upload.data += data
+        assert writer.offset == len(upload.data)
 
-    @rule(upload_id=ids)
+    @has_written
+    @rule(upload_id=WRITTEN)
     def flush(self, upload_id: str) -> None:
-        upload = self.held(upload_id)
-        if upload is not None and upload.writer is not None:
-            upload.digests = dict(upload.writer.flush())
-            upload.acknowledged = upload.data
-            for algorithm, value in upload.digests.items():
-                assert digest_of(upload.data, algorithm) == f"{algorithm}:{value}"
+        upload, writer = self.held(upload_id)
+        upload.digests = dict(writer.flush())
+        upload.acknowledged = upload.data
+        for algorithm, value in upload.digests.items():
+            assert digest_of(upload.data, algorithm) == f"{algorithm}:{value}"
 
-    @rule(upload_id=ids)
+    @has_any
+    @rule(upload_id=ANY)
     def close(self, upload_id: str) -> None:
         upload = self.uploads.get(upload_id)
         if upload is not None and upload.writer is not None:
@@ -105,7 +123,8 @@ class BlobStoreModel(RuleBasedStateMachine):
             if not self.keeps_unflushed and not upload.is_committed:
                 upload.data = upload.acknowledged
 
-    @rule(upload_id=ids, worker=WORKER)
+    @has_any
+    @rule(upload_id=ANY, worker=WORKER)
     def resume(self, upload_id: str, worker: int) -> None:
         upload = self.uploads.get(upload_id)
         store = self.workers[worker]
@@ -128,32 +147,33 @@ class BlobStoreModel(RuleBasedStateMachine):
                 upload.is_committed = False
                 del self.objects[upload_id]
 
-    @rule(upload_id=ids, algorithm=ALGORITHM)
+    @has_written
+    @rule(upload_id=WRITTEN, algorithm=ALGORITHM)
     def commit(self, upload_id: str, algorithm: str) -> None:
-        upload = self.held(upload_id)
-        if upload is not None and upload.writer is not None:
-            stored = upload.writer.commit(digest_of(upload.data, algorithm))
-            assert stored.digest == digest_of(upload.data)
-            assert (stored.object_id, stored.size) == (upload_id, len(upload.data))
-            upload.is_committed = True
-            self.objects[upload_id] = upload.data
+        upload, writer = self.held(upload_id)
+        stored = writer.commit(digest_of(upload.data, algorithm))
+        assert stored.digest == digest_of(upload.data)
+        assert (stored.object_id, stored.size) == (upload_id, len(upload.data))
+        upload.is_committed = True
+        self.objects[upload_id] = upload.data
 
-    @rule(upload_id=ids, algorithm=ALGORITHM)
+    @has_written
+    @rule(upload_id=WRITTEN, algorithm=ALGORITHM)
     def commit_under_a_wrong_digest(self, upload_id: str, algorithm: str) -> None:
-        upload = self.held(upload_id)
-        if upload is not None and upload.writer is not None:
-            with pytest.raises(DigestMismatch):
-                upload.writer.commit(digest_of(upload.data + b"!", algorithm))
-            upload.is_unverified = self.leaves_unverified
+        upload, writer = self.held(upload_id)
+        with pytest.raises(DigestMismatch):
+            writer.commit(digest_of(upload.data + b"!", algorithm))
+        upload.is_unverified = self.leaves_unverified
 
-    @rule(upload_id=ids)
+    @has_written
+    @rule(upload_id=WRITTEN)
     def discard_by_its_writer(self, upload_id: str) -> None:
-        upload = self.held(upload_id)
-        if upload is not None and upload.writer is not None:
-            upload.writer.discard()
-            del self.uploads[upload_id]
+        _, writer = self.held(upload_id)
+        writer.discard()
+        del self.uploads[upload_id]
 
-    @rule(upload_id=ids, worker=WORKER)
+    @has_any
+    @rule(upload_id=ANY, worker=WORKER)
     def discard(self, upload_id: str, worker: int) -> None:
         upload = self.uploads.get(upload_id)
         if upload is not None and upload.writer is not None and not upload.is_committed:
@@ -165,7 +185,8 @@ class BlobStoreModel(RuleBasedStateMachine):
                 self.left.add(upload_id)
             self.uploads.pop(upload_id, None)
 
-    @rule(upload_id=ids, worker=WORKER)
+    @has_any
+    @rule(upload_id=ANY, worker=WORKER)
     def delete(self, upload_id: str, worker: int) -> None:
         upload = self.uploads.get(upload_id)
         if upload is None or (upload.is_committed and upload.writer is None):
@@ -207,12 +228,24 @@ class BlobStoreModel(RuleBasedStateMachine):
             with closing(self.workers[0].open(object_id, len(data), self.key)) as stored:
                 assert b"".join(bytes(chunk) for chunk in stored.chunks()) == data
 
-    def held(self, upload_id: str) -> Upload | None:
-        """Return the session when its writer may still write."""
-        upload = self.uploads.get(upload_id)
-        if upload is None or upload.writer is None or upload.is_committed:
-            return None
-        return upload
+    def written(self) -> list[str]:
+        """Return the uploads whose writers may still write."""
+        return [
+            upload_id
+            for upload_id, each in self.uploads.items()
+            if each.writer is not None and not each.is_committed
+        ]
+
+    def known(self) -> list[str]:
+        """Return the uploads and objects that there are, and the last two that are gone."""
+        gone = [upload_id for upload_id in self.ids if upload_id not in self.uploads]
+        return [*self.uploads, *gone[-2:]]
+
+    def held(self, upload_id: str) -> tuple[Upload, StagedFile | MemoryStaged]:
+        """Return an upload and its writer, which may still write."""
+        upload = self.uploads[upload_id]
+        assert upload.writer is not None
+        return upload, upload.writer
 
     def teardown(self) -> None:
         if not self.workers:
@@ -267,7 +300,8 @@ class PackedModel(SealedModel):
     def start(self) -> None:
         self.workers = list(_filesystem_workers(compresses=True))
 
-    @rule(upload_id=BlobStoreModel.ids, seed=st.integers(0, 9), size=st.integers(1, 900))
+    @has_written
+    @rule(upload_id=WRITTEN, seed=st.integers(0, 9), size=st.integers(1, 900))
     def write_compressible(self, upload_id: str, seed: int, size: int) -> None:
         self.write(upload_id, compressible(random.Random(seed), size))
 
