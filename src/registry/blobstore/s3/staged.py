@@ -198,6 +198,7 @@ class S3Staged:
                 self._complete()
             self._is_whole = True
             self._stored_size = stored_size
+            self._shared.forget(self._upload_id)  # its tails name parts that have ended
         if digests is None or (checksum is None and self._data_key is not None):
             with self._condemning():
                 digests, checksum = self._read_again(size, algorithm)
