@@ -482,8 +482,6 @@ def likely(data: st.DataObject, times: int = 7) -> bool:
     ("kind", "walks"),
     [("sqlite", 4), pytest.param("postgresql", 2, marks=pytest.mark.postgresql)],
 )
-def test_both_planes_are_their_model(
-    request: pytest.FixtureRequest, kind: str, walks: int
-) -> None:
+def test_both_planes_are_their_model(request: pytest.FixtureRequest, kind: str, walks: int) -> None:
     with open_world(request.getfixturevalue(f"{kind}_database")) as world:
         run_machine(lambda: ControlMachine(world), walks, 50)
