@@ -54,17 +54,17 @@ SEED := $(shell date +%s)
 endif
 
 soak: $(DEVELOPMENT) ## Search for about an hour where tests draw at random; SOAK=30 doubles it
-	SOAK=$(SOAK) COLLECTOR_SEED=$(SEED) $(BIN)/python -m pytest -n $(WORKERS) \
-		--timeout=7200 --hypothesis-seed=$(SEED) tests/fuzz tests/property/test_registry_model.py \
-		tests/property/test_jobs_model.py tests/property/test_control_model.py \
-		tests/property/test_policies.py tests/contract/test_blobstore_model.py \
-		tests/fault/test_blobstore_crash.py tests/property/test_sealed_tampering.py \
-		tests/integration/test_oauth_races.py \
-		tests/integration/test_kernel_idempotency_races.py \
-		tests/integration/test_mass_assignment.py tests/integration/test_collector_races.py \
-		tests/unit/test_s3_signature.py \
-		tests/property/test_collector_interleavings.py \
-		tests/property/test_collector_statements.py tests/integration/test_beside.py $(ARGS)
+	SOAK=$(SOAK) SOAK_SEED=$(SEED) COLLECTOR_SEED=$(SEED) LEASE_SEED=$(SEED) $(BIN)/python -m pytest \
+		-n $(WORKERS) --timeout=7200 --hypothesis-seed=$(SEED) tests/fuzz \
+		tests/contract/test_blobstore_model.py tests/fault/test_blobstore_crash.py \
+		$(patsubst %,tests/integration/test_%.py,beside collector_races kernel_idempotency_races \
+			mass_assignment oauth_races) \
+		$(patsubst %,tests/property/test_%.py,collector_interleavings collector_statements \
+			control_model dkim jobs_model jobs_schedule_model lifecycle_selection \
+			network_reachability network_rules policies proxy_configuration queues_model \
+			registry_model repository_folders s3_tampering sealed_tampering search_index \
+			tag_prefix_index upload_leases usage_reports work_model) \
+		$(patsubst %,tests/unit/test_%.py,s3_signature vpc_map) $(ARGS)
 
 # pip check fails when pyproject.toml names what the lock files do not hold: make lock.
 lint: $(DEVELOPMENT) ## Check format, style, types and import contracts

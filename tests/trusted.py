@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from functools import cache
-from typing import Final
 
 import httpx
 from httpx._transports import default
 
-_default_context: Final = cache(httpx.create_ssl_context)
+
+@cache
+def _default_context(_file: str | None, _folder: str | None, trust_env: bool) -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=trust_env)
 
 
 def _context_of(
@@ -18,7 +21,8 @@ def _context_of(
     trust_env: bool = True,
 ) -> ssl.SSLContext:
     if verify is True and cert is None:
-        return _default_context(trust_env=trust_env)
+        file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+        return _default_context(file, folder, trust_env)
     return httpx.create_ssl_context(verify, cert, trust_env)
 
 

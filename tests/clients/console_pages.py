@@ -47,6 +47,8 @@ _FRUGAL: Final = ("--in-process-gpu", f"--disable-features={_UNUSED}")
 """Without what is there for a person who goes back or elsewhere, a page takes half the time."""
 _PATIENCE: Final = 30_000
 """Milliseconds."""
+_LOAD_PATIENCE: Final = 90_000
+"""Milliseconds until a page must be loaded: those of the reference are long, and machines busy."""
 _OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 _SPILLS: Final = """() => [...document.querySelectorAll("td, tbody th, dd, p, h1, h2, li")]
   .filter((each) => each.checkVisibility() && !each.closest(".aloud"))
@@ -171,6 +173,7 @@ def watched(browser: Browser, world: World, **options: Any) -> Iterator[Watched]
     """Open a window of a person who has been nowhere yet."""
     context: BrowserContext = browser.new_context(**options)
     context.set_default_timeout(_PATIENCE)
+    context.set_default_navigation_timeout(_LOAD_PATIENCE)
     try:
         yield Watched(context.new_page(), world).watch()
     finally:

@@ -33,7 +33,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
-KILLS: Final = ("node-1", "database", "store")
+KILLS: Final = ("node-1", "database", "store", "database")
 REPOSITORY: Final = "acme/app"
 MOVED: Final = f"/v2/{REPOSITORY}/manifests/moved"
 UPLOADS: Final = f"/v2/{REPOSITORY}/blobs/uploads/"

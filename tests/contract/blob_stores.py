@@ -31,6 +31,8 @@ KINDS: Final = (
     *("filesystem-packed", "memory-packed"),
     *("moto", "moto-packed", "seaweedfs", "seaweedfs-sealed", "entrepot"),
 )
+PLAIN_KINDS: Final = ("filesystem", "memory", "moto", "seaweedfs", "entrepot")
+"""One of each place, not sealed: for what does not depend on the bytes of an object."""
 _SMALL_PARTS: Final = 100_000
 """Of moto, which takes parts of any size: `DATA` has several, unless it is packed."""
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from registry.blobstore.disk.store import FilesystemStore
 from registry.settings.groups import Limits
 from tests.fault.collected import check_clean, check_needed, clean, fill
-from tests.fault.operations import Operation, watched
+from tests.fault.operations import Operation, changes, watched
 from tests.fault.seams import SteppingDatabase, Steps
 from tests.inprocess import IN_FILES, START, ManualClock, Registry, open_registry
 from tests.recount import check_counters, object_ids, querying
@@ -48,7 +48,7 @@ class Killer(Steps):
 
     def operation(self, operation: Operation) -> object:
         """Make a system call, a step before and one after it if it changes anything."""
-        if operation.name in ("open", "flock"):
+        if not changes(operation):
             return operation.call()
         with self.both(operation.name):
             return operation.call()

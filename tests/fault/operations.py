@@ -23,6 +23,13 @@ class Operation(NamedTuple):
     call: Callable[[], Any]
 
 
+def changes(operation: Operation) -> bool:
+    """Return True if a call changes what is on the disk."""
+    if operation.name == "open":
+        return bool(operation.arguments[1] & os.O_CREAT)
+    return operation.name != "flock"
+
+
 Watcher = Callable[[Operation], Any]
 """Makes the call, or something worse, and returns what the store shall see."""
 

@@ -92,13 +92,13 @@ def kill_all(registry: LiveRegistry) -> None:
     registry.process.wait()
 
 
-def check_served(disk: Path, signed_in: SignedIn, env: Mapping[str, str], deaths: int) -> None:
-    """Let the install be pulled from a full disk, also after so many deaths of all its processes.
+def check_served(disk: Path, signed_in: SignedIn, env: Mapping[str, str], *, dies: bool) -> None:
+    """Pull from the install on a full disk; if it `dies`, also before and after that.
 
-    Before each, its workers die one by one.
+    First its workers die one by one, then all its processes at once.
     """
     taken = take_the_rest(disk)
-    for _ in range(deaths):
+    if dies:
         with started(signed_in, env) as registry:
             check_pulled(registry.url, signed_in.acme)
             replace_workers(registry)
@@ -116,7 +116,7 @@ def test_an_install_on_sqlite(disk: Path) -> None:
     with serving(disk / "data", *WORKERS) as signed_in:
         signed_in.call(signed_in.acme, "POST", "/v1/repositories", {"name": "app"})
         push_image(signed_in.registry.url, signed_in.acme, KEPT)
-    check_served(disk, signed_in, {}, deaths=1)
+    check_served(disk, signed_in, {}, dies=True)
 
 
 @pytest.mark.postgresql
@@ -126,7 +126,7 @@ def test_an_install_on_postgresql(disk: Path, postgresql_database: str) -> None:
     with serving(disk / "data", *WORKERS, database=postgresql_database) as signed_in:
         signed_in.call(signed_in.acme, "POST", "/v1/repositories", {"name": "app"})
         push_image(signed_in.registry.url, signed_in.acme, KEPT)
-    check_served(disk, signed_in, env, deaths=0)
+    check_served(disk, signed_in, env, dies=False)
 
 
 def test_a_worker_whose_lock_has_no_room_is_unknown(tmp_path: Path) -> None:

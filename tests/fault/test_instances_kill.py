@@ -25,8 +25,8 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "bubblewrap": {
         "start": ("after launch",),
         "go": ("after ask",),
-        "stop": ("before groups",),
-        "remove": ("after signal",),
+        "stop": ("before groups", "after groups"),
+        "remove": ("after signal", "after groups"),
     },
 }
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from registry.blobstore.base import DataKey
 from registry.blobstore.disk.files import DiskFiles
-from tests.fault.operations import WATCHED, Operation, watched
+from tests.fault.operations import WATCHED, Operation, changes, watched
 from tests.fault.uploads import (
     Acknowledge,
     Acknowledged,
@@ -84,13 +84,6 @@ def moments(store: DiskFiles, seed: int, key: DataKey | None) -> list[tuple[int,
     clear(store, seed, key)
     assert set(names) == {*WATCHED, "flock"} - {"unlink"}, "uploads no longer exercise them all"
     return found
-
-
-def changes(operation: Operation) -> bool:
-    """Return True if a call changes what is on the disk."""
-    if operation.name == "open":
-        return bool(operation.arguments[1] & os.O_CREAT)
-    return operation.name != "flock"
 
 
 def clear(store: DiskFiles, seed: int, key: DataKey | None) -> None:

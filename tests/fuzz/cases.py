@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
-from zlib import crc32
 
 import httpx
 import requests
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.core.result import Ok
+from schemathesis.generation.meta import CoveragePhaseData, CoverageScenario
 from schemathesis.schemas import APIOperation, BaseSchema
 
 from tests.fuzz.install import FuzzedInstall
@@ -65,6 +65,22 @@ def operations(schema: BaseSchema) -> Iterator[Operation]:
         yield result.ok()
 
 
+def breach(case: AnyCase) -> tuple[str, ...] | None:
+    """Return in what way a corner case breaks which parameter or member, or None if it does not.
+
+    All methods that a path does not have are one way.
+    """
+    if case.meta is None or case.meta.generation.mode is GenerationMode.POSITIVE:
+        return None
+    data = case.meta.phase.data
+    assert isinstance(data, CoveragePhaseData)
+    if data.scenario is CoverageScenario.UNSPECIFIED_HTTP_METHOD:
+        return (data.scenario,)
+    # Of a member, the description names it: "handle: Incorrect type". So it may of a parameter.
+    parameter = data.parameter or ""
+    return data.scenario, parameter, data.description.removeprefix(f"{parameter}: ")
+
+
 def _octets(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
 
@@ -93,8 +109,8 @@ class Cases:
     def corners(self) -> Iterator[Sent]:
         """Yield what stands at the edges of the schemas: each bound, each member left out.
 
-        Of what breaks the schema, every third, which an operation begins with being drawn from
-        its name; all of it with ``SOAK`` above one.
+        Of what breaks the schema, the first case of each `breach`; all of them with ``SOAK`` above
+        one.
         """
         schema = self._operation.schema
         found = schema.iter_coverage_cases(
@@ -102,11 +118,13 @@ class Cases:
             generation_modes=list(GenerationMode),
             generation_config=schema.config.generation,
         )
-        drawn = crc32(self._operation.label.encode())
-        for number, case in enumerate(found, drawn):
-            is_valid = case.meta is None or case.meta.generation.mode is GenerationMode.POSITIVE
-            if number % 3 and not is_valid and not IS_SOAK:
+        known: set[tuple[str, ...]] = set()
+        for case in found:
+            kind = breach(case)
+            if kind in known and not IS_SOAK:
                 continue
+            if kind is not None:
+                known.add(kind)
             path = case.meta and case.meta.components.get(ParameterLocation.PATH)
             if path and path.mode is GenerationMode.POSITIVE and self._places[0]:
                 case.path_parameters = dict(self._places[0])

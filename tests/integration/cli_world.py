@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -26,10 +25,9 @@ from registry.cli.client.sign_in import CLIENT, token_of
 from registry.cli.commands import completion
 from tests.conformance.client import Registry
 from tests.entrepot import Home, Install, fetch_code, installed
+from tests.environment import make_parser_once
 
 JSON: Final = ("--output", "json")
-_parser_of = cache(command_line.make_parser)
-"""Makes the parser of all commands once, and not anew for each of a thousand commands."""
 _PATIENCE_SECONDS: Final = 60
 """How long the names that complete a word may take here. A shell's user waits for a moment only, in
 which a busy machine may not have them; then none are offered."""
@@ -78,7 +76,7 @@ class World:
         with ExitStack() as stack:
             stack.enter_context(patch.dict("os.environ", (home or self.home).environ))
             stack.enter_context(patch.object(sys, "stdin", given))
-            stack.enter_context(patch.object(command_line, "make_parser", _parser_of))
+            stack.enter_context(patch.object(command_line, "make_parser", make_parser_once))
             stack.enter_context(patch.object(completion, "_TIMEOUT_SECONDS", _PATIENCE_SECONDS))
             stack.enter_context(redirect_stdout(out))
             stack.enter_context(redirect_stderr(err))

@@ -103,10 +103,8 @@ def test_on_a_stock_asgi_server_and_postgresql(postgresql_database: str, tmp_pat
         walk(url, *BAD_INPUT, *HALF_CLOSED)
 
 
-# What a push may say is neither a matter of who sends it nor of what is kept; others push too.
-PUSHES = tuple(
-    f"--ignore=tests/conformance/test_{each}.py" for each in ("manifest_rules", "push_monolithic")
-)
+# Which manifests are valid depends neither on who pushes them nor on what is kept.
+RULES = ("--ignore=tests/conformance/test_manifest_rules.py",)
 
 # A bearer for one repository does not let its holder mount from another that it does not name.
 OF_ANY_SOURCE = ("--deselect=tests/conformance/test_mount.py::test_headers_of_a_mount[False]",)
@@ -122,7 +120,7 @@ def test_signed_in_beside_a_server_that_keeps_no_answers(tmp_path: Path) -> None
         other = start_registry(data, command="serve", env=env)
         try:
             signed_in = ("--namespace=acme", f"--password={install.acme.password}")
-            walk(url, *signed_in, f"--beside={other.url}", *HALF_CLOSED, *OF_ANY_SOURCE, *PUSHES)
+            walk(url, *signed_in, f"--beside={other.url}", *HALF_CLOSED, *OF_ANY_SOURCE, *RULES)
         finally:
             assert other.stop() == 0
         until(lambda: given_again(metrics) > 100)

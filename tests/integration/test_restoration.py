@@ -1,7 +1,7 @@
 """Undo: what was deleted is gone at once, and for a while can be had again.
 
-`tests.property.test_control_model` restores in every order, on both databases; here is what it does
-not look at.
+`tests.property.test_control_model` restores in orders that chance draws, most of them on SQLite;
+here is what it does not look at.
 """
 
 from __future__ import annotations

@@ -50,12 +50,12 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-def run_machine(make: Callable[[], RuleBasedStateMachine], examples: int, steps: int) -> None:
-    """Run examples of a machine; ``SOAK=20`` in the environment makes it twenty times as many."""
+def run_machine(make: Callable[[], RuleBasedStateMachine], walks: int, steps: int) -> None:
+    """Run this many random walks; ``SOAK=20`` in the environment makes it twenty times as many."""
     run_state_machine_as_test(
         make,  # type: ignore[arg-type] # any factory will do
         settings=settings(
-            max_examples=times(examples),
+            max_examples=1 + times(walks),  # the first example is the simplest, and no walk
             stateful_step_count=steps,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -381,4 +381,4 @@ def test_the_queue_is_its_model_on_a_known_walk(
 def test_the_queue_is_its_model(database_url: str) -> None:
     make_tables(database_url)
 
-    run_machine(partial(Queue, database_url), 10, 40)
+    run_machine(partial(Queue, database_url), 9, 40)

@@ -138,4 +138,4 @@ class Turns(DatabaseMachine):
 
 
 def test_the_schedule_is_its_model(database_url: str) -> None:
-    run_machine(partial(Turns, database_url), 8, 30)
+    run_machine(partial(Turns, database_url), 7, 30)

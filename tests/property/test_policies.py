@@ -18,7 +18,7 @@ from cloudcore.identity.rights.documents import read_stored
 from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.property import policy_documents as make
 from tests.property.policy_oracle import Asked, Document, fits, is_allowed
-from tests.soak import times
+from tests.soak import drawing, times
 
 CASES = times(32_000)
 QUESTIONS = 25
@@ -46,7 +46,7 @@ def question(asked: Asked) -> Question:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_evaluator_and_oracle_agree(shard: int) -> None:
-    random = Random(f"policies {shard}")
+    random = drawing(f"policies {shard}")
     allowed = 0
     for _ in range(CASES // SHARDS // QUESTIONS):
         identity = [make.document(random) for _ in range(random.choice((0, 1, 1, 2, 3)))]
@@ -64,7 +64,7 @@ def test_evaluator_and_oracle_agree(shard: int) -> None:
 
 def test_a_trace_is_of_the_decision_and_changes_nothing() -> None:
     """A traced decision is the plain one, and follows from the statements in its trace alone."""
-    random, seen = Random("trace"), set()
+    random, seen = drawing("trace"), set()
     for _ in range(CASES // 20):
         own = own_policies([make.document(random) for _ in range(random.choice((0, 1, 2)))])
         _, attached = attached_policy(random)
@@ -83,7 +83,7 @@ def test_a_trace_is_of_the_decision_and_changes_nothing() -> None:
 
 def test_a_caller_that_could_do_nothing_is_never_allowed() -> None:
     """`could_allow` may say yes too often; its no is final wherever no resource policy speaks."""
-    random = Random("could allow")
+    random = drawing("could allow")
     refused = 0
     for _ in range(CASES // 20):
         identity = [make.document(random) for _ in range(random.choice((0, 1, 1, 2)))]
@@ -99,7 +99,7 @@ def test_a_caller_that_could_do_nothing_is_never_allowed() -> None:
 
 def test_a_caller_to_whom_everything_is_denied_could_do_nothing() -> None:
     """So it is refused before a lookup, and does not learn which ids exist."""
-    random = Random("all denied")
+    random = drawing("all denied")
     deny = {"effect": "deny", "actions": ["*"], "resources": ["*"]}
     for _ in range(100):
         identity = [make.document(random) for _ in range(random.choice((0, 1, 2)))]
@@ -110,7 +110,7 @@ def test_a_caller_to_whom_everything_is_denied_could_do_nothing() -> None:
 
 
 def test_patterns_match_as_their_definition_says() -> None:
-    random = Random("patterns")
+    random = drawing("patterns")
     for _ in range(10_000):
         pattern = "".join(random.choices("ab*?.\n", k=random.randint(0, 8)))
         text = "".join(random.choices("ab.\n", k=random.randint(0, 8)))
@@ -122,7 +122,7 @@ def test_neither_decision_nor_cost_tells_whether_an_account_exists() -> None:
 
     Names hold handles too: the key of an object may have colons.
     """
-    random = Random("handles")
+    random = drawing("handles")
     caller = Caller(f"crn:iam::{make.OWN}:role/dev", make.OWN)
     source = ip_address("10.1.2.3")
     used: set[tuple[Verdict, int]] = set()

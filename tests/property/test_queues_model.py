@@ -167,4 +167,4 @@ class Queues(DatabaseMachine):
 
 @on_both_databases
 def test_queues_are_their_model(database_url: str) -> None:
-    run_machine(partial(Queues, database_url), 6, 25)
+    run_machine(partial(Queues, database_url), 5, 25)

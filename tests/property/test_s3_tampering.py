@@ -17,7 +17,7 @@ from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.s3_servers import credentials, settings_for
 from tests.small_frames import KEY, PACKED_KEY, SMALL_BYTES, compressible, small_frames
-from tests.soak import times
+from tests.soak import drawing, times
 
 CHANGES = times(40)
 SIZES = (1, SMALL_BYTES, 5 * SMALL_BYTES, 900, 1300)
@@ -58,7 +58,7 @@ def put(files: S3Files, data: bytes, key: DataKey) -> str:
 
 @pytest.mark.parametrize("key", [KEY, PACKED_KEY], ids=["sealed", "packed"])
 def test_a_changed_object_gives_no_wrong_byte(bucket: Bucket, key: DataKey) -> None:
-    rng, refused = random.Random(8), 0
+    rng, refused = drawing(8), 0
     files = opened(bucket, key)
     made = {}
     for size in SIZES:
@@ -85,7 +85,7 @@ def test_a_changed_object_gives_no_wrong_byte(bucket: Bucket, key: DataKey) -> N
 def test_an_upload_whose_tail_was_changed_never_becomes_another_blob(
     bucket: Bucket, key: DataKey
 ) -> None:
-    rng, refused = random.Random(9), 0
+    rng, refused = drawing(9), 0
     other = b""
     for number in range(CHANGES // 4):
         data = compressible(rng, 1300)

@@ -25,7 +25,7 @@ from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryFiles
 from tests.small_frames import KEY, SMALL_BYTES, compressible, small_frames
-from tests.soak import IS_SOAK, time_limit, times
+from tests.soak import drawing, time_limit, times
 
 TAMPERS: Final = times(14_000)
 SIZES: Final = (0, 1, SMALL_BYTES - 1, SMALL_BYTES, SMALL_BYTES + 1, 5 * SMALL_BYTES, 900, 1300)
@@ -182,7 +182,7 @@ def read(victim: Victim, size: int | None, start: int, stop: int) -> tuple[bytes
 
 @time_limit(60)
 def test_a_changed_object_gives_no_wrong_byte() -> None:
-    rng = random.Random(None if IS_SOAK else 20)
+    rng = drawing(20)
     refused = right = 0
     with small_frames():
         victims = [Victim(rng, size, compresses=each) for size in SIZES for each in (False, True)]

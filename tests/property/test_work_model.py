@@ -149,4 +149,4 @@ def test_what_is_wanted_last_is_what_comes(database_url: str) -> None:
     make_beacons(database_url)
     with_database(database_url, add_owner)
 
-    run_machine(partial(Shore, database_url), 10, 40)
+    run_machine(partial(Shore, database_url), 9, 40)

@@ -20,7 +20,7 @@ from tests.databases import ROOT
 EXAMPLE: Final = ROOT / "deploy" / "entrepot.toml"
 
 
-pytestmark = pytest.mark.usefixtures("no_settings", "one_parser")
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 @pytest.fixture

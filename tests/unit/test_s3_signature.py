@@ -23,7 +23,7 @@ from cloudcore.storage.s3.signature import (
 )
 from tests.s3_negatives import negatives
 from tests.s3_signing import DATE, EMPTY, KEY_ID, REGION, SECRET, presigned, signed, with_header
-from tests.soak import IS_SOAK, times
+from tests.soak import drawing, times
 
 _NOW: Final = datetime(2013, 5, 24, tzinfo=UTC)
 
@@ -271,7 +271,7 @@ def test_a_forged_request_is_refused(name: str) -> None:
 
 def test_of_many_mutated_signatures_none_is_accepted() -> None:
     """Mutate the signature, and each thing that it covers; what is equal after decoding is left."""
-    chance = random.Random(None if IS_SOAK else 20130524)
+    chance = drawing(20130524)
     bases = [
         signed(
             "PUT",
