@@ -265,6 +265,23 @@ async def test_a_resumed_upload_goes_on_at_the_acknowledged_offset(store: BlobSt
     assert await read(store, upload_id) == DATA
 
 
+async def test_an_upload_goes_on_after_a_wrong_digest_of_an_algorithm_that_it_did_not_hash(
+    store: BlobStore,
+) -> None:
+    """A store may make an object of the bytes to read them, whose parts have ended then."""
+    upload_id, middle = new_id(), 450_000
+    async with aclosing(await store.stage(upload_id, None)) as staged:
+        write(staged, DATA[:middle])
+        digests = staged.flush()
+        with pytest.raises(DigestMismatch):
+            staged.commit(digest_of(DATA, "blake3"))
+    async with aclosing(await store.resume(upload_id)) as staged:
+        await staged.rewind(middle, digests, data_key=None)
+        write(staged, DATA[middle:])
+        staged.commit(digest_of(DATA))
+    assert await read(store, upload_id) == DATA
+
+
 async def test_a_writer_may_rewind_at_any_time(store: BlobStore) -> None:
     upload_id = new_id()
     async with aclosing(await store.stage(upload_id, None)) as staged:
