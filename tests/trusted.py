@@ -1,4 +1,8 @@
-"""What httpx trusts by default, read once: each of its clients would read all authorities anew."""
+"""What httpx trusts by default, read once.
+
+Each of its clients would read all authorities anew, which takes 50 ms of a processor; thousands are
+made. httpx has no setting for it.
+"""
 
 from __future__ import annotations
 

@@ -125,8 +125,9 @@ def deletion(
 ) -> Sweep:
     """Return the deletion of the `BATCH` rows with the earliest `moment`.
 
-    Only rows with a moment up to ``:before`` are deleted, and only those that are `also` so. An
-    index should begin with the moment.
+    Only rows with a moment up to ``:before`` are deleted, and only those that are `also` so. They
+    are kept for `kept_seconds` after it; moments are numbers of `unit` microseconds. An index
+    should begin with the moment.
     """
     table = moment.table
     before: sa.ColumnElement[int] = sa.bindparam("before")

@@ -189,7 +189,10 @@ class Methods(Generic[R]):
     # What requests give
 
     async def authorized(self, ctx: RequestContext, found_id: str) -> R:
-        """Return one of the caller's account; raise `AccessDenied` if policies refuse."""
+        """Return a resource of the caller's account.
+
+        Raise `NotFound` if it has none of this id, `AccessDenied` unless policies allow the action.
+        """
         region = ctx.settings.region
         found = await ctx.database.read(self.rows.get, account_of(ctx), region, found_id)
         ctx.authorize(self.of.crn_of(found))

@@ -177,8 +177,8 @@ def _check_place(settings: Settings, target: Path) -> None:
 def _registry_of(settings: Settings) -> str:
     """Return the id of the first account, by which a backup knows its registry.
 
-    Raise `BackupRefused` if there is no account, or the data belongs to another user: that user
-    could not open the files that this may create beside the data.
+    Raise `BackupRefused` if there is no account, or if this process does not run as the owner of
+    the data: the owner could not open the files that a backup creates there.
     """
     is_sqlite = not is_postgresql(settings.database)
     path = sqlite_path(settings.database) if is_sqlite else folder_of_notes(settings)

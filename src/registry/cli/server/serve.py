@@ -243,8 +243,8 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
 async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
     """Return the keyring of an install; create its first signing keys if it has none.
 
-    Raise `SettingsError` if there is no account, if a setting names an operator's account that does
-    not exist, if the data is that of ``entrepot dev``, or if the root key cannot be used.
+    Raise `SettingsError` if there is no account, a setting names an operator's account that is not
+    there, ``entrepot dev`` made the data, or the root key cannot be used.
     """
     if not await ctx.database.read(has_accounts):
         raise no_account(settings)
