@@ -208,11 +208,7 @@ class ProgramMachine:
             ),
             frozenset(line for line in mounts if base in line),
             frozenset(_namespaces(working)),
-            frozenset(
-                each.parent.parent.name
-                for each in Path("/sys/block").glob("loop*/loop/backing_file")
-                if each.read_text().startswith(base)
-            ),
+            frozenset(_loop_devices(base)),
             frozenset(each.name for each in self.base.iterdir() if each.name != ".trial.lock"),
         )
 
@@ -238,6 +234,14 @@ class ProgramMachine:
 
 def _is_empty(group: Path) -> bool:
     return not (group / "cgroup.procs").read_text()
+
+
+def _loop_devices(base: str) -> Iterator[str]:
+    """Yield those whose files lie in ``base``."""
+    for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # others' come and go meanwhile
+            if each.read_text().startswith(base):
+                yield each.parent.parent.name
 
 
 def _namespaces(processes: Iterable[int]) -> Iterator[str]:
