@@ -175,12 +175,9 @@ class ProgramMachine:
     def processes(self, program_id: str) -> set[int]:
         """Return those of a program itself, by the groups that bound it."""
         found: set[int] = set()
-        # Groups of others come and go meanwhile.
-        for folder, groups, _ in os.walk(HIERARCHIES / "pids"):
-            if f"{self.group}{program_id}" in groups:
-                group = Path(folder, f"{self.group}{program_id}")
-                with contextlib.suppress(OSError):
-                    found.update(map(int, (group / "cgroup.procs").read_text().split()))
+        for group in groups_named(f"{self.group}{program_id}", "pids"):
+            with contextlib.suppress(OSError):
+                found.update(map(int, (group / "cgroup.procs").read_text().split()))
         return found
 
     def first_process(self, program_id: str) -> int:
@@ -230,6 +227,12 @@ class ProgramMachine:
             until(lambda: self.left() == Left(), self.left, seconds=10, pause=0.1)
         finally:
             self.close()
+
+
+def groups_named(name: str, controller: str = "") -> list[Path]:
+    """Return the control groups of that name; those of others, which vanish, would end a glob."""
+    walked = os.walk(HIERARCHIES / controller)
+    return [Path(folder, name) for folder, groups, _ in walked if name in groups]
 
 
 def _is_empty(group: Path) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.instance_world import NOBODY, Machine, machine
 from tests.program_driver import FIRST_INSTANCE_UID
-from tests.program_world import Driving
+from tests.program_world import Driving, groups_named
 from tests.waiting import until
 
 MIB = 1024 * 1024
@@ -172,7 +172,7 @@ def test_a_fork_bomb_is_bounded_and_ends_with_its_instance(on: Machine, driving:
     bomb = "bomb() { bomb | bomb & }; echo begun; (bomb) 2>/dev/null & wait; exec sleep 600"
     instance_id = driving.run(on.spec(bomb, processes=24))
     driving.says(instance_id, "begun")
-    group = next(Path("/sys/fs/cgroup/pids").glob(f"**/entrepot-{instance_id}"))
+    (group,) = groups_named(f"entrepot-{instance_id}", "pids")
     until(lambda: (group / "pids.events").read_text() != "max 0\n")
     assert (group / "pids.max").read_text() == "24\n"
     assert int((group / "pids.current").read_text()) <= 24
@@ -272,7 +272,7 @@ def test_a_processor_hog_is_bounded_and_gives_way(on: Machine, driving: Driving)
     hog = "echo begun; while :; do :; done & while :; do :; done"
     instance_id = driving.run(on.spec(hog, cpu_millis=100))
     driving.says(instance_id, "begun")
-    group = next(Path("/sys/fs/cgroup/cpu").glob(f"**/entrepot-{instance_id}"))
+    (group,) = groups_named(f"entrepot-{instance_id}", "cpu")
     assert (group / "cpu.cfs_quota_us").read_text() == "10000\n"
     assert (group / "cpu.cfs_period_us").read_text() == "100000\n"
     assert (group / "cpu.shares").read_text() == "10\n"

@@ -24,6 +24,7 @@ from registry.composition.adapters import InstallAuthority
 from tests.cluster_world import PASSWORD, World, open_world
 from tests.integration.oauth_world import World as Identity
 from tests.postgresql import free_port
+from tests.program_world import groups_named
 from tests.tools import missing, require_tool
 
 pytestmark = pytest.mark.timeout(180)
@@ -93,7 +94,7 @@ def said(cluster: Cluster, roots: Path, statement: str, password: str = PASSWORD
 
 def left(folder: Path, cluster: Cluster) -> list[str]:
     """Return what there is of a cluster, and of others, on the machine."""
-    groups = Path("/sys/fs/cgroup").glob(f"**/entrepot-database-{cluster.id}")
+    groups = groups_named(f"entrepot-database-{cluster.id}")
     return [*(each.name for each in (folder / "databases").iterdir()), *map(str, groups)]
 
 
