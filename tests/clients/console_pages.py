@@ -22,6 +22,7 @@ from playwright.sync_api import (
 from cloudcore.clock import system_clock
 from registry.console.sessions import COOKIE
 from tests.certificates import uploaded
+from tests.clients.chromium import OPTIONS
 from tests.clients.console_world import SBOM, World
 from tests.entrepot import ADMIN, PASSWORD
 from tests.owed_invoices import owe
@@ -39,12 +40,6 @@ PHONE: Final[dict[str, Any]] = {
     "is_mobile": True,
 }
 
-_UNUSED: Final = (
-    "BackForwardCache,ProactivelySwapBrowsingInstance,RenderDocument"
-    ",SpareRendererForSitePerProcess,MediaRouter,OptimizationHints,Translate"
-)
-_FRUGAL: Final = ("--in-process-gpu", f"--disable-features={_UNUSED}")
-"""Without what is there for a person who goes back or elsewhere, a page takes half the time."""
 _PATIENCE: Final = 30_000
 """Milliseconds."""
 _LOAD_PATIENCE: Final = 90_000
@@ -169,10 +164,7 @@ def chromium() -> Iterator[Browser]:
     """Run Debian's Chromium; nothing is downloaded."""
     expect.set_options(timeout=_PATIENCE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=require_tool("chromium"),
-            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", *_FRUGAL],
-        )
+        browser = playwright.chromium.launch(executable_path=require_tool("chromium"), args=OPTIONS)
         yield browser
         browser.close()
 
