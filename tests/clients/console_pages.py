@@ -20,7 +20,9 @@ from playwright.sync_api import (
 )
 
 from cloudcore.clock import system_clock
+from registry.console.sessions import COOKIE
 from tests.certificates import uploaded
+from tests.clients.chromium import OPTIONS
 from tests.clients.console_world import SBOM, World
 from tests.entrepot import ADMIN, PASSWORD
 from tests.owed_invoices import owe
@@ -34,17 +36,10 @@ DESKTOP: Final[dict[str, Any]] = {
 PHONE: Final[dict[str, Any]] = {
     "viewport": {"width": 360, "height": 740},
     "color_scheme": "dark",
-    "device_scale_factor": 2,
     "has_touch": True,
     "is_mobile": True,
 }
 
-_UNUSED: Final = (
-    "BackForwardCache,ProactivelySwapBrowsingInstance,RenderDocument"
-    ",SpareRendererForSitePerProcess,MediaRouter,OptimizationHints,Translate"
-)
-_FRUGAL: Final = ("--in-process-gpu", f"--disable-features={_UNUSED}")
-"""Without what is there for a person who goes back or elsewhere, a page takes half the time."""
 _PATIENCE: Final = 30_000
 """Milliseconds."""
 _LOAD_PATIENCE: Final = 90_000
@@ -80,10 +75,12 @@ _LOW_CONTRASTS: Final = """() => {
     over(channels(getComputedStyle(element).backgroundColor), ground(element.parentElement)));
   const low = [];
   for (const element of document.querySelectorAll("body *")) {
-    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    const own = element.matches("input, textarea") ? element.value || element.placeholder
+      : [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
     if (!own || element.closest("svg") || !element.checkVisibility()) continue;
     const back = ground(element);
-    const front = over(channels(getComputedStyle(element).color), back);
+    const part = element.placeholder && !element.value ? "::placeholder" : null;
+    const front = over(channels(getComputedStyle(element, part).color), back);
     const [low_, high] = [light(front), light(back)].sort((a, b) => a - b);
     const ratio = (high + 0.05) / (low_ + 0.05);
     if (ratio < 4.5) low.push(`${element.tagName}.${element.className} ${ratio.toFixed(2)}`);
@@ -136,6 +133,13 @@ class Watched:
         self.page.click("button[type=submit]")
         self.page.wait_for_selector(".account")
 
+    def open_signed_in(self, path: str = "/console") -> None:
+        """Open a page as the admin, who has signed in before."""
+        cookie = {"name": COOKIE, "value": self.world.cookie}
+        place = {"domain": "127.0.0.1", "path": "/console"}
+        self.page.context.add_cookies([{**cookie, **place}])  # type: ignore[typeddict-item]
+        self.open(path)
+
     def check(self) -> None:
         """Check that the page fits, can be read, and broke nothing so far."""
         for _ in range(20):  # a window that was just resized may need a frame
@@ -160,10 +164,7 @@ def chromium() -> Iterator[Browser]:
     """Run Debian's Chromium; nothing is downloaded."""
     expect.set_options(timeout=_PATIENCE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=require_tool("chromium"),
-            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", *_FRUGAL],
-        )
+        browser = playwright.chromium.launch(executable_path=require_tool("chromium"), args=OPTIONS)
         yield browser
         browser.close()
 

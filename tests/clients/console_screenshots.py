@@ -24,7 +24,7 @@ def take(browser: Browser, world: World, folder: Path) -> None:
     """Take all pictures."""
     base = f"/console/repositories/{world.frontend}"
     with watched(browser, world, **_TALL) as window:
-        window.sign_in()
+        window.open_signed_in()
         gone = world.pusher.image("shop/worker", [("unused", 52.5, "COPY . /app")])
         found = world.pusher.call("GET", "/v1/repositories?name=shop/worker")
         worker = found["repositories"][0]["id"]
@@ -58,8 +58,8 @@ def take(browser: Browser, world: World, folder: Path) -> None:
         }
         world.pusher.call("POST", "/v1/service-accounts", program)
         shoot(window, "/console/service-accounts", folder / "programs-light.png")
-    with watched(browser, world, **PHONE) as window:
-        window.sign_in()
+    with watched(browser, world, **PHONE, device_scale_factor=2) as window:
+        window.open_signed_in()
         shoot(window, base, folder / "repository-dark.png")
         shoot(window, "/console/storage", folder / "storage-dark.png")
 

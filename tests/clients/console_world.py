@@ -17,8 +17,9 @@ from typing import Any, Final
 import httpx
 
 from cloudcore.clock import MICROSECONDS
+from registry.console.sessions import COOKIE
 from tests.clients.images import OCI, as_json, noise, sha256
-from tests.entrepot import PASSWORD, Install, fetch_code, installed
+from tests.entrepot import PASSWORD, Install, fetch_code, installed, sign_in_on
 from tests.schedules import postpone
 
 EMPTY: Final = b"{}"
@@ -272,6 +273,16 @@ class World:
     def url(self) -> str:
         """Return where it answers."""
         return self.install.url
+
+    @cached_property
+    def cookie(self) -> str:
+        """Return the cookie of a sign-in of the admin, which no test may end."""
+        self.pusher.forget_attempts()
+        with httpx.Client(base_url=self.url, timeout=60) as browser:
+            begun = browser.get("/console/sign-in", params={"to": "/console"})
+            signed = sign_in_on(begun.headers["location"], PASSWORD)
+            browser.get(signed.headers["location"])
+            return str(browser.cookies[COOKIE])
 
     @cached_property
     def people(self) -> str:

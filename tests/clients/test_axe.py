@@ -31,7 +31,7 @@ PACKAGE: Final = "axe-core@4.14.1"
 _LOOKS: Final = {"phone": PHONE, "desktop": DESKTOP}
 _MOST_OPEN: Final = 15
 _MOST_ALIKE: Final = 30
-"""Of a list or table, axe-core is shown so many rows."""
+"""Of a list or table, axe-core is shown so many rows, and of a long page so many sections."""
 # Those of the reference are many and alike: hundreds of operations, of which some are looked at.
 # axe-core would read the others too, though nothing of them is seen.
 _OPEN: Final = """(most) => {
@@ -46,6 +46,9 @@ _KINDS: Final = """(most) => {
   for (const each of document.querySelectorAll("ul, tbody, dl, select, datalist")) {
     [...each.children].slice(most).forEach((child) => child.remove());
   }
+  const sections = [...document.querySelectorAll("main > section")];
+  const step = Math.ceil(sections.length / most);
+  sections.filter((_, number) => number % step !== 0).forEach((each) => each.remove());
   const place = (each) => each ? `${each.localName}.${each.getAttribute("class") ?? ""}` : "";
   const count = (id) => document.querySelectorAll(`[id="${CSS.escape(id)}"]`).length;
   const told = ({name, value}) => {
@@ -60,8 +63,12 @@ _KINDS: Final = """(most) => {
   const acts = "a, button, input, select, summary, textarea";
   const kind = (each) => {
     const {width, height} = each.getBoundingClientRect();
-    return [place(each.parentElement), place(each), [...each.attributes].flatMap(told).sort(),
-      each.textContent.trim() !== "", each.matches(acts) && Math.min(width, height) < 24,
+    const isSmall = each.matches(acts) && Math.min(width, height) < 24;
+    const style = getComputedStyle(each);
+    return [each.parentElement?.localName, each.localName,
+      [...each.attributes].flatMap(told).sort(),
+      each.textContent.trim() !== "", isSmall && [place(each.parentElement), place(each)],
+      each.localName === "a" && [style.display, style.textDecorationLine],
       each.parentElement?.closest("a, button, label, summary")?.localName,
       each.closest("main, header, footer, nav")?.localName].join("|");
   };
@@ -71,10 +78,13 @@ _KINDS: Final = """(most) => {
   const scrolls = seen.filter((each) => getComputedStyle(each).overflowX === "auto").map(place);
   return [...new Set([...seen.map(kind), ...steps, ...scrolls, `title ${document.title !== ""}`])];
 }"""
-"""What there is in a page that axe-core's rules look at, each once: elements by their place, class
-and meaning, whether what they refer to is there, whether they have words, are small, or scroll."""
+"""What there is in a page that axe-core's rules look at, each once: elements by their place and
+meaning, whether what they refer to is there, whether they have words, are small (and then by their
+class, as their neighbours are looked at too), or scroll, and how links differ from text."""
+# Half of axe-core's time would go to contrast, which `Watched.check` measures on each page.
 _RUN: Final = """async () => {
-  const found = await axe.run(document, {resultTypes: ["violations"]});
+  const rules = {"color-contrast": {enabled: false}};
+  const found = await axe.run(document, {resultTypes: ["violations"], rules});
   return found.violations.flatMap((each) => each.nodes.map(
     (node) => [each.id, node.target.join(" "), node.failureSummary.replaceAll("\\n", " ")]));
 }"""
@@ -98,7 +108,7 @@ def test_each_page_fits_and_axe_finds_no_violation(
     filled.leave_traces()
     pin = f"/v1/repositories/{filled.frontend}/images/{filled.index}/pins/production"
     filled.pusher.call("PUT", pin, {"expires_at": None})
-    with watched(windows, filled, **{**PHONE, "device_scale_factor": 1}) as window:
+    with watched(windows, filled, **PHONE) as window:
         looks = Looks(window, axe)
         for path in ("/console/sign-in?to=/console", "/v1/reference"):
             looks.look(path)

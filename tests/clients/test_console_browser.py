@@ -1,17 +1,29 @@
-"""The console as people use it: by mouse, by keyboard, on a phone, without script."""
+"""The console as people use it: by mouse, by keyboard, on a phone, without script, in pictures."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from cloudcore.identity.oauth.pages import HEADERS, code_page, new_password_page, refusal_page
 from tests.clients.console_pages import DESKTOP, PHONE, Watched, watched
+from tests.clients.console_screenshots import take
 from tests.clients.console_world import World
 from tests.entrepot import ADMIN, PASSWORD
+
+ROOT: Final = Path(__file__).parents[2]
+_PICTURE: Final = re.compile(r"console/([a-z-]+\.png)")
+_WIDTHS: Final = """() => {
+  const rules = [...document.styleSheets].flatMap((each) => [...each.cssRules]);
+  const told = rules.flatMap((each) => each.media ? [...each.media] : []).join(" ");
+  const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  return [...new Set(told.match(/[0-9.]+(?=rem)/g))].map((each) => Math.floor(each * rem));
+}"""
+"""The widths of windows, in pixels, up to which rules of the style apply."""
 
 pytestmark = pytest.mark.client("chromium")
 
@@ -106,7 +118,7 @@ def test_a_person_finds_moves_tries_deletes_restores(filled: World, windows: Bro
 def test_a_repository_comes_goes_and_comes_back(filled: World, windows: Browser) -> None:
     with watched(windows, filled, **DESKTOP) as window:
         page = window.page
-        window.sign_in()
+        window.open_signed_in("/console/repositories")
         page.get_by_text("New repository").click()
         window.expected = (404, 409)
         page.fill("#name", "shop/api")
@@ -141,8 +153,7 @@ def test_files_go_into_a_bucket_and_come_back(
     file.write_bytes(data)
     with watched(windows, filled, **DESKTOP) as window:
         page = window.page
-        window.sign_in()
-        window.open("/console/services/buckets")
+        window.open_signed_in("/console/services/buckets")
         page.fill("#name", "files")
         press(window, "Create the bucket")
         title(window, "files")
@@ -165,8 +176,7 @@ def test_an_index_goes_with_its_images(filled: World, windows: Browser) -> None:
     index = pusher.index(name, images, "1")
     with watched(windows, filled, **PHONE) as window:
         page = window.page
-        window.sign_in()
-        window.open(f"/console/repositories/{repository}/images/{index['digest']}")
+        window.open_signed_in(f"/console/repositories/{repository}/images/{index['digest']}")
         page.get_by_text("Delete this index with its images…").click()
         going = page.locator("details[open] tbody tr")
         expect(going).to_have_count(3)
@@ -233,7 +243,7 @@ def colours_of(page: Page) -> list[str]:
 def test_the_audit_log_fits_every_width(filled: World, windows: Browser) -> None:
     filled.pusher.call("PATCH", "/v1/certificate-settings", {"private_key_export": True})
     with watched(windows, filled, viewport={"width": 1280, "height": 900}) as window:
-        window.sign_in("/console/audit")
+        window.open_signed_in("/console/audit")
         window.page.get_by_text("certificate:UpdateCertificateSettings").first.wait_for()
         for width in (1024, 1280):
             widen(window, width)
@@ -266,10 +276,15 @@ def check_filters_align(window: Watched) -> None:
 
 
 def check_header_is_one_row(window: Watched) -> None:
-    """Check so at every width above a phone's, and that at the least all of it is there."""
+    """Check so where its style changes, and that at the least width all of it is there.
+
+    Between two changes, what fits the narrowest window fits the others.
+    """
     header = window.page.locator("header.top")
     assert header.locator("nav a").count() == 8  # an administrator's, all there are
-    for width in range(705, 1300, 15):
+    changes = window.page.evaluate(_WIDTHS)
+    assert len(changes) >= 4
+    for width in (705, *(each + more for each in changes if each > 704 for more in (0, 1)), 1300):
         widen(window, width)
         box = header.bounding_box()
         assert box is not None
@@ -359,7 +374,7 @@ def test_what_others_wrote_is_text(filled: World, windows: Browser) -> None:
     pusher.call("PUT", pin, {"expires_at": None})
     with watched(windows, filled, **DESKTOP) as window:
         page = window.page
-        window.sign_in()
+        window.open_signed_in("/console/repositories")
         expect(page.locator("tbody", has_text=evil)).to_be_visible()
         window.open(f"/console/repositories/{repository}/images/{made['digest']}")
         expect(page.locator("dd", has_text=evil)).to_be_visible()
@@ -377,3 +392,16 @@ def test_what_others_wrote_is_text(filled: World, windows: Browser) -> None:
         expect(page.locator("#rules")).to_have_value(f"</textarea>{evil}")
         assert page.locator("img, main script").count() == 0
         window.check()
+
+
+def test_each_picture_of_the_docs_can_be_taken(
+    filled: World, windows: Browser, tmp_path: Path
+) -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in _PICTURE.findall(page.read_text())}
+    kept = {each.name for each in (ROOT / "docs/console").iterdir()}
+    take(windows, filled, tmp_path)
+    taken = {each.name for each in tmp_path.iterdir()}
+    assert named
+    assert named <= taken
+    assert kept == taken

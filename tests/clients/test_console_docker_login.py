@@ -64,7 +64,7 @@ def test_a_client_is_logged_in_and_then_an_account_is_founded(
 def found_account(filled: World, windows: Browser) -> None:
     """Found a second account on a phone, and go there."""
     with watched(windows, filled, **PHONE) as window:
-        window.sign_in()
+        window.open_signed_in()
         window.page.locator(".account summary").click()
         window.page.get_by_role("link", name="Accounts", exact=True).click()
         window.page.get_by_label("Handle").fill("second")
