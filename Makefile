@@ -16,8 +16,10 @@ LOCK_OF = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 LOCK = $(LOCK_OF) pyproject.toml
 
 # Test processes beside each other; the tests of one file, and its daemons, stay in one of them.
-# They wait for disks and servers half of the time, so three of them suit two cores.
+# They wait for disks and servers half of the time, so three of them suit two cores. How many tests
+# a process has is known as it comes to their files, so that there is no percentage to be printed.
 WORKERS ?= 3
+IN_PROCESSES = -n $(WORKERS) --dist loadfile --no-loadscope-reorder -o console_output_style=classic
 # More words for the command of a target: make test ARGS='-k uploads -x'
 ARGS ?=
 
@@ -38,12 +40,11 @@ dev: $(RUNTIME) ## Run the registry on 127.0.0.1:5000, with its data in ./entrep
 	@$(BIN)/entrepot dev $(ARGS)
 
 test: $(DEVELOPMENT) ## Run every test that the installed programs allow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest $(IN_PROCESSES) $(ARGS)
 
 # The longest models and all of PostgreSQL are left to `make test`; what draws at random draws less.
 test-fast: $(DEVELOPMENT) ## Run unit and property tests in three minutes, without PostgreSQL
-	SOAK=0.2 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not postgresql' \
-		tests/unit tests/property $(ARGS)
+	SOAK=0.2 $(BIN)/python -m pytest $(IN_PROCESSES) -m 'not postgresql' tests/unit tests/property $(ARGS)
 
 check: lint test ## Run all that a change must pass
 
@@ -80,7 +81,7 @@ format: $(DEVELOPMENT) ## Format the code and mend what ruff can
 
 coverage: $(DEVELOPMENT) ## Run tests, and print the share of lines and branches that ran, by room
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/coverage run -m pytest $(IN_PROCESSES) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.covered_rooms
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
-from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ pytest_plugins = [
     "tests.trusted",
     "tests.kept_logs",
     "tests.aws_kms",
+    "tests.late_collection",
 ]
 
 # A shell without job control has what it starts in the background ignore SIGINT, and children
@@ -51,9 +53,9 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Let the garbage collector leave the fifteen thousand tests alone, which stay until the end.
+    """Let the garbage collector leave alone what is made here, which stays until the end.
 
-    It would look at them again and again while they are made, and whenever it looks at all later.
+    It would look at it again and again while it is made, and whenever it looks at all later.
     """
     gc.disable()
     yield
@@ -86,16 +88,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     A file with a long time limit is one; of the others, their folder tells. The rest stays as
     pytest-randomly has shuffled it, which is the same in all processes.
     """
-    limits: dict[Path, float] = defaultdict(float)
-    for item in items:
-        mark = item.get_closest_marker("timeout")
-        limits[item.path] = max(limits[item.path], mark.args[0] if mark and mark.args else 0)
 
-    def place(item: pytest.Item) -> tuple[float, int]:
+    def place(item: pytest.Item) -> tuple[int, int]:
         folder = item.path.parent.name
-        return -limits[item.path], FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
+        rank = FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
+        return -_longest_limit(item.path), rank
 
     items.sort(key=place)
+
+
+@cache
+def _longest_limit(path: Path) -> int:
+    """Return the longest time limit in a file, which may not be imported yet, or 0."""
+    return max(map(int, re.findall(r"mark\.timeout\((\d+)", path.read_text())), default=0)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
@@ -82,14 +82,23 @@ def sqlite_database(migrated_file: Path, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/metadata.db"
 
 
+@pytest.fixture(scope="session")
+def postgresql_server(postgresql_url: str) -> Iterator[psycopg.Connection]:
+    """Return a connection to the server, in none of the databases of tests."""
+    with closing(psycopg.connect(postgresql_url, autocommit=True)) as connection:
+        yield connection
+
+
 @pytest.fixture
-def postgresql_database(postgresql_url: str, migrated_template: str) -> Iterator[str]:
+def postgresql_database(
+    postgresql_url: str, postgresql_server: psycopg.Connection, migrated_template: str
+) -> Iterator[str]:
     """Return the URL of a migrated PostgreSQL database, which another test may have emptied."""
     url = _EMPTIED.pop() if _EMPTIED else create_database(postgresql_url, migrated_template)
     yield url
     try:
         is_emptied = put_back(url, _rows_of_template(postgresql_url, migrated_template))
-        _EMPTIED.extend([_renamed(url)] if is_emptied else [])
+        _EMPTIED.extend([_renamed(url, postgresql_server)] if is_emptied else [])
     except psycopg.Error:  # nobody may connect to it, or somebody does again and again
         is_emptied = False
     if not is_emptied:
@@ -100,7 +109,7 @@ _EMPTIED: Final[list[str]] = []
 """The databases of this process that are as they were made."""
 
 
-def _renamed(url: str) -> str:
+def _renamed(url: str, connection: psycopg.Connection) -> str:
     """Give a database another name, so that what a test has left does not find it; return its URL.
 
     Raises:
@@ -109,8 +118,7 @@ def _renamed(url: str) -> str:
     """
     server, _, name = url.rpartition("/")
     new = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
-        connection.execute(f'ALTER DATABASE "{name}" RENAME TO "{new}"'.encode())
+    connection.execute(f'ALTER DATABASE "{name}" RENAME TO "{new}"'.encode())
     return f"{server}/{new}"
 
 

@@ -21,7 +21,8 @@ def kept_logs() -> Iterator[None]:
     try:
         yield
     finally:
-        root.setLevel(level)
+        if root.level != level:  # to set it clears what each logger has cached
+            root.setLevel(level)
         root.handlers[:] = handlers
 
 

@@ -108,7 +108,7 @@ class Tenant:
         return path
 
 
-_ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(256))
+_ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(32))
 """What the tenants may get to send from."""
 
 
