@@ -128,10 +128,10 @@ async def test_a_service_that_is_killed_takes_its_copy_along(
 ) -> None:
     target, backup_id = of(world, server)
     worker = await world.back_up_elsewhere(target, server, backup_id)
-    await until_so(lambda: bool(halfway(worker.pid)), "no copy is halfway")
-    running = runs_of(PROGRAM, worker.pid)
-    worker.kill()
-    await worker.wait()
+    above = worker.process.pid
+    await until_so(lambda: bool(halfway(above)), "no copy is halfway")
+    running = runs_of(PROGRAM, above)
+    await asyncio.to_thread(worker.kill)
     await until_so(
         lambda: not any(Path(f"/proc/{each}").exists() for each in running), "it runs on"
     )
