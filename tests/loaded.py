@@ -319,6 +319,7 @@ def _load(data: Path) -> None:
     from registry.composition.serve import SERVE  # noqa: PLC0415
     from registry.settings.settings import Settings  # noqa: PLC0415
 
+    gc.disable()  # it would look at all that is made here again and again
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
     for modules in (None, main.SERVER_MODULES):
@@ -333,6 +334,7 @@ def _load(data: Path) -> None:
     asyncio.run(Registry(settings, SERVE).rehearse())
     gc.collect()
     gc.freeze()
+    gc.enable()
     assert threading.active_count() == 1
 
 
