@@ -24,14 +24,17 @@ from cryptography.x509.oid import NameOID
 from tests.clients.images import MIB
 from tests.clients.programs import daemon, require_root, run
 from tests.clients.remote import Remote
-from tests.databases import ROOT, planted
-from tests.entrepot import initialized
+from tests.databases import ROOT
+from tests.entrepot import copied_install
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
 PROXIES: Final = ROOT / "deploy" / "proxy"
-LAYER_MIB: Final = 48
+LAYER_MIB: Final = 12
+"""More than a proxy takes or keeps unless its settings say so."""
+ENDLESS_MIB: Final = 48
+"""More than sockets and proxies on the way hold of an answer that nobody reads."""
 PART: Final = bytes(range(256)) * (MIB // 256)
 
 
@@ -293,7 +296,7 @@ def is_ended(client: httpx.Client, location: httpx.URL, registry: LiveRegistry) 
 
 def test_caddy_ends_any_request_at_its_hour(workspace: Path, live_registry: LiveRegistry) -> None:
     """In both directions, however steadily it goes on."""
-    blob = pushed(live_registry, PART * LAYER_MIB)
+    blob = pushed(live_registry, PART * ENDLESS_MIB)
     with (
         proxied(impatient_caddy, workspace, live_registry) as client,
         client.stream("GET", blob) as pulled,
@@ -311,7 +314,7 @@ def test_the_registry_ends_any_request_behind_a_proxy_at_its_hour(
     impatient_registry: LiveRegistry,
 ) -> None:
     """And an upload goes on where it stopped."""
-    blob = pushed(impatient_registry, PART * LAYER_MIB)
+    blob = pushed(impatient_registry, PART * ENDLESS_MIB)
     with (
         proxied(made, workspace, impatient_registry) as client,
         client.stream("GET", blob) as pulled,
@@ -341,7 +344,7 @@ def test_hosts_of_families_are_told_apart_behind_a_proxy(
     made: Callable[[Site], tuple[list[str], list[str]]], workspace: Path
 ) -> None:
     data = workspace / "data"
-    initialized(planted(data))
+    copied_install(data)
     env = {
         "ENTREPOT_PUBLIC_URL": "https://cloud.example.com",
         "ENTREPOT_FAMILY_HOSTS": "pull=cr.example.com",
