@@ -10,7 +10,6 @@ import pwd
 import re
 import shutil
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -53,6 +52,7 @@ from registry.settings.settings import Settings
 from tests.certificates import self_signed
 from tests.entrepot import copied_install
 from tests.live import start_registry
+from tests.loaded import Worker, start_worker
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
 SPOOL_FILES: Final = 8
@@ -228,7 +228,7 @@ class ArchiveWorld:
 
     async def back_up_elsewhere(
         self, target: BackupTarget, server: Server, backup_id: str = "killed"
-    ) -> asyncio.subprocess.Process:
+    ) -> Worker:
         """Begin a backup by another service, which tells what is done, line by line."""
         order = {
             "data": str(self.folder / "install"),
@@ -241,10 +241,7 @@ class ArchiveWorld:
             "target": target,
             "backup_id": backup_id,
         }
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.archive_worker", json.dumps(order)),
-            stdout=asyncio.subprocess.PIPE,
-        )
+        return await asyncio.to_thread(start_worker, "tests.archive_worker", json.dumps(order))
 
     async def wal_in(self, target: BackupTarget) -> list[str]:
         """Return the WAL segments that the bucket has of a cluster, in order."""

@@ -18,8 +18,7 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.keyring import load_keyring
-from tests.databases import planted
-from tests.entrepot import ADMIN, initialized
+from tests.entrepot import ADMIN, copied_install, initialized
 from tests.inprocess import ManualClock
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
@@ -122,7 +121,7 @@ def serving(
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     elsewhere = {} if database is None else {"ENTREPOT_DATABASE_URL": database}
-    shown = initialized(planted(data) if database is None else data, elsewhere)
+    shown = copied_install(data) if database is None else initialized(data, elsewhere)
     pair = tuple(
         re.findall(rf"{label} +(\S+)", shown)[0] for label in ("access key id", "secret access key")
     )

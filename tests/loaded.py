@@ -110,7 +110,7 @@ class Program:
                 told = os.read(self._ended, NUMBER.size)
                 os.close(self._ended)
                 self.returncode = NUMBER.unpack(told)[0] if told else -signal.SIGKILL
-                assert told, "the process that waits for this one has been killed"
+                assert told, "the process that forks has ended"
             return self.returncode
 
     def _has_ended(self, timeout: float | None) -> bool:
@@ -319,6 +319,7 @@ def _load(data: Path) -> None:
     from registry.composition.serve import SERVE  # noqa: PLC0415
     from registry.settings.settings import Settings  # noqa: PLC0415
 
+    gc.disable()  # it would look at all that is made here again and again
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
     for modules in (None, main.SERVER_MODULES):
@@ -333,54 +334,75 @@ def _load(data: Path) -> None:
     asyncio.run(Registry(settings, SERVE).rehearse())
     gc.collect()
     gc.freeze()
+    gc.enable()
     assert threading.active_count() == 1
 
 
 def _fork_on_request(requests: socket.socket, listener: socket.socket) -> None:
-    """Fork for each request until the tests can send none; what was forked returns at its end.
-
-    There it raises what the program raises, such as `SystemExit`.
-    """
+    """Fork for each request until the tests can send none, and tell of each end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait, whom nobody waits for
+    running: dict[int, tuple[int, int]] = {}  # process and pipe, by what tells of its end
+    waited = select.poll()
+    for each in (requests, listener):
+        waited.register(each, select.POLLIN)
     while True:
-        if requests in select.select([requests, listener], [], [])[0]:
-            request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, _DESCRIPTORS)
-            if not request:
+        for ready, _ in waited.poll():
+            if ready in running:
+                waited.unregister(ready)
+                _tell_of_end(ready, *running.pop(ready))
+                continue
+            asked, descriptors = _receive(requests if ready == requests.fileno() else listener)
+            if not asked:
                 return
-        else:
-            with listener.accept()[0] as asking:
-                request, descriptors, _, _ = socket.recv_fds(asking, _LARGEST_REQUEST, _DESCRIPTORS)
-        words, env, *rest = json.loads(request)
-        if words[0].startswith("tests."):
-            import_module(_TESTS)
-        if can_be_forked(env) and os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            started = os.fork()
+            telling = descriptors.pop()
+            started = _fork(asked)
             if started == 0:
-                os.close(descriptors.pop())
+                for ending, (_, pipe) in running.items():
+                    os.close(ending)
+                    os.close(pipe)
+                os.close(telling)
                 requests.close()
                 listener.close()
-                _run(descriptors, words, env, *rest)
-                return
-            requests.close()
-            listener.close()
-            _tell_of(started, descriptors)
-        for each in descriptors:
-            os.close(each)
+                _run(descriptors, *asked)
+            for number in descriptors:
+                os.close(number)
+            if started is None:
+                os.close(telling)
+                continue
+            ending = os.pidfd_open(started)
+            running[ending] = started, telling
+            waited.register(ending, select.POLLIN)
+            _tell(telling, started)
 
 
-def _tell_of(started: int, descriptors: list[int]) -> NoReturn:
-    """Tell the id of a process and, in the end, its exit status; then end."""
-    try:
-        telling = descriptors.pop()
-        for each in (*descriptors, 0, 1, 2):
-            os.close(each)
-        os.write(telling, NUMBER.pack(started))
-        _, status = os.waitpid(started, 0)
-        os.write(telling, NUMBER.pack(os.waitstatus_to_exitcode(status)))
-    finally:  # also if nobody reads any more
-        os._exit(0)
+def _receive(ready: socket.socket) -> tuple[list[Any], list[int]]:
+    """Return a request and its descriptors; the request is empty after the last one."""
+    if ready.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        with ready.accept()[0] as asking:
+            return _receive(asking)
+    asked, descriptors, _, _ = socket.recv_fds(ready, _LARGEST_REQUEST, _DESCRIPTORS)
+    return json.loads(asked or b"[]"), descriptors
+
+
+def _fork(asked: list[Any]) -> int | None:
+    """Return the id of the process that is the program, 0 there, or None if none is forked."""
+    words, env, *_ = asked
+    if words[0].startswith("tests."):
+        import_module(_TESTS)
+    return os.fork() if can_be_forked(env) else None
+
+
+def _tell(telling: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # nobody waits for the program
+        os.write(telling, NUMBER.pack(number))
+
+
+def _tell_of_end(ending: int, process: int, telling: int) -> None:
+    """Tell the exit status of a process that has ended."""
+    _, status = os.waitpid(process, 0)
+    _tell(telling, os.waitstatus_to_exitcode(status))
+    os.close(telling)
+    os.close(ending)
 
 
 def _run(
@@ -390,7 +412,7 @@ def _run(
     cwd: str,
     has_session: bool,
     umask: int | None,
-) -> None:
+) -> NoReturn:
     """Be the program."""
     if has_session:
         os.setsid()
@@ -415,7 +437,42 @@ def _run(
     os.environ.clear()
     os.environ.update(env)
     sys.argv = words
-    run_module(words[0], run_name="__main__", alter_sys=True)
+    _end(_status_of(words[0]))
+
+
+def _status_of(module: str) -> int:
+    """Run a module; return its exit status, or the negative number of the signal that ends it."""
+    try:
+        run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+            return 1
+        return (ended.code or 0) & 0xFF
+    except BaseException as error:  # noqa: BLE001 - as the interpreter does
+        sys.excepthook(type(error), error, error.__traceback__)
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """End as the interpreter does, but let the system free the memory.
+
+    The interpreter frees objects one by one. That takes six times as long as to fork: each page of
+    memory that it writes to is copied first.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if not stream.closed:
+                stream.flush()
+        except OSError:
+            status = status or 120
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
 
 
 def _opened(number: int, mode: str, **options: Any) -> Any:  # noqa: ANN401 - of `open`

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.clients.archives import write_layout_archive
 from tests.clients.images import Image
-from tests.clients.programs import attempt, daemon, require_root, run
+from tests.clients.programs import attempt, daemon, require_root, run, takes_connections
 from tests.tools import require_tool
 
 # Only content, images and snapshots are asked for; what runs containers would want more of the
@@ -39,7 +39,8 @@ class Containerd:
         return attempt("ctr", "--address", self.folder / "socket", *arguments)
 
     def answers(self) -> bool:
-        return self.attempt("version").returncode == 0
+        listens = takes_connections(self.folder / "socket")
+        return listens and self.attempt("version").returncode == 0
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.clients.archives import files_in_archive
-from tests.clients.programs import attempt, daemon, require_root, run
+from tests.clients.programs import attempt, daemon, require_root, run, takes_connections
 from tests.tools import missing, require_tool
 
 # No network of its own, no firewall rules, no overlay mounts: images only move and rest here.
@@ -43,7 +43,7 @@ class Docker:
         return attempt(self.program, *self.options, *arguments)
 
     def answers(self) -> bool:
-        return self.attempt("info").returncode == 0
+        return takes_connections(self.folder / "socket") and self.attempt("info").returncode == 0
 
     def inspect(self, reference: str) -> dict[str, Any]:
         (shown,) = json.loads(self.run("image", "inspect", reference))

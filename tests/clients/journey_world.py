@@ -19,8 +19,7 @@ from tests.clients.archives import write_layout
 from tests.clients.containers import Containers
 from tests.clients.images import Image, Store
 from tests.clients.programs import attempt
-from tests.databases import planted
-from tests.entrepot import Home, Waiting, end_kept, initialized, sign_in_on, told
+from tests.entrepot import Home, Waiting, copied_install, end_kept, sign_in_on, told
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 
@@ -200,7 +199,7 @@ def operated(folder: Path, **environment: str) -> Iterator[Operator]:
     """Make an install, and serve it on one port meanwhile, with these variables set."""
     port = free_port()
     data = folder / "data"
-    made = initialized(planted(data))
+    made = copied_install(data)
     operator = Operator(data, port, made, _served(data, port, environment), environment)
     try:
         yield operator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -40,6 +41,12 @@ def attempt(
     return subprocess.CompletedProcess(
         command, done.returncode, done.stdout.decode(), done.stderr.decode()
     )
+
+
+def takes_connections(path: Path) -> bool:
+    """Return True if a daemon listens on a Unix socket: a client's start to ask costs far more."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return asking.connect_ex(str(path)) == 0
 
 
 @contextlib.contextmanager

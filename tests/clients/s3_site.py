@@ -14,8 +14,7 @@ import pytest
 from botocore.config import Config
 
 from tests.certificates import DAY, self_signed
-from tests.databases import planted
-from tests.entrepot import initialized, told
+from tests.entrepot import copied_install, told
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 
@@ -75,7 +74,7 @@ def s3() -> Iterator[S3Site]:
         folder = Path(name)
         folder.chmod(0o755)  # PostgreSQL's user reads the certificate
         certificate, key = self_signed(folder, f"*.{HOST}", ends=30 * DAY)
-        shown = initialized(planted(folder / "data"))
+        shown = copied_install(folder / "data")
         pair = told("access key id", shown), told("secret access key", shown)
         port = free_port()
         registry = start_registry(

@@ -32,7 +32,7 @@ from tests.waiting import until_so
 
 pytestmark = pytest.mark.timeout(180)
 HALFWAY: Final = 1 << 20
-"""Bytes of a copy of some forty that cannot be compressed much."""
+"""Bytes of a copy of more than forty million, half of which cannot be compressed much."""
 PROGRAM: Final = "pg_basebackup"
 PYTHON: Final = Path(sys.executable).resolve().name
 _SEEN: Final = "SELECT count(*), min(things::text), max(things::text) FROM things"
@@ -52,7 +52,7 @@ def server(folder: Path) -> Iterator[Server]:
     made = Server(folder / "server")
     made.make()
     made.start()
-    made.sql("CREATE TABLE things AS SELECT gen_random_uuid() FROM generate_series(1, 1000000)")
+    made.sql("CREATE TABLE things AS SELECT gen_random_uuid() FROM generate_series(1, 500000)")
     quoted = PASSWORD.replace("'", "''")
     made.sql(f"CREATE ROLE copier LOGIN REPLICATION PASSWORD '{quoted}'")
     yield made
@@ -128,10 +128,10 @@ async def test_a_service_that_is_killed_takes_its_copy_along(
 ) -> None:
     target, backup_id = of(world, server)
     worker = await world.back_up_elsewhere(target, server, backup_id)
-    await until_so(lambda: bool(halfway(worker.pid)), "no copy is halfway")
-    running = runs_of(PROGRAM, worker.pid)
-    worker.kill()
-    await worker.wait()
+    above = worker.process.pid
+    await until_so(lambda: bool(halfway(above)), "no copy is halfway")
+    running = runs_of(PROGRAM, above)
+    await asyncio.to_thread(worker.kill)
     await until_so(
         lambda: not any(Path(f"/proc/{each}").exists() for each in running), "it runs on"
     )

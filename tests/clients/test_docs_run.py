@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import httpx
 import pytest
@@ -24,10 +24,10 @@ from tests.clients.debian_registry import running_registry
 from tests.clients.docs_pipelines import pipelines_of
 from tests.clients.docs_shell import Shell, commands_of, shell, substituted, write_program
 from tests.clients.images import Store
-from tests.clients.journey_world import Operator, operated
+from tests.clients.journey_world import Operator, first_password, operated
 from tests.clients.remote import Remote
 from tests.databases import ROOT, program_environment
-from tests.entrepot import ADMIN, PASSWORD, told
+from tests.entrepot import ADMIN, PASSWORD, sign_in_on, told
 from tests.live import start_registry
 from tests.loaded import script_line
 from tests.postgresql import free_port
@@ -108,16 +108,6 @@ case $command in
 esac
 exit 64"""
 
-BROWSER: Final = """\
-import sys, pathlib, httpx
-from tests.entrepot import sign_in_on
-once = pathlib.Path(sys.argv[1])
-words = (once.read_text(), sys.argv[2]) if once.exists() else (sys.argv[2],)
-once.unlink(missing_ok=True)
-httpx.get(sign_in_on(sys.argv[3], *words).headers["location"])
-"""
-"""Signs the admin in on the page it is given, as a person does in a browser."""
-
 
 @dataclass
 class Reader:
@@ -185,6 +175,7 @@ def reader(workspace: Path) -> Iterator[Reader]:
         dev = start_registry(workspace / "dev")
         stack.callback(dev.stop)
         environment = environment_of(workspace, operator)
+        stack.enter_context(browsing(workspace / "pages", first_password(operator)))
         started = stack.enter_context(shell(workspace, environment))
         key = told("access key id", operator.made)
         yield Reader(
@@ -214,6 +205,26 @@ def fill_upstream(folder: Path, url: str) -> None:
             Remote(http, name).push(store.index(images), tag)
 
 
+@contextmanager
+def browsing(pages: Path, one_time_password: str) -> Iterator[None]:
+    """Sign the admin in on each page that is written into a pipe, as a person in a browser does."""
+    os.mkfifo(pages)
+
+    def go_on(shown: TextIO) -> None:
+        words: tuple[str, ...] = (one_time_password, PASSWORD)
+        while page := shown.readline().strip():
+            httpx.get(sign_in_on(page, *words).headers["location"])
+            words = (PASSWORD,)
+
+    with os.fdopen(os.open(pages, os.O_RDWR)) as shown, ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(go_on, shown)
+        try:
+            yield
+        finally:
+            os.write(shown.fileno(), b"\n")
+    ended.result()
+
+
 def environment_of(folder: Path, operator: Operator) -> dict[str, str]:
     """Return the environment of a machine with the commands and the stand-ins."""
     home = folder / "home"
@@ -233,13 +244,7 @@ def environment_of(folder: Path, operator: Operator) -> dict[str, str]:
     ):
         write_program(programs, name, script_line(module))
     write_program(programs, "docker", DOCKER)
-    (folder / "browser.py").write_text(BROWSER)
-    (folder / "one-time").write_text(told("one-time password", operator.made))
-    write_program(
-        programs,
-        "browser",
-        f"exec {sys.executable} {folder}/browser.py {folder}/one-time '{PASSWORD}' \"$1\"",
-    )
+    write_program(programs, "browser", f'echo "$1" >{folder}/pages')
     kept = {
         name: text
         for name, text in program_environment().items()

@@ -12,7 +12,7 @@ from cloudcore.iam.policy import PolicyKind, policy_of
 from registry.cli.main import main
 from tests.clients.docs_shell import commands_of, shell, substituted
 from tests.databases import ROOT, planted, program_environment
-from tests.entrepot import initialized, told
+from tests.entrepot import copied_install, initialized, told
 from tests.live import start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
@@ -28,7 +28,7 @@ def test_the_commands_of_the_page_work(workspace: Path) -> None:
     other = planted(workspace / "other")
     initialized(other)
     assert main(["backup", str(backup), "--data", str(other)]) == 0
-    shown = initialized(planted(workspace / "data"))
+    shown = copied_install(workspace / "data")
     port = free_port()
     registry = start_registry(workspace / "data", "--s3-port", str(port), command="serve")
     home = workspace / "home"

@@ -18,8 +18,7 @@ import httpx
 import pytest
 
 from tests.clients.images import noise
-from tests.databases import planted
-from tests.entrepot import initialized, told
+from tests.entrepot import copied_install, told
 from tests.live import LiveRegistry, start_registry
 from tests.pebble import Pebble, challenge_server, pebble
 from tests.postgresql import free_port
@@ -46,7 +45,7 @@ def resolver() -> Iterator[str]:
 def served(
     folder: Path, authority: Pebble, port: int, *options: str, names: str = NAME
 ) -> Iterator[LiveRegistry]:
-    (folder / "shown").write_text(initialized(planted(folder / "data")))
+    (folder / "shown").write_text(copied_install(folder / "data"))
     words = (
         *("--tls-acme", names, "--tls-acme-terms", "agree", "--tls-acme-email", "ops@example.com"),
         *("--tls-acme-directory", authority.directory, "--tls-acme-roots", str(authority.roots)),
