@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
+import pytest
+
 from registry.distribution.auth import DELETE, PUSH
 from registry.metadata.repositories.repository import find_repository
 from tests.property.matrix_world import (
@@ -237,6 +239,7 @@ class Play:
                 await install.share(found.id, owner, CLOSED)
 
 
+@pytest.mark.timeout(300)  # all states, one after the other
 async def test_every_row_is_as_the_oracle_says(sqlite_database: str) -> None:
     """No row differs; each state is a ninth of the matrix, with accounts of its own."""
     async with open_install(sqlite_database, clock=StandingClock()) as install:
