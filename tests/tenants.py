@@ -42,7 +42,7 @@ from cloudcore.kms.needs import KmsNeeds
 from cloudcore.ports import KEYRING, Opening, known
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import AUTHENTICATOR, Origin
-from registry.composition.main import Registry
+from registry.composition.main import PlaneApplications, Registry
 from registry.composition.needs import BEARERS, SERVICES
 from registry.composition.planes import dispatcher
 from registry.composition.serve import SERVE
@@ -306,6 +306,25 @@ def _folder() -> Path:
     return Path(folder.name)
 
 
+async def opened_install(
+    opening: Opening, planes: PlaneApplications, clock: ManualClock
+) -> Install:
+    """Return the install of planes that are open already."""
+    return Install(
+        opening.install.database,
+        clock,
+        dispatcher(planes.data, planes.control),
+        await opening.get(BEARERS),
+        await opening.get(SERVICES),
+        await opening.get(KEYRING),
+        await opening.get(SIGNING_KEYS),
+        await opening.get(TOKENS),
+        cast("BearerAuthenticator", await opening.get(AUTHENTICATOR)),
+        await opening.needs_of(KMS),
+        opening,
+    )
+
+
 @asynccontextmanager
 async def open_install(
     url: str,
@@ -339,16 +358,4 @@ async def open_install(
             new_id=lambda: uuid7(clock()),
         )
         opening, planes = await resources.enter_async_context(registry.open_planes())
-        yield Install(
-            database,
-            clock,
-            dispatcher(planes.data, planes.control),
-            await opening.get(BEARERS),
-            await opening.get(SERVICES),
-            keyring,
-            await opening.get(SIGNING_KEYS),
-            await opening.get(TOKENS),
-            cast("BearerAuthenticator", await opening.get(AUTHENTICATOR)),
-            await opening.needs_of(KMS),
-            opening,
-        )
+        yield await opened_install(opening, planes, clock)

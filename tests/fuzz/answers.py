@@ -7,6 +7,8 @@ from typing import Any, Final, get_args
 from uuid import UUID
 
 import httpx
+import requests
+from schemathesis import Response
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -35,9 +37,19 @@ _OAUTH_CODES: Final = {
 }
 
 
-def check(case: AnyCase, answer: httpx.Response) -> None:
+def check(case: AnyCase, request: requests.PreparedRequest, answer: httpx.Response) -> None:
     """Check the answer to a generated request."""
-    case.validate_response(answer, checks=_CHECKS)
+    found = Response(
+        answer.status_code,
+        {name: [value] for name, value in answer.headers.items()},
+        answer.content,
+        request,
+        elapsed=0,
+        verify=True,
+        message=answer.reason_phrase,
+        encoding=answer.encoding,
+    )
+    case.validate_response(found, checks=_CHECKS)
     request_id = answer.headers["X-Request-Id"]
     assert str(UUID(request_id)) == request_id
     if answer.status_code >= 400 and "json" in answer.headers["Content-Type"]:

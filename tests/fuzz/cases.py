@@ -43,19 +43,23 @@ class Sent(NamedTuple):
     """Each is tried until one is not forbidden to."""
     has_cookie: bool
 
-    def request(self, install: FuzzedInstall, caller: str) -> httpx.Request:
-        """Return it as it goes over the wire."""
+    def request(self, install: FuzzedInstall, caller: str) -> requests.PreparedRequest:
+        """Return the request of this caller."""
         headers = {}
         if caller != "no one":
             headers = bearer(install.bearers.get(caller, _FORGED))
         if self.has_cookie:
             headers["Cookie"] = install.cookie
         serialized = self.case.as_transport_kwargs(base_url=install.url, headers=headers)
-        made = requests.Request(**serialized).prepare()
-        body = made.body.encode() if isinstance(made.body, str) else made.body
-        assert body is None or isinstance(body, bytes)
-        raw = [(name.encode(), _octets(value)) for name, value in made.headers.items()]
-        return httpx.Request(str(made.method), str(made.url), headers=raw, content=body)
+        return requests.Request(**serialized).prepare()
+
+
+def on_wire(request: requests.PreparedRequest) -> httpx.Request:
+    """Return a request as it goes over the wire."""
+    body = request.body.encode() if isinstance(request.body, str) else request.body
+    assert body is None or isinstance(body, bytes)
+    raw = [(name.encode(), _octets(value)) for name, value in request.headers.items()]
+    return httpx.Request(str(request.method), str(request.url), headers=raw, content=body)
 
 
 def operations(schema: BaseSchema) -> Iterator[Operation]:
@@ -104,7 +108,8 @@ class Cases:
             if parameter.get("x-entrepot-tail")
         ]
         is_open = operation.definition.raw.get("security") == []
-        self._likely = ("no one",) if is_open else PRIVILEGED
+        self.likely: tuple[str, ...] = ("no one",) if is_open else PRIVILEGED
+        """Who may send it. A caller that is forbidden to costs a request: it had better be last."""
 
     def corners(self) -> Iterator[Sent]:
         """Yield what stands at the edges of the schemas: each bound, each member left out.
@@ -128,7 +133,7 @@ class Cases:
             path = case.meta and case.meta.components.get(ParameterLocation.PATH)
             if path and path.mode is GenerationMode.POSITIVE and self._places[0]:
                 case.path_parameters = dict(self._places[0])
-            yield Sent(case, self._likely, has_cookie=True)
+            yield Sent(case, self.likely, has_cookie=True)
 
     def sensible(self) -> st.SearchStrategy[Sent]:
         """Return requests of the schema about what there is, from those who may make them."""
@@ -143,13 +148,13 @@ class Cases:
         case = draw(self._of_schema(GenerationMode.POSITIVE, place))
         self._speak_sense(draw, case, place)
         self._choose_tails(draw, case)
-        return Sent(case, self._likely, has_cookie=True)
+        return Sent(case, self.likely, has_cookie=True)
 
     def _any(self, draw: st.DrawFn) -> Sent:
         place = draw(st.sampled_from([*self._places, None]))
         case = draw(self._of_schema(draw(st.sampled_from(list(GenerationMode))), place))
         self._choose_tails(draw, case)
-        caller = draw(st.sampled_from((*self._likely * 3, *_OTHERS)))
+        caller = draw(st.sampled_from((*self.likely * 3, *_OTHERS)))
         return Sent(case, (caller,), draw(st.booleans()))
 
     def _of_schema(self, mode: GenerationMode, place: Place | None) -> st.SearchStrategy[AnyCase]:

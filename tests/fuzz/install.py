@@ -26,15 +26,14 @@ from cloudcore.identity.rows.organizations import ORGANIZATIONS, Organization
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, list_users_by_email
 from cloudcore.identity.services.users import add_person
-from cloudcore.keyring import create_root_key, load_keyring
+from cloudcore.keyring import create_root_key
 from registry.composition.main import Registry
-from registry.composition.planes import dispatcher
 from registry.composition.serve import SERVE
 from registry.settings.email import EmailSettings
 from registry.settings.node import NodeSettings
 from registry.settings.settings import Settings
 from tests.inprocess import ManualClock
-from tests.tenants import ALLOW_ALL, Install, allow, open_install
+from tests.tenants import ALLOW_ALL, Install, allow, opened_install
 
 EMAIL: Final = "admin@example.org"
 _ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(256))
@@ -52,7 +51,7 @@ class FuzzedInstall:
     """The application, its callers, and the state that examples begin with."""
 
     runner: asyncio.Runner
-    client: httpx.AsyncClient
+    transport: httpx.ASGITransport
     url: str
     live: sqlite3.Connection
     first: FirstCredentials
@@ -69,7 +68,13 @@ class FuzzedInstall:
 
     def send(self, request: httpx.Request) -> httpx.Response:
         """Return the answer to a request."""
-        return self.runner.run(self.client.send(request))
+        return self.runner.run(self._send(request))
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        answer = await self.transport.handle_async_request(request)
+        answer.request = request
+        await answer.aread()
+        return answer
 
     def keep(self) -> None:
         """Take the present state for the one that `rewind` restores, and note changes from now on.
@@ -150,46 +155,41 @@ def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]
     shutil.copy(migrated, folder / "metadata.db")
     create_root_key(settings.root_key)
     with asyncio.Runner() as runner:
-        first, bearers = runner.run(_people(settings))
         # Without workers of jobs: after each `rewind` they would do the same jobs again.
         resources = AsyncExitStack()
-        opening = Registry(settings, SERVE).open_planes()
-        _, planes = runner.run(resources.enter_async_context(opening))
-        app = dispatcher(planes.data, planes.control)
+        planes = Registry(settings, SERVE).open_planes()
+        opened = runner.run(resources.enter_async_context(planes))
+        install = runner.run(opened_install(*opened, ManualClock(system_clock())))
+        first, bearers = runner.run(_people(install))
         with closing(sqlite3.connect(folder / "metadata.db", timeout=30)) as live:
             live.execute("PRAGMA synchronous = OFF")
-            client = httpx.AsyncClient(transport=httpx.ASGITransport(app))
-            yield FuzzedInstall(runner, client, settings.url, live, first, bearers)
+            transport = httpx.ASGITransport(install.app)
+            yield FuzzedInstall(runner, transport, settings.url, live, first, bearers)
         runner.run(resources.aclose())
 
 
-async def _people(settings: Settings) -> tuple[FirstCredentials, dict[str, str]]:
+async def _people(install: Install) -> tuple[FirstCredentials, dict[str, str]]:
     """Make the first account and another, and a caller of every kind with a token."""
-    keyring = load_keyring(settings.root_key)
-    clock = ManualClock(system_clock())
-    async with open_install(
-        settings.database, clock=clock, keyring=keyring, issuer=settings.url
-    ) as install:
-        first = await create_first_account(
-            install.database, keyring, uuid7, clock(), handle=HANDLE, email=EMAIL
-        )
-        account = await install.database.read(find_account, first.account_id)
-        assert account is not None
-        admin = await install.add_program(account, "fuzz", ALLOW_ALL)
-        role = await install.add_role_session(account, "night", ALLOW_ALL, source=admin)
-        nobody = await install.add_program(account, "nobody", allow("storage:GetObject"))
-        other = Account(uuid7(), uuid7(), "partner", clock())
-        await install.database.write(_add_with_organization, other)
-        await install.database.write(_add_outsider, clock())
-        await install.kms.maker.add_missing_platform_keys(install.database, clock())
-        stranger = await install.add_program(other, "stranger", ALLOW_ALL)
-        return first, {
-            "admin": admin.access_token,
-            "role": role.access_token,
-            "nobody": nobody.access_token,
-            "stranger": stranger.access_token,
-            "person": await install.database.write(_person, install),
-        }
+    first = await create_first_account(
+        install.database, install.keyring, uuid7, install.clock(), handle=HANDLE, email=EMAIL
+    )
+    account = await install.database.read(find_account, first.account_id)
+    assert account is not None
+    admin = await install.add_program(account, "fuzz", ALLOW_ALL)
+    role = await install.add_role_session(account, "night", ALLOW_ALL, source=admin)
+    nobody = await install.add_program(account, "nobody", allow("storage:GetObject"))
+    other = Account(uuid7(), uuid7(), "partner", install.clock())
+    await install.database.write(_add_with_organization, other)
+    await install.database.write(_add_outsider, install.clock())
+    await install.kms.maker.add_missing_platform_keys(install.database, install.clock())
+    stranger = await install.add_program(other, "stranger", ALLOW_ALL)
+    return first, {
+        "admin": admin.access_token,
+        "role": role.access_token,
+        "nobody": nobody.access_token,
+        "stranger": stranger.access_token,
+        "person": await install.database.write(_person, install),
+    }
 
 
 def _add_with_organization(tx: Connection, account: Account) -> None:

@@ -48,6 +48,7 @@ from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 from tests.memory_store import MemoryStore
+from tests.soak import times
 from tests.wired import WireClient, wired
 
 pytestmark = on_both_databases
@@ -280,7 +281,7 @@ def plain(answer: Answer) -> Answer:
     return answer._replace(headers=left)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + times(2)))
 async def test_no_answer_is_stale(metadata_url: str, seed: int) -> None:
     store, limits, mark = MemoryStore(), Limits(), CommitMark()
     async with AsyncExitStack() as stack:

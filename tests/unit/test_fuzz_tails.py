@@ -15,7 +15,7 @@ from cloudcore.web.openapi import document
 from cloudcore.web.path_tails import Tails
 from cloudcore.web.reference_pages import OWN_PATHS
 from tests.control_plane import Options, make_world
-from tests.fuzz.cases import KEYS, Cases, operations
+from tests.fuzz.cases import KEYS, Cases, on_wire, operations
 from tests.fuzz.install import FuzzedInstall
 from tests.fuzz.known import Known
 from tests.thing_files import Shelf, file_routes
@@ -45,7 +45,7 @@ def test_keys_arrive_byte_for_byte(tmp_path: Path) -> None:
         deadline=None, derandomize=True, max_examples=50, suppress_health_check=list(HealthCheck)
     )
     def sensible(data: st.DataObject) -> None:
-        request = data.draw(cases.sensible()).request(install, "no one")
+        request = on_wire(data.draw(cases.sensible()).request(install, "no one"))
         found = Tails([TEMPLATE]).find(request.url.raw_path.partition(b"?")[0])
         assert found is not None
         assert found.tail in KEYS
