@@ -10,7 +10,6 @@ import httpx
 from msgspec import Struct, structs
 
 from cloudcore.web.route_spec import RouteSpec
-from tests.databases import on_both_databases
 from tests.integration.id_places import BODIES, PLACES, filled, token_of
 from tests.integration.keyed_requests import Asked, asked, end_runs
 from tests.integration.served_world import Served
@@ -190,7 +189,6 @@ async def test_no_other_body_is_taken_where_none_is_read(served: Served) -> None
         assert refused.status_code == 400, method
 
 
-@on_both_databases
 async def test_a_list_of_what_has_a_name_is_filtered_by_it(served: Served) -> None:
     """Exactly, in its rows and in its total; a marker of the whole list is none of the filtered."""
     specs = {_place_of(spec): spec for spec in served.specs}
