@@ -25,6 +25,7 @@ from tests.databases import (
     database_url,
     migrated_file,
     migrated_template,
+    planted,
     postgresql_database,
     sqlite_database,
 )
@@ -217,7 +218,7 @@ async def plane(metadata_url: str) -> AsyncIterator[control_plane.World]:
 @pytest.fixture(scope="session")
 def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the OpenAPI document of ``/v1``."""
-    settings = Settings(data=Path(tmp_path_factory.mktemp("install")) / "data")
+    settings = Settings(data=planted(tmp_path_factory.mktemp("install") / "data"))
     prepare(settings)
     create_root_key(settings.root_key)
     control = asyncio.run(routes_of_the_whole(settings))

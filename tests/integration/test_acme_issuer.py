@@ -218,11 +218,9 @@ def owner_request(common: str, *names: str, extensions: Sequence[x509.ExtensionT
 
 
 OF_OWNERS: Final = (
-    ("", ("b.own.example", "a.own.example")),
-    ("a.own.example", ("b.own.example", "a.own.example")),
     ("A.Own.Example", ("a.own.example",)),
     ("", ("B.Own.Example", "a.OWN.example", "*.Own.example")),
-    ("A.own.example", ("a.OWN.example", "a.own.example")),
+    ("A.own.example", ("b.own.example", "a.OWN.example", "a.own.example")),
 )
 
 

@@ -242,7 +242,6 @@ async def test_a_refusal_that_cannot_be_written_holds_up_no_other(
     assert {row.action for row in await found(database)} == {"iam:One", "iam:Two"}
 
 
-@on_both_databases
 async def test_details_are_bounded(database: Database) -> None:
     deleted = {f"sha256:{number:064}": [f"v{number}"] for number in range(1000)}
     details = {"deleted": deleted, "deleted_count": 1000, "not_deleted_count": 3}

@@ -89,7 +89,6 @@ async def test_a_backup_is_restored_into_a_new_cluster(
     assert late[0] == 404, "it is being deleted"
 
 
-@on_both_databases
 async def test_what_is_being_restored_is_kept_beyond_the_number_to_keep(world: BackupWorld) -> None:
     cluster = await world.add_cluster("kept", retention=Retention(base_count=1))
     first = await world.made(cluster)
@@ -102,7 +101,6 @@ async def test_what_is_being_restored_is_kept_beyond_the_number_to_keep(world: B
         assert left == [each["id"] for each in (*kept, newest)]
 
 
-@on_both_databases
 async def test_a_restore_to_a_moment_takes_the_newest_backup_before_it(
     world: BackupWorld, cluster: Cluster
 ) -> None:
@@ -304,7 +302,6 @@ async def test_a_restore_that_goes_on_for_ever_holds_up_neither_a_stop_nor_a_del
     assert (await world.delete(backup)).status_code == 202
 
 
-@on_both_databases
 async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     world: BackupWorld, cluster: Cluster
 ) -> None:
@@ -386,7 +383,6 @@ async def test_a_schedule_that_cannot_be_followed_is_a_fault_of_the_cluster(
     assert "base" in fault.message
 
 
-@on_both_databases
 async def test_a_schedule_proves_the_newest_backup(world: BackupWorld) -> None:
     cluster = await world.add_cluster("proved", schedule=Schedule(verify_cron="0 * * * *"))
     old = await world.made(cluster)

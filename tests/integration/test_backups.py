@@ -89,7 +89,6 @@ async def test_other_kinds_of_backup_are_refused(world: BackupWorld, cluster: Cl
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
 
 
-@on_both_databases
 async def test_the_list_takes_aliases_of_kinds_too(world: BackupWorld, cluster: Cluster) -> None:
     base = await world.made(cluster)
     incremental = await world.made(cluster, "incr")
@@ -108,7 +107,6 @@ async def test_the_list_takes_aliases_of_kinds_too(world: BackupWorld, cluster: 
     assert await ids(f"?limit=1&marker={meta['marker']}") == [incremental["id"]]
 
 
-@on_both_databases
 async def test_an_incremental_backup_without_a_succeeded_base_is_a_conflict(
     world: BackupWorld, cluster: Cluster
 ) -> None:
@@ -257,7 +255,6 @@ async def test_a_base_that_incremental_backups_need_is_a_conflict_or_goes_with_t
     assert answer.status_code == 404
 
 
-@on_both_databases
 async def test_an_incremental_backup_that_is_pending_needs_its_base_and_the_last_goes_alone(
     world: BackupWorld, cluster: Cluster
 ) -> None:
@@ -325,7 +322,6 @@ async def test_a_cluster_that_cannot_be_backed_up_says_why(world: BackupWorld) -
         assert told == (409, reason), changes
 
 
-@on_both_databases
 async def test_the_progress_of_a_run_is_shown(world: BackupWorld, cluster: Cluster) -> None:
     world.archive.may_end.clear()
     world.archive.told = (10, 40)
@@ -387,7 +383,6 @@ async def test_two_deletions_that_fail_do_not_wake_each_other(
     assert await world.list(cluster) == []
 
 
-@on_both_databases
 async def test_a_backup_whose_machine_is_lost_says_so_until_that_is_back(
     world: BackupWorld, cluster: Cluster
 ) -> None:
@@ -407,7 +402,6 @@ async def test_a_backup_whose_machine_is_lost_says_so_until_that_is_back(
     assert (await world.worked(waiting))["status"] == "succeeded"
 
 
-@on_both_databases
 async def test_older_bases_go_with_what_needs_them_but_never_the_last_that_succeeded(
     world: BackupWorld,
 ) -> None:
@@ -429,7 +423,6 @@ async def test_older_bases_go_with_what_needs_them_but_never_the_last_that_succe
     assert len(world.archive.backups[cluster.id]) == 3
 
 
-@on_both_databases
 async def test_a_deleted_cluster_takes_its_backups_along(world: BackupWorld) -> None:
     """Also those that nobody can read."""
     for failures in (0, 9):

@@ -54,7 +54,7 @@ sealed_on_sqlite = pytest.mark.parametrize(
     [("sqlite", True), pytest.param("postgresql", False, marks=pytest.mark.postgresql)],
     indirect=["database_url"],
 )
-"""With `on_both_databases`: neither has to do with the other; most tests seal nothing on SQLite."""
+"""With `on_both_databases`: neither has to do with the other."""
 
 
 async def cut_off(stream: AsyncIterator[bytes]) -> bytes:
@@ -124,12 +124,10 @@ async def test_readers_that_leave_do_not_stop_the_fill(fills: OpenFills, where: 
         assert upstream.asked == [Asked(DIGEST, 0)]
 
 
-@on_both_databases
-@sealed_on_sqlite
-async def test_small_blobs_go_inline(fills: OpenFills, seals: bool) -> None:
+async def test_small_blobs_go_inline(fills: OpenFills) -> None:
     upstream = DrippingUpstream(SMALL, b"")
     limits = Limits(inline_max_bytes=4096)
-    async with fills(upstream, count=2, seals=seals, limits=limits) as world:
+    async with fills(upstream, count=2, seals=True, limits=limits) as world:
         bodies = await asyncio.gather(*(world.workers[n % 2].pull(SMALL_DIGEST) for n in range(10)))
         assert set(bodies) == {SMALL}
         assert upstream.asked == [Asked(SMALL_DIGEST, 0)]
@@ -179,17 +177,15 @@ async def test_answers_are_those_of_stored_blobs(fills: OpenFills, stored: bool)
         assert upstream.heads == ([] if stored else [DIGEST])
 
 
-@on_both_databases
-@sealed_on_sqlite
 @pytest.mark.parametrize("where", [0, 1])
 async def test_wrong_bytes_are_cut_before_the_last_and_kept_nowhere(
-    fills: OpenFills, seals: bool, where: int
+    fills: OpenFills, where: int
 ) -> None:
     upstream = DrippingUpstream()
     wrong = BLOB[:-1] + bytes([BLOB[-1] ^ 1])
     upstream.blobs[DIGEST] = wrong
     upstream.allow(2 * MIB)
-    async with fills(upstream, count=2, seals=seals) as world:
+    async with fills(upstream, count=2, seals=True) as world:
         filling = await world.workers[0].fed(DIGEST)
         found = filling if where == 0 else await world.workers[1].fed(DIGEST)
         parts = [
@@ -320,7 +316,6 @@ async def test_an_upstream_without_an_answer_is_503(
         assert await world.left() == NONE
 
 
-@on_both_databases
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_what_a_full_account_does_not_have_yet_is_refused(
     fills: OpenFills, is_listed: bool, monkeypatch: pytest.MonkeyPatch
@@ -363,7 +358,6 @@ async def test_what_the_upstream_has_not_is_404(fills: OpenFills) -> None:
         assert await world.left() == NONE
 
 
-@on_both_databases
 async def test_bytes_of_the_account_are_linked_only_if_the_upstream_has_them(
     fills: OpenFills,
 ) -> None:

@@ -75,7 +75,6 @@ async def test_many_who_ask_at_once_are_one_question(tagged: CachedWorld) -> Non
     assert tagged.upstream.count("TAGS") == 1
 
 
-@on_both_databases
 async def test_pages_are_of_what_is_here_and_what_is_there(tagged: CachedWorld) -> None:
     for tag in ("2", "v9"):
         assert (await tagged.pull(tag)).status == 200
@@ -144,7 +143,6 @@ async def test_what_the_upstream_does_not_have_is_404_and_asked_for_again_later(
         assert answer.json() == {"name": str(other), "tags": ["1"]}
 
 
-@on_both_databases
 async def test_a_list_that_is_gone_or_hidden_now(tagged: CachedWorld) -> None:
     await tags(tagged)
     assert (await tagged.pull("2")).status == 200
@@ -263,7 +261,6 @@ async def test_without_an_answer_from_before_a_failure_is_a_503(cached: CachedWo
     assert (await cached.ask("GET", f"referrers/{subject}")).status == 503
 
 
-@on_both_databases
 async def test_where_the_api_is_missing_the_tag_of_the_digest_has_them(
     cached: CachedWorld,
 ) -> None:
@@ -310,7 +307,6 @@ async def test_nothing_is_kept_of_what_is_not_here(cached: CachedWorld) -> None:
     assert cached.rows("SELECT subject FROM cached_referrers") == [(subject,)]
 
 
-@on_both_databases
 async def test_without_an_upstream_those_that_are_cached_are_listed(cached: CachedWorld) -> None:
     subject = cached.upstream.add_image(APP, "v1")
     signed = cached.upstream.add_image(

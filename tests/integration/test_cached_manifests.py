@@ -75,7 +75,6 @@ async def test_a_tag_is_fetched_once_and_asked_for_again_when_it_is_no_longer_fr
     assert cached.rows(source) == [(NAME.repository, "pull_through_cache")]
 
 
-@on_both_databases
 async def test_a_tag_that_has_moved_follows(cached: CachedWorld) -> None:
     first = cached.upstream.add_image(APP, "v1", layers=(b"one",))
     await cached.pull("v1")
@@ -101,7 +100,6 @@ async def test_without_etag_and_digest_the_manifest_is_fetched_to_compare_it(
     assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD", "GET"]
 
 
-@on_both_databases
 async def test_without_room_for_an_image_a_new_one_is_refused_and_an_old_one_served(
     cached: CachedWorld,
 ) -> None:
@@ -248,7 +246,6 @@ async def test_a_stale_answer_tells_its_age(cached: CachedWorld) -> None:
         assert cached.upstream.count("HEAD") == 2
 
 
-@on_both_databases
 async def test_a_secret_that_does_not_open_is_a_fault_and_no_bug(cached: CachedWorld) -> None:
     def locked(_rule: CacheRule) -> Credential | None:
         raise KeyringError
@@ -304,7 +301,6 @@ async def test_what_an_upstream_does_not_show_is_remembered_for_a_while_by_all_w
     assert (await cached.pull("v1", worker=1)).status == 200
 
 
-@on_both_databases
 async def test_a_tag_that_the_upstream_has_no_more_goes_and_its_image_stays(
     cached: CachedWorld,
 ) -> None:

@@ -194,7 +194,6 @@ async def test_a_deleted_image_leaves_its_blobs_their_grace(world: World, yard: 
     assert await world.pulls("v2")
 
 
-@on_both_databases
 async def test_what_only_a_replaced_tombstone_held_goes(world: World, yard: Yard) -> None:
     """A foreign layer may be there at one push of an image, and not be at the next."""
     foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
@@ -249,7 +248,6 @@ async def test_a_push_after_the_sweep_stores_anew(world: World, yard: Yard) -> N
     await yard.check()
 
 
-@on_both_databases
 async def test_a_blob_of_another_repository_stays(world: World, yard: Yard) -> None:
     other = await world.another("other")
     await world.push_image("shared", "v1")
@@ -276,7 +274,6 @@ async def test_a_swept_blob_can_be_recovered(world: World, yard: Yard) -> None:
     await yard.check()
 
 
-@on_both_databases
 async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(
     world: World, yard: Yard
 ) -> None:
@@ -297,7 +294,6 @@ async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(
     await yard.check()
 
 
-@on_both_databases
 @pytest.mark.parametrize("lost", [0, 1])
 async def test_the_whole_one_of_two_swept_blobs_is_recovered(
     world: World, yard: Yard, lost: int
@@ -341,7 +337,6 @@ async def test_what_is_lost_of_the_index_stops_the_collector(
     assert await world.pulls("v1")
 
 
-@on_both_databases
 async def test_a_blob_under_two_names_is_no_loss(world: World, yard: Yard) -> None:
     """A manifest may list one blob by digests of two algorithms; it holds it once."""
     data = b"{}"

@@ -44,7 +44,8 @@ def test_an_unknown_setting_is_refused(
 def test_dev_tells_what_to_try_and_keeps_its_data(tmp_path: Path) -> None:
     data = tmp_path / "data"
     for round_number in (1, 2):
-        registry = start_registry(data, forks=False)
+        # Once as a program of its own, which has loaded nothing before.
+        registry = start_registry(data, forks=round_number > 1)
         try:
             name = registry.url.removeprefix("http://") + "/dev/hello:1"
             assert f"docker push {name}" in registry.log

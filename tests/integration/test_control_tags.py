@@ -14,9 +14,9 @@ from tests.integration.pushing import World, refused
 FIELDS: Final = {"name", "digest", "image_id", "mutable", "created_at", "updated_at"}
 
 
-async def test_a_tag_has_dates_and_says_whether_it_may_move(database_url: str) -> None:
+async def test_a_tag_has_dates_and_says_whether_it_may_move(metadata_url: str) -> None:
     async with open_world(
-        database_url, tag_mutability="immutable", immutable_tag_exclusions=["s*"]
+        metadata_url, tag_mutability="immutable", immutable_tag_exclusions=["s*"]
     ) as world:
         pushed = await world.push_image("one", "v1", "sig")
         (image,) = (await world.get("/images"))["images"]
@@ -31,7 +31,6 @@ async def test_a_tag_has_dates_and_says_whether_it_may_move(database_url: str) -
             assert await world.get(f"/tags/{each['name']}") == {"tag": each}
 
 
-@on_both_databases
 async def test_a_push_under_another_digest_moves_no_tag(world: World) -> None:
     document = await world.image_document("one")
     await world.push(document, "v1")
@@ -114,7 +113,6 @@ async def test_a_tag_moves_on_conditions(world: World) -> None:
         assert found == (new if status == 200 else old)
 
 
-@on_both_databases
 async def test_conditions_of_a_tag_that_is_not_there(world: World) -> None:
     digest = (await world.push_image("one"))["digest"]
     path, body = f"{world.path}/tags/v1", {"digest": digest}

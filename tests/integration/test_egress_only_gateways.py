@@ -15,7 +15,6 @@ from tests.integration.network_world import World
 PATH = "egress-only-gateways"
 
 
-@on_both_databases
 async def test_name_or_vpc_in_a_change_is_refused_even_when_equal(networked: World) -> None:
     """Description and tags alone change, and the machine of the VPC has nothing to do."""
     vpc = await networked.vpc()
@@ -42,7 +41,6 @@ async def test_name_or_vpc_in_a_change_is_refused_even_when_equal(networked: Wor
     assert {each: found[each] for each in unchanged} == {each: made[each] for each in unchanged}
 
 
-@on_both_databases
 async def test_a_vpc_without_an_attached_internet_gateway_is_409(networked: World) -> None:
     await networked.vpc()
     await networked.make("internet-gateways", "spare")  # attached to nothing
@@ -64,7 +62,6 @@ async def test_of_two_gateways_of_a_vpc_at_once_one_is_made(networked: World) ->
     assert sorted(each.status_code for each in answers) == [201, 409, 409, 409]
 
 
-@on_both_databases
 async def test_the_internet_gateway_stays_while_there_is_one(networked: World) -> None:
     await networked.vpc()
     gateway = await networked.uplink()
@@ -98,7 +95,6 @@ async def test_a_detachment_and_a_creation_at_once_leave_no_gateway_without_upli
         assert plan.internet_gateway is plan.egress_only_gateway is made.is_success
 
 
-@on_both_databases
 async def test_a_gateway_is_not_deleted_while_a_route_leads_to_it(networked: World) -> None:
     vpc = await networked.vpc(cidr_ipv6="2001:db8:100::/56")
     gateway = await networked.uplink()
@@ -147,7 +143,6 @@ async def test_an_internet_gateway_is_of_one_vpc_and_a_vpc_has_one(networked: Wo
     assert missing[0] == 404
 
 
-@on_both_databases
 async def test_what_the_driver_refuses_is_500_and_the_rows_are_unchanged(
     networked: World,
 ) -> None:

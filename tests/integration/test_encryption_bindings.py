@@ -59,7 +59,6 @@ def reference(key: dict[str, Any]) -> dict[str, Any]:
     return {name: key[name] for name in ("id", "crn", "name")}
 
 
-@on_both_databases
 async def test_a_repository_is_sealed_under_its_own_key_else_the_default_else_the_platforms(
     served: Served,
 ) -> None:

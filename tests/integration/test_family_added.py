@@ -20,6 +20,7 @@ from registry.composition.planes import dispatcher
 from registry.composition.serve import SERVE
 from registry.settings.settings import Settings
 from tests.control_plane import raw_engine
+from tests.databases import planted
 from tests.things import HANDLERS, THINGS, CreateThing, add_thing, things, things_metadata
 
 WITH_THINGS: Final = replace(SERVE, families=(*FAMILIES, THINGS))  # the one line
@@ -35,7 +36,7 @@ async def _names(database: Database) -> list[Any]:
 
 
 async def test_a_family_is_added_by_one_line(tmp_path: Path) -> None:
-    settings = Settings(data=tmp_path / "data", public_url="http://registry.test")
+    settings = Settings(data=planted(tmp_path / "data"), public_url="http://registry.test")
     prepare(settings)
     create_root_key(settings.root_key)
     with raw_engine(settings.database) as engine:

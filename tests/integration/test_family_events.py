@@ -20,7 +20,6 @@ from cloudcore.storage import objects
 from cloudcore.storage.buckets import find_bucket
 from registry.services.events import topics_asking
 from tests import described
-from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, completion, deletion
 from tests.integration.served_world import open_served
 from tests.jobs import SWIFT, run_due
@@ -85,7 +84,6 @@ def keys_of(events: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["type"].removeprefix("storage."), event["data"].get("key")) for event in events]
 
 
-@on_both_databases
 async def test_each_change_of_a_bucket_and_its_objects_is_told_once(world: World) -> None:
     s3 = world.s3
     await world.listen("storage.*")

@@ -86,7 +86,7 @@ async def test_a_child_goes_by_force_with_its_tags(world: World, database_url: s
 
 
 async def test_a_sparse_index_gets_further_tags_and_is_whole_under_all_of_them(
-    world: World, database_url: str
+    world: World, metadata_url: str
 ) -> None:
     amd, arm, index = await make_sparse(world)
     assert await world.push_index([amd, arm], "v2") == index
@@ -94,22 +94,22 @@ async def test_a_sparse_index_gets_further_tags_and_is_whole_under_all_of_them(
     assert told.is_success, told.text
     outer = await world.push_index([index], "all")
     assert await size_of(world, outer) == await size_of(world, amd)
-    await check(world, database_url)
+    await check(world, metadata_url)
     assert await restore(world, arm) == [arm["digest"]]
     for reference in ("v1", "v2", "v3", "all", arm["digest"]):
         assert await world.pulls(reference)
     assert await size_of(world, outer) == await size_of(world, amd) + len("arm")
-    await check(world, database_url)
+    await check(world, metadata_url)
 
 
 async def test_a_sparse_index_that_was_deleted_is_pushed_only_with_its_children(
-    world: World, database_url: str
+    world: World, metadata_url: str
 ) -> None:
     amd, arm, index = await make_sparse(world)
     await delete(world, index)
     with pytest.raises(AssertionError, match="MANIFEST_BLOB_UNKNOWN"):
         await world.push_index([amd, arm], "v1")
-    await check(world, database_url)
+    await check(world, metadata_url)
 
 
 async def test_a_sparse_index_goes_and_comes_back_sparse(world: World, database_url: str) -> None:
@@ -130,7 +130,7 @@ async def test_a_sparse_index_goes_and_comes_back_sparse(world: World, database_
     await check(world, database_url)
 
 
-async def test_a_batch_takes_from_an_index_only_what_stays(world: World, database_url: str) -> None:
+async def test_a_batch_takes_from_an_index_only_what_stays(world: World, metadata_url: str) -> None:
     both, other = await world.push_image("both"), await world.push_image("other")
     going = await world.push_index([both, other], "going")
     staying = await world.push_index([both], "staying")
@@ -142,17 +142,17 @@ async def test_a_batch_takes_from_an_index_only_what_stays(world: World, databas
         other["digest"]: None,
         both["digest"]: [{"digest": staying["digest"], "tags": ["staying"]}],
     }
-    await check(world, database_url)
+    await check(world, metadata_url)
     # What went together is whole when it comes back.
     assert set(await restore(world, going)) == told.keys()
     await stays(world, both)
     await delete(world, going)
     await stays(world, both)
-    await check(world, database_url)
+    await check(world, metadata_url)
 
 
 async def test_what_cannot_be_restored_whole_is_not_restored_at_all(
-    world: World, database_url: str
+    world: World, metadata_url: str
 ) -> None:
     lower = await world.push_image("at the bottom")
     for _ in range(TREE_BOUNDS.depth // 2):
@@ -167,10 +167,10 @@ async def test_what_cannot_be_restored_whole_is_not_restored_at_all(
     assert not await world.pulls(lower["digest"])
     assert not await world.pulls(other["digest"])
     refused(answer, 400, "INVALID_INPUT")  # too deep, with what was pushed meanwhile
-    await check(world, database_url)
+    await check(world, metadata_url)
     await delete(world, upper)
     assert set(await restore(world, lower)) == {lower["digest"]}
-    await check(world, database_url)
+    await check(world, metadata_url)
 
 
 async def test_so_many_indexes_that_to_measure_them_takes_long_keep_their_child(

@@ -71,7 +71,6 @@ async def change(world: SealedWorld, *statements: Statement) -> None:
     await world.install.database.write(run)
 
 
-@on_both_databases
 async def test_that_no_root_key_is_at_hand_is_told_where_blobs_need_it(world: SealedWorld) -> None:
     ctx = world.install.ctx
     store: Any = ctx.reader
@@ -113,7 +112,6 @@ async def test_a_key_whose_material_is_damaged_is_told_and_others_are_tried(
     assert report.untried == ""
 
 
-@on_both_databases
 @pytest.mark.parametrize(
     ("statements", "words"),
     [

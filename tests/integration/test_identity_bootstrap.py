@@ -40,6 +40,7 @@ from tests.control_plane import count_rows
 from tests.databases import opened
 from tests.dying import Kind, PassingDatabase
 
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
 KEYRING = Keyring(b"k" * 32)
 
 

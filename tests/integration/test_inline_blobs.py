@@ -240,7 +240,6 @@ async def test_the_scrub_finds_changed_bytes_and_a_push_heals_them(
     assert (report.blobs, report.read_bytes) == ([], LIMIT)
 
 
-@on_both_databases
 async def test_fsck_names_lost_bytes_and_bytes_of_no_blob(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -290,7 +289,6 @@ async def app_id(registry: Registry) -> str:
     return found.id
 
 
-@on_both_databases
 async def test_a_swept_blob_is_recovered(registry: Registry, store: MemoryStore) -> None:
     account = await swept(registry, store)
     assert len(await bodies(registry)) == 1, "they belong to the quarantined blob"
@@ -311,7 +309,6 @@ async def test_a_swept_blob_that_was_changed_is_not(registry: Registry, store: M
         await recover_blob(registry.ctx, account, await app_id(registry), DIGEST)
 
 
-@on_both_databases
 async def test_a_push_beside_a_swept_blob_has_bytes_of_its_own(
     registry: Registry, store: MemoryStore
 ) -> None:

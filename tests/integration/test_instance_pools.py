@@ -41,7 +41,6 @@ async def test_as_many_instances_run_as_the_size_says(world: World) -> None:
     assert world.death.times["before start"] == 3
 
 
-@on_both_databases
 async def test_size_changes_without_restarts_of_those_that_stay(world: World) -> None:
     pool = await world.running(size=2)
     before = set(await world.ready(pool))
@@ -153,7 +152,6 @@ async def test_another_machine_leaves_a_pool_alone(world: World, tmp_path: Path)
     assert await world.status(pool) == "active"
 
 
-@on_both_databases
 async def test_deletion_ends_every_instance_and_nothing_comes_back(world: World) -> None:
     """PO1: it stops every instance, and nothing is respawned."""
     pool = await world.running(size=3, subnet=await world.add_subnet())
@@ -220,7 +218,6 @@ async def test_an_image_that_is_refused_is_a_fault_until_it_is_there(world: Worl
     assert await world.state(pool) == ("active", set())
 
 
-@on_both_databases
 async def test_a_full_subnet_is_a_fault_until_it_has_room(world: World) -> None:
     pool = await world.running(size=12, subnet=await world.add_subnet("10.0.0.0/28"))
     assert len(await world.ready(pool)) == 11
@@ -248,7 +245,6 @@ async def test_instances_and_memory_are_limited_over_all_pools(world: World) -> 
     await world.change(pool, size=1, memory_mb=2000)
 
 
-@on_both_databases
 async def test_use_is_sampled_from_the_instances_that_there_are(world: World) -> None:
     pool = await world.running(size=2, memory_mb=512, cpu_millis=100)
     assert await rows.memory_by_account(world.database) == {world.account.id: 1024}

@@ -22,7 +22,7 @@ from tests.dying import Kind, PassingDatabase
 from tests.soak import time_limit, times
 
 PARALLEL: Final = 20
-KEYS: Final = times(8)
+KEYS: Final = times(6)
 LONG: Final = time_limit(120)
 
 

@@ -18,7 +18,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.registry_settings import counts_pulls_of
 from registry.settings.settings import Settings
-from tests.databases import on_both_databases
+from tests.databases import on_both_databases, planted
 from tests.integration.counting import open_counting
 from tests.integration.pushing import PATH, Pusher, World, pusher, signed_in
 from tests.integration.tokens_world import access_of
@@ -243,7 +243,7 @@ async def test_a_stop_that_cannot_record_the_last_pulls_is_no_failure(
     async def refuse() -> None:
         raise Unavailable("the database or disk is full")
 
-    settings = Settings(data=tmp_path)
+    settings = Settings(data=planted(tmp_path))
     prepare(settings)
     async with Registry(settings, DEV).open() as process:
         monkeypatch.setattr(process.ctx.pulls, "flush", refuse)

@@ -33,7 +33,7 @@ from registry.oci.digest import digest_of
 from registry.services.collector_runs import start_collection
 from registry.settings.node import NodeSettings
 from registry.settings.settings import Settings
-from tests.databases import ROOT
+from tests.databases import ROOT, planted
 from tests.inprocess import ManualClock
 from tests.jobs import until
 
@@ -57,7 +57,7 @@ async def scrape(metrics: MetricsApplication) -> str:
 
 async def printed(tmp_path: Path) -> str:
     """Return what is printed of a registry to which a blob was pushed, after a collector's run."""
-    settings = Settings(data=tmp_path / "data")
+    settings = Settings(data=planted(tmp_path / "data"))
     prepare(settings)
     counters = Counters(1, PLANES, APPLICATION_EVENTS)
     counter = counters.counter(0)
@@ -191,7 +191,7 @@ def check_dashboard_and_alerts(shown: set[str]) -> None:
 
 async def test_what_never_ends_is_measured(tmp_path: Path) -> None:
     """A chore whose turn hangs, one that no worker takes, and a backup that hangs or has died."""
-    settings = Settings(data=tmp_path / "data")
+    settings = Settings(data=planted(tmp_path / "data"))
     prepare(settings)
     clock = ManualClock()
     clock.now = 1_800_000_000 * MICROSECONDS

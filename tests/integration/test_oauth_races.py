@@ -15,7 +15,7 @@ pytestmark = on_both_databases
 
 EMAIL = "ann@example.com"
 PARALLEL = 50
-RACES = times(14)
+RACES = times(7)
 
 
 @time_limit(120)

@@ -210,7 +210,6 @@ OF_KEY, OF_PERSON = {"program", "by_program"}, {"person", "by_person"}
 OF_ROLE = {"by_program", "by_person"}
 
 
-@on_both_databases
 @pytest.mark.parametrize(
     ("way", "ended"),
     [

@@ -17,6 +17,7 @@ from registry.composition.main import Registry, prepare
 from registry.composition.ports import CROSS_FAMILY_OFFERS
 from registry.composition.serve import SERVE
 from registry.settings.settings import Settings
+from tests.databases import planted
 
 ROD: Final[Port[str]] = Port("fishing.rod")
 LINE: Final[Port[str]] = Port("tackle.line")
@@ -52,7 +53,7 @@ class Steps:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    settings = Settings(data=tmp_path / "data", public_url="http://registry.test")
+    settings = Settings(data=planted(tmp_path / "data"), public_url="http://registry.test")
     prepare(settings)
     create_root_key(settings.root_key)
     return settings

@@ -21,6 +21,7 @@ from cloudcore.web.health import PATIENCE_SECONDS, Readiness
 from registry.composition.dev import DEV
 from registry.composition.main import Registry, prepare
 from registry.settings.settings import Settings
+from tests.databases import planted
 from tests.dying import Kind, PassingDatabase
 
 READY = {"database": "ok", "reads": "ok", "writes": "ok"}
@@ -129,7 +130,7 @@ def test_a_full_disk_is_told_of_writes(tmp_path: Path, monkeypatch: pytest.Monke
         return os.statvfs_result(found)
 
     monkeypatch.setattr(os, "fstatvfs", full)
-    found = answer(Settings(data=tmp_path))
+    found = answer(Settings(data=planted(tmp_path)))
     assert (found.status_code, found.json()) == (503, READY | {"writes": "the blob store is full"})
 
 
@@ -150,7 +151,7 @@ def test_a_disk_that_became_read_only_is_told_of_writes(
 ) -> None:
     """As ext4 does after an error, without a word in the flags of its file system."""
     refuse_unnamed_files(monkeypatch, errno.EROFS)
-    found = answer(Settings(data=tmp_path))
+    found = answer(Settings(data=planted(tmp_path)))
     assert (found.status_code, found.json()) == (503, READY | {"writes": "the disk is read-only"})
 
 
@@ -160,7 +161,7 @@ def test_all_is_well_also_on_a_file_system_without_unnamed_files(
 ) -> None:
     if not has_unnamed_files:
         refuse_unnamed_files(monkeypatch, errno.EOPNOTSUPP)
-    found = answer(Settings(data=tmp_path))
+    found = answer(Settings(data=planted(tmp_path)))
     assert (found.status_code, found.json()) == (200, READY)
 
 
@@ -172,7 +173,7 @@ async def test_the_database_is_asked_for_no_account(tmp_path: Path) -> None:
             if kind == "read":
                 asked.append(call.__name__)
 
-    settings = Settings(data=tmp_path)
+    settings = Settings(data=planted(tmp_path))
     prepare(settings)
     registry = Registry(settings, DEV)
     async with registry.open() as process:

@@ -24,6 +24,7 @@ from registry.composition.dev import DEV
 from registry.composition.main import PlaneApplications, Registry, prepare
 from registry.composition.stores import STORES, RegistryStores
 from registry.settings.settings import Settings
+from tests.databases import planted
 
 
 def registry_of(
@@ -41,7 +42,7 @@ def registry_of(
 
 
 async def test_what_a_failed_start_opened_is_closed(tmp_path: Path) -> None:
-    settings = Settings(data=tmp_path / "data")
+    settings = Settings(data=planted(tmp_path / "data"))
     prepare(settings)
     closed: list[str] = []
 
@@ -67,7 +68,7 @@ async def test_a_process_whose_machine_lost_its_name_gives_up_the_jobs_of_the_ma
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows, "SEEN_SECONDS", 0.01)
-    settings = Settings(data=tmp_path / "data")
+    settings = Settings(data=planted(tmp_path / "data"))
     prepare(settings)
     begun, ended, others = asyncio.Event(), asyncio.Event(), asyncio.Event()
     processes: list[RegistryStores] = []

@@ -25,7 +25,7 @@ from tests.property.lifecycle_oracle import DAY, HOUR
 from tests.recount import check_counters
 from tests.soak import time_limit, times
 
-ROUNDS: Final = {"sqlite": times(10), "postgresql": times(30)}
+ROUNDS: Final = {"sqlite": times(8), "postgresql": times(16)}
 """SQLite has one writer at a time."""
 TAGS: Final = ("v1", "v2")
 ONE, TWO, INDEX = DOCUMENTS[0], DOCUMENTS[1], DOCUMENTS[5]

@@ -39,7 +39,6 @@ async def world(served: Served) -> AsyncIterator[World]:
         yield made
 
 
-@on_both_databases
 async def test_a_hard_bounce_suppresses_and_links_the_message(world: World) -> None:
     assert await world.hand_over(vector("postfix_refused")) == NOTED
     assert await world.recipients() == [REFUSED, SENT]

@@ -70,7 +70,6 @@ async def scrubbed(
     return await scrub_all(ctx.database, store, ctx.clock, scope, Pace(), lambda _: None)
 
 
-@on_both_databases
 @pytest.mark.parametrize("damage", list(DAMAGES))
 async def test_a_damaged_blob_is_named_not_served_and_healed_by_a_push(
     registry: Registry, store: FilesystemStore, blobs: Path, damage: str

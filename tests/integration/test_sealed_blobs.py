@@ -177,7 +177,6 @@ async def test_a_key_that_nobody_can_use_fails_no_push_of_others(world: SealedWo
     assert (await world.pull("red", DATA)).content == DATA
 
 
-@on_both_databases
 @pytest.mark.parametrize("end", [SealedWorld.disable, SealedWorld.delete])
 @pytest.mark.parametrize("names_source", [True, False])
 async def test_what_a_key_has_shut_is_no_source_for_a_mount(

@@ -22,6 +22,7 @@ from cloudcore.serving.limits import MIB, ServerLimits
 from registry.composition.dev import create_dev_app
 from registry.composition.main import prepare
 from registry.settings.settings import Settings
+from tests.databases import planted
 from tests.integration.serving_app import (
     Client,
     RunningServer,
@@ -153,7 +154,7 @@ def test_a_body_above_the_floor_is_not_cut_where_connections_are_scarce(
 
 
 def test_a_push_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    settings = Settings(data=tmp_path / "data")
+    settings = Settings(data=planted(tmp_path / "data"))
     prepare(settings)
     content = b"x" * 2000
     with (

@@ -171,7 +171,6 @@ async def test_a_shredded_blob_is_not_marked_as_damaged(world: SealedWorld) -> N
         assert not await database.write(BLOB_ROWS.mark, *seen, ABSENT, 5)
 
 
-@on_both_databases
 async def test_other_keys_keep_their_blobs(world: SealedWorld) -> None:
     key = await world.make_bound_key("mine", "red")
     for repository in ("red", "blue"):
@@ -199,7 +198,6 @@ async def test_the_last_other_link_takes_the_bytes_along(world: SealedWorld) -> 
     await assert_sound(world)
 
 
-@on_both_databases
 async def test_a_push_brings_a_shredded_blob_back(world: SealedWorld) -> None:
     await shred_image(world)
     await world.bind("red", None)
@@ -211,7 +209,6 @@ async def test_a_push_brings_a_shredded_blob_back(world: SealedWorld) -> None:
     await assert_sound(world)
 
 
-@on_both_databases
 async def test_an_image_of_a_shredded_blob_is_deleted_and_restored(world: SealedWorld) -> None:
     digest = await shred_image(world)
     await delete_image(world, digest)
@@ -251,7 +248,6 @@ async def test_a_restored_image_leaves_links_that_were_made_meanwhile(world: Sea
     await assert_sound(world)
 
 
-@on_both_databases
 async def test_a_key_deleted_in_the_undelete_period_shreds_what_it_held(
     world: SealedWorld,
 ) -> None:
@@ -284,7 +280,6 @@ async def test_a_key_that_comes_back_changes_nothing(world: SealedWorld) -> None
     assert await can_pull(world, "red")
 
 
-@on_both_databases
 async def test_bytes_in_quarantine_go_with_their_key(world: SealedWorld) -> None:
     key = await world.make_bound_key("mine", "red")
     await world.push("red", DATA)
@@ -335,7 +330,6 @@ async def test_a_blob_whose_key_is_disabled_is_recovered_under_that_key_alone(
     await assert_sound(world)
 
 
-@on_both_databases
 async def test_a_broken_wrap_is_not_linked_by_a_recovery(world: SealedWorld) -> None:
     platform = await world.platform_key()
     await world.push("red", DATA)

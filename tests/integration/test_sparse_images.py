@@ -12,7 +12,6 @@ from registry.services.pull_through.references import size_in_manifests
 from tests.databases import on_both_databases
 from tests.integration.mirror_world import APP, HANDLE, NAME, CachedWorld
 
-pytestmark = on_both_databases
 ONE, TWO, CONFIG = b"one" * 100, b"two" * 200, b"{}"
 SIZES = "SELECT digest, size_bytes FROM manifests"
 EDGES = "SELECT digest FROM manifest_blobs"
@@ -41,6 +40,7 @@ async def test_an_image_has_its_size_before_its_blobs(cached: CachedWorld) -> No
     await cached.check()
 
 
+@on_both_databases
 async def test_the_collector_keeps_the_blobs_of_sparse_images_and_no_others(
     cached: CachedWorld,
 ) -> None:
@@ -53,6 +53,7 @@ async def test_the_collector_keeps_the_blobs_of_sparse_images_and_no_others(
     await cached.check()
 
 
+@on_both_databases
 async def test_a_blob_completes_all_images_that_list_it(cached: CachedWorld) -> None:
     for tag in ("v1", "v2"):
         cached.upstream.add_image(APP, tag, layers=(ONE,), annotations={"tag": tag})
@@ -173,6 +174,7 @@ async def restore(cached: CachedWorld, digest: str) -> None:
     assert batch.failures == []
 
 
+@on_both_databases
 async def test_blobs_that_come_at_the_same_moment_are_referenced(cached: CachedWorld) -> None:
     """The lock of the repository lets either see the other, in whichever order they commit."""
     blobs = [f"layer {number}".encode() for number in range(20)]

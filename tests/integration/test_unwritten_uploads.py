@@ -246,7 +246,6 @@ async def test_expired_sessions_are_purged_however_many_they_are(registry: Regis
     await unknown(registry, location)
 
 
-@on_both_databases
 async def test_a_session_that_no_backup_has_is_unknown_after_it(registry: Registry) -> None:
     location = await post(registry)
     await patch(registry, location, ONE)

@@ -40,8 +40,6 @@ REMOTE = Remote(RULE, "https://hub.example.com", "library/alpine", None)
 _DELETE_RULES = Statement(pull_through_cache_rules.delete())
 _LAST_SUCCESS = Statement(pull_through_cache_rules.select())
 
-pytestmark = on_both_databases
-
 
 class Install:
     """Two workers that share a database and a clock."""
@@ -72,6 +70,7 @@ async def shared(database: Database) -> Install:
     return Install(database, account)
 
 
+@on_both_databases
 async def test_a_limit_holds_for_all_workers_until_its_time(shared: Install) -> None:
     await shared.two.check(REMOTE)
     until = shared.now + 30 * MICROSECONDS
@@ -88,6 +87,7 @@ async def test_a_limit_holds_for_all_workers_until_its_time(shared: Install) -> 
     assert (await shared.condition()).paused_until is None
 
 
+@on_both_databases
 async def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_a_success(
     shared: Install,
 ) -> None:
@@ -126,6 +126,7 @@ async def test_refusals_and_broken_content_open_no_circuit(shared: Install) -> N
         await shared.two.check(REMOTE)
 
 
+@on_both_databases
 async def test_faults_are_counted_by_code_and_shown_for_a_day(shared: Install) -> None:
     refused = UpstreamRefused("the first")
     refused.http_status = 401
@@ -154,6 +155,7 @@ async def test_what_is_left_of_a_limit_is_shown(shared: Install) -> None:
         assert condition.budget_left == shown
 
 
+@on_both_databases
 async def test_the_last_success_is_noted_once_a_minute(shared: Install) -> None:
     async def last() -> int:
         row = await shared.database.read(lambda tx: tx.row(_LAST_SUCCESS))
@@ -167,6 +169,7 @@ async def test_the_last_success_is_noted_once_a_minute(shared: Install) -> None:
         assert await last() == NOW + noted * MICROSECONDS
 
 
+@on_both_databases
 async def test_for_which_repository_a_credential_was_accepted_is_known_to_all_for_an_hour(
     shared: Install,
 ) -> None:
@@ -197,6 +200,7 @@ async def test_for_which_repository_a_credential_was_accepted_is_known_to_all_fo
     assert not await accepted(remote)
 
 
+@on_both_databases
 async def test_a_rule_that_was_deleted_meanwhile_does_no_harm(shared: Install) -> None:
     await shared.fail(UpstreamRefused("no"))
     await shared.database.write(lambda tx: tx.execute(_DELETE_RULES))
@@ -215,6 +219,7 @@ class FullDatabase(PassingDatabase):
             raise Unavailable("the database or disk is full")
 
 
+@on_both_databases
 async def test_answers_stand_though_the_database_is_full_which_is_logged_once(
     shared: Install, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -48,7 +48,6 @@ async def test_use_is_read_by_hours_and_skus(database: Database) -> None:
     assert await database.read(usage, ACCOUNT, 10, 11, ["kms.keys"]) == []
 
 
-@on_both_databases
 async def test_hours_are_kept_for_25_months(database: Database) -> None:
     assert KEPT_HOURS * HOUR >= 25 * 31 * 24 * 3_600_000_000
     await database.write(add, {SkuUse(ACCOUNT, "here", SKU, hour): 1 for hour in (1, 2)})
@@ -130,7 +129,6 @@ async def test_hours_in_which_nothing_ran_are_made_up_for_once(shelf: Shelf) -> 
     assert await shelf.hours() == {0: 5, 1: 9, 2: 9, 3: 9, 4: 9}
 
 
-@on_both_databases
 async def test_a_sampler_that_dies_is_begun_again(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +173,6 @@ async def test_a_clock_that_is_set_counts_no_hour_twice(shelf: Shelf) -> None:
     }
 
 
-@on_both_databases
 async def test_a_clock_that_was_ahead_at_first_is_forgotten(shelf: Shelf) -> None:
     await shelf.at(FIRST + 100_000)
     await shelf.at(FIRST)
@@ -183,7 +180,6 @@ async def test_a_clock_that_was_ahead_at_first_is_forgotten(shelf: Shelf) -> Non
     assert await shelf.hours() == {0: 5}
 
 
-@on_both_databases
 async def test_hours_that_are_forgotten_are_not_sampled_again(shelf: Shelf) -> None:
     await shelf.at(FIRST)
     await shelf.at(FIRST + 2)

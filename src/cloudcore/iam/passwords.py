@@ -82,12 +82,12 @@ class _StoredPassword(NamedTuple):
     expected: bytes
 
 
-def hash_password(password: str, cost: ScryptCost = COST, salt: bytes | None = None) -> str:
-    """Return the scrypt string of a password; takes some 250 ms of a thread.
+def hash_password(password: str, cost: ScryptCost | None = None, salt: bytes | None = None) -> str:
+    """Return the scrypt string of a password; takes some 250 ms of a thread at `COST`, the default.
 
     Without `salt` (that of the person's e-mail address) a random one is used.
     """
-    salt = salt or os.urandom(SALT_BYTES)
+    cost, salt = cost or COST, salt or os.urandom(SALT_BYTES)
     return _stored(cost, salt, cost.derive(password, salt))
 
 
