@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -166,9 +167,15 @@ def _hostile_keys(world: World) -> Asked:
     return lambda *_: world.call("POST", "/v1/certificates/upload", body)
 
 
+@cache
+def _large_key() -> rsa.RSAPrivateKey:
+    """Return a key of 4,096 bits, which takes seconds to make."""
+    return rsa.generate_private_key(65537, 4096)
+
+
 def _keys_of_other_kinds(world: World) -> Asked:
     """Return keys of DSA, whose reading is a power of large numbers."""
-    key = rsa.generate_private_key(65537, 4096)
+    key = _large_key()
     p, q, x = ((1 << bits) - 1 for bits in (9992, 256, 9984))
     parameters = _der(0x30, _integer(p) + _integer(q) + _integer(3))
     algorithm = _der(0x30, bytes.fromhex("06072a8648ce380401") + parameters)
@@ -181,7 +188,7 @@ def _keys_of_other_kinds(world: World) -> Asked:
 
 def _uploads(world: World) -> Asked:
     """Return certificates of 4,096 bits with ten issuers, which do not fit at the very end."""
-    key = rsa.generate_private_key(65537, 4096)
+    key = _large_key()
     leaf = _certificate(key.public_key(), key)
     body = {**_upload(key.public_key(), _pem(key), leaf * 10), "certificate_pem": leaf}
     return lambda *_: world.call("POST", "/v1/certificates/upload", body)

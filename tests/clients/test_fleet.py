@@ -33,7 +33,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
-KILLS: Final = ("node-1", "database", "store", "database")
+KILLS: Final = ("node-1", "database", "store")
 REPOSITORY: Final = "acme/app"
 MOVED: Final = f"/v2/{REPOSITORY}/manifests/moved"
 UPLOADS: Final = f"/v2/{REPOSITORY}/blobs/uploads/"
@@ -145,7 +145,7 @@ class Clients:
                 self.acknowledged[tag] = image.digest
             else:
                 self.refusals.append(ended.stderr)
-            if self.stopping.wait(0.3):
+            if self.stopping.wait(1):
                 return
 
     def _pull(self, machine: Containers) -> None:
@@ -161,14 +161,14 @@ class Clients:
                     self.refusals.append(ended.stderr)
                     if "manifest unknown" in ended.stderr or "blob unknown" in ended.stderr:
                         self.wrong.append(f"{tag}: {ended.stderr}")
-            if self.stopping.wait(1):
+            if self.stopping.wait(2):
                 return
 
     def _ask(self) -> None:
         """Ask for a list, again and again; an answer is what it should be, or a clear refusal."""
         with self.person() as http:
             headers = {"Authorization": f"Bearer {self.access_token(http)}"}
-        while not self.stopping.wait(0.2):
+        while not self.stopping.wait(0.5):
             began = time.monotonic()
             try:
                 with self.person() as http:

@@ -1,7 +1,8 @@
 """Does what a driver of load balancers does, and is killed before its n-th step.
 
 `DRIVER FOLDER VIP N start|reload|stop`; a step is a call that changes something outside of the
-process. It exits with 0 if there were fewer steps.
+process. The embedded driver, whose code for files is the same, has only those for its proxies. It
+exits with 0 if there were fewer steps.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,20 @@ from cloudcore.nodes.detached_process import DetachedProcess
 
 BALANCER = "0190f3b8-0000-7000-8000-00000000000a"
 CERTIFICATE = "own.pem"
+FILE_STEPS = (
+    (Path, "replace"),
+    (Path, "unlink"),
+    (Path, "mkdir"),
+    (Path, "rmdir"),
+    (Path, "symlink_to"),
+    (os, "truncate"),
+)
+PROXY_STEPS = (
+    (detached_process, "start"),
+    (DetachedProcess, "signal"),
+    (shutil, "rmtree"),
+    (Replicas, "_applied"),
+)
 
 
 def plan_of(vip: str, *ports: int) -> ProxyPlan:
@@ -42,7 +57,7 @@ def plan_of(vip: str, *ports: int) -> ProxyPlan:
     )
 
 
-def _die_before(step: int) -> None:
+def _die_before(step: int, steps: Iterable[tuple[object, str]]) -> None:
     left = step
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,27 +70,20 @@ def _die_before(step: int) -> None:
 
         return call
 
-    for owner, name in (
-        (Path, "replace"),
-        (Path, "unlink"),
-        (Path, "mkdir"),
-        (Path, "rmdir"),
-        (Path, "symlink_to"),
-        (os, "truncate"),
-        (detached_process, "start"),
-        (DetachedProcess, "signal"),
-        (shutil, "rmtree"),
-        (Replicas, "_applied"),
-    ):
+    for owner, name in steps:
         setattr(owner, name, counted(getattr(owner, name)))
 
 
 async def _main(driver: str, folder: Path, vip: str, step: int, act: str) -> None:
     pem = (folder / CERTIFICATE).read_bytes()
-    kind = HaproxyDriver if driver == "haproxy" else EmbeddedDriver
+    kind, steps = (
+        (HaproxyDriver, (*FILE_STEPS, *PROXY_STEPS))
+        if driver == "haproxy"
+        else (EmbeddedDriver, PROXY_STEPS)
+    )
     replicas = kind(folder / "balancers", drain_seconds=2)
     ports = {"start": (8080,), "reload": (8080, 8081), "stop": ()}[act]
-    _die_before(step)
+    _die_before(step, steps)
     if ports:
         await replicas.apply(plan_of(vip, *ports), 0, {CERTIFICATE: pem}, None)
     else:

@@ -58,7 +58,7 @@ async def test_a_death_between_any_two_steps_leaves_nothing_unknown(
                     )
                     assert await asyncio.to_thread(answers, balancer.vip, 8081, trust)
                 await _leaves_nothing(balancer)
-            assert step > 2
+            assert step > (2 if driver == "haproxy" else 1)
 
 
 async def _prepare(balancer: Balanced, act: str, pem: bytes) -> None:

@@ -11,7 +11,7 @@ from tests.fault.small_process import run_small
 from tests.fault.upload_kills import KEYS
 from tests.soak import times
 
-SEEDS = times(3)
+SEEDS = times(2)
 
 
 @pytest.mark.timeout(120 + 60 * SEEDS)

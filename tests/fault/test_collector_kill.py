@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fault.collector_kills import KINDS
-from tests.fault.small_process import run_small
+from tests.loaded import program_environment, run_loaded
 
 
 @pytest.fixture
@@ -25,4 +25,6 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kill_at_any_step_costs_nothing(migrated_file: Path, folder: Path, kind: str) -> None:
     shutil.copy(migrated_file, folder / "metadata.db")
-    run_small("tests.fault.collector_kills", str(folder), kind)
+    words = str(folder), kind
+    ended = run_loaded("tests.fault.collector_kills", words, program_environment(), timeout=290)
+    assert ended.returncode == 0, ended.stderr

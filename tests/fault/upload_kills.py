@@ -60,7 +60,7 @@ class Killer:
 
 def run(seed: int, key: DataKey | None) -> list[Plan]:
     """Return two uploads, so that the second dies beside a first that is complete."""
-    return plans(seed, key)[seed % 3 :][:2]
+    return plans(seed, key)[seed % 2 * 2 :][:2]
 
 
 def moments(store: DiskFiles, seed: int, key: DataKey | None) -> list[tuple[int, str]]:
