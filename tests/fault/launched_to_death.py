@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloudcore.nodes import detached_process, launcher
+from cloudcore.nodes import detached_process
 from tests.fault.deaths import die, die_at
 
 
@@ -34,7 +34,7 @@ def _main(place: str, folder: Path, argv: list[str]) -> None:
         os.replace = die_at(1, os.replace, after=True)
     if place == "exec":
         os.execve = die_at(1, os.execve)
-    launcher.launch(str(folder), argv, dict(os.environ), None)
+    detached_process.launch(folder, argv, dict(os.environ), None)
 
 
 if __name__ == "__main__":

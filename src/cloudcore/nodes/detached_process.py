@@ -1,6 +1,6 @@
 """Processes that outlive the service: proxies, and the shims of instances and database servers.
 
-Each has a folder. `launcher` is run as a program of the standard library alone to start a process:
+Each has a folder. This file is run as a program of the standard library alone to start a process:
 it takes the folder's lock, checks that the process does not run already, writes the process's
 identity and becomes it by `exec`. So whatever dies at any moment, a folder never has two processes,
 and every process that runs is recorded in its folder.
@@ -12,6 +12,9 @@ ids. Signals go through a descriptor, which stays with that process.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import fcntl
+import json
 import os
 import select
 import signal
@@ -21,11 +24,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.nodes import launcher
-from cloudcore.nodes.launcher import IDENTITY as IDENTITY  # noqa: PLC0414 - for callers
-from cloudcore.nodes.launcher import OUTPUT
-
+IDENTITY: Final = "process"
+"""The file in the folder that says which process: its id, when it began (clock ticks since the
+boot, field 22 of ``/proc/PID/stat``) and the boot's id."""
+OUTPUT: Final = "process.log"
+"""The file in the folder that takes both streams of the process; begun anew by each start."""
+_LOCK: Final = "process.lock"
 _END_SECONDS: Final = 5
+_CLONE_NEWNET: Final = 0x40000000
 
 
 class LaunchFailed(Exception):
@@ -42,7 +48,7 @@ class DetachedProcess(NamedTuple):
     @property
     def is_alive(self) -> bool:
         """Return True if the process runs; a zombie does not."""
-        return launcher.began_at(self.pid) == self.began
+        return _began(self.pid) == self.began
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal; return False if the process has ended.
@@ -99,12 +105,10 @@ def start(
     Raise `LaunchFailed` if it cannot be started.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    order = launcher.order_of(
-        str(folder.absolute()), [*argv], {**(env or {})}, None if netns is None else str(netns)
-    )
+    order = json.dumps([str(folder.absolute()), list(argv), dict(env or {}), netns and str(netns)])
     launched = subprocess.run(  # noqa: S603 - our own program
-        (sys.executable, "-I", "-S", launcher.__file__),
-        input=order,  # no argument: all users of the machine see those
+        (sys.executable, "-I", "-S", __file__),
+        input=order.encode(),  # no argument: all users of the machine see those
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={},
@@ -123,10 +127,87 @@ def start(
 
 def find(folder: Path) -> DetachedProcess | None:
     """Return the process of a folder if it is alive."""
-    found = launcher.find(str(folder))
-    return None if found is None else DetachedProcess(*found)
+    try:
+        pid, began, boot = (folder / IDENTITY).read_text("ascii").split()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    process = DetachedProcess(int(pid), int(began))
+    return process if boot == _boot() and process.is_alive else None
 
 
 def _last_line(file: Path) -> str:
     lines = file.read_bytes()[-500:].decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "it said nothing"
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def _began(pid: int) -> int | None:
+    """Return when a process started; None if there is none, or a zombie (proc(5))."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in b"ZX" else int(fields[19])
+
+
+def launch(folder: Path, argv: list[str], env: dict[str, str], netns: str | None) -> None:
+    """Become the process of a folder, if it has none; errors go to standard output."""
+    os.setsid()
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if find(folder) is not None:
+        return
+    if netns is not None:
+        _enter(netns)
+    os.chdir(folder)
+    program = _found(argv[0], env)
+    new = folder / f"{IDENTITY}.new"
+    new.write_text(f"{os.getpid()} {_began(os.getpid())} {_boot()}\n", "ascii")
+    output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    told = os.dup(1)  # closed by the exec: so its reader learns that there was none to tell
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    new.replace(folder / IDENTITY)
+    try:
+        os.execve(program, argv, env)  # noqa: S606 - no shell
+    except OSError as error:
+        os.write(told, str(error).encode())
+        os._exit(1)
+
+
+def _found(program: str, env: Mapping[str, str]) -> str:
+    """Return the path of a program, found as the shell finds it."""
+    for entry in [""] if "/" in program else env.get("PATH", os.defpath).split(":"):
+        path = Path(entry, program)
+        if os.access(path, os.X_OK) and path.is_file():
+            return str(path)
+    raise FileNotFoundError(f"there is no program {program}")
+
+
+def _enter(netns: str) -> None:
+    with Path(netns).open("rb") as opened:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(opened.fileno(), _CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"setns: {os.strerror(number)}", netns)
+
+
+def _main() -> None:
+    folder, argv, env, netns = json.load(sys.stdin)
+    if os.fork() != 0:
+        os._exit(0)  # what started this waits for its output, and is not the process's parent
+    try:
+        launch(Path(folder), argv, env, netns)
+    except OSError as error:
+        os.write(1, str(error).encode())
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    _main()
