@@ -1,7 +1,7 @@
 """Dump a PostgreSQL database into a backup, and restore a dump into an empty one.
 
-A transaction here holds one snapshot, of which both the dump and the catalog beside it are made. It
-has our tables alone, and their triggers' functions: a schema may have other things too.
+The dump and the catalog beside it are made in one transaction, from one snapshot. They have only
+the registry's tables and trigger functions: a schema may have other things too.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ WHERE datname = current_database() AND application_name = %s
 
 
 def first_account_of(url: str) -> str | None:
-    """Return the id of the first account, or None."""
+    """Return the id of the first account, or None if there is no account."""
     with _session(url) as raw:
         return first_account(PostgresqlConnection(raw))
 
@@ -81,7 +81,8 @@ def dump_database(
 ) -> tuple[DatabaseFile, list[Damage]]:
     """Write a dump and its catalog to the folder `target`; return the file and damaged objects.
 
-    The objects are those whose bytes are in the database; with `verifies`, hash them all.
+    The damaged objects are inline ones, whose bytes are in the database; with `verifies`, hash all
+    of them.
 
     Raises:
         DumpRefused: the tables are not of this version of the program.
@@ -116,12 +117,12 @@ def dump_database(
 
 
 def check_empty(url: str, manifest: BackupManifest, *, is_continued: bool) -> None:
-    """Check that a dump can be restored into a database: it has no tables in its schema.
+    """Check that a dump can be restored into a database: its schema must have no tables.
 
-    If the restoration `is_continued`, it may have those that this backup brought.
+    If the restoration `is_continued`, tables that this backup brought are allowed.
 
     Raises:
-        DumpRefused: it has, or its schema or version is another one.
+        DumpRefused: the database has other tables, or its schema or version differs.
         ProgramFailed: ``pg_restore`` is missing or too old.
         Unavailable: the database cannot be reached.
 

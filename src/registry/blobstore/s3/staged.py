@@ -65,9 +65,9 @@ class S3Staged:
         *,
         is_fresh: bool,
     ) -> S3Staged:
-        """Begin with no bytes; raise StageBusy if something has the id.
+        """Begin with no bytes; raise StageBusy if the id is already in use.
 
-        That is asked of the bucket, unless the id `is_fresh`: then the commit finds it.
+        The bucket is checked for that, unless the id `is_fresh`: then the commit would find it.
         """
         shared.holds.take(upload_id)
         try:
@@ -85,7 +85,7 @@ class S3Staged:
     def take_up(cls, shared: Shared, upload_id: str) -> S3Staged:
         """Hold the bytes of an upload in the bucket; raise ObjectUnknown if there are none.
 
-        State that this process remembers is not requested.
+        The bucket is not asked for state that this process remembers.
         """
         shared.holds.take(upload_id)
         try:
@@ -100,7 +100,7 @@ class S3Staged:
 
     @property
     def offset(self) -> int:
-        """Return the number of bytes; before `rewind`, of those that a tail has."""
+        """Return the number of bytes; before `rewind`, the number that the longest tail has."""
         if self._state is State.OPENED:
             return max((each.offset for each in self._found.tails), default=0)
         return self._encoder.length

@@ -46,10 +46,10 @@ _SMALL_BYTES: Final = 64 * 1024
 
 
 class RunningChecksum(NamedTuple):
-    """The BLAKE3 hasher of all stored bytes before frame `number`; they end in `tag`.
+    """The BLAKE3 hasher of all stored bytes before frame `number`, which end with `tag`.
 
-    Kept between two requests. Another process may have rewritten frames since: then their tags
-    differ, since their nonces do.
+    Cached between two requests. If another process has rewritten frames since, the tag differs,
+    because every write has a new nonce.
     """
 
     hasher: blake3
