@@ -133,7 +133,7 @@ def parse_layers(document: bytes) -> list[str]:
 
 
 def parse_configuration(document: bytes) -> Configuration | None:
-    """Return the configuration of an image, or None if the document is not one.
+    """Parse the configuration of an image; return None if the document is not one.
 
     A configuration without a platform belongs to another kind of artifact.
     """
