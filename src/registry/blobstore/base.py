@@ -136,7 +136,7 @@ class Stored(NamedTuple):
     """The stored bytes of an inline object, or None if the store has them."""
 
     def __repr__(self) -> str:
-        """Return the id and the digest alone: no log shows the bytes of a blob."""
+        """Return only the id and the digest: no log may show the bytes of a blob."""
         return f"Stored({self.object_id!r}, {self.digest!r})"
 
 

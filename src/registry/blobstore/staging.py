@@ -52,7 +52,7 @@ def check_size(actual: int, size: int | None) -> None:
 
 
 def wanted_algorithms(algorithm: str | None) -> set[str]:
-    """Return the algorithms to compute: sha256, and `algorithm` if given."""
+    """Return the algorithms to compute: sha256, and `algorithm` if it is not None."""
     return {IDENTITY} if algorithm is None else {IDENTITY, algorithm}
 
 

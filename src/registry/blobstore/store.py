@@ -56,7 +56,7 @@ class BlobReader(_Store):
     ) -> OpenObject:
         """Open an object of `size` bytes, or of any size if None; a sealed one needs its data key.
 
-        `size` is that of the bytes as they were pushed.
+        `size` counts the bytes as they were pushed.
 
         Raises:
             ObjectUnknown: there is no such object.
@@ -330,8 +330,8 @@ class BlobStore(BlobReader, BlobWriter, BlobSweeper):
 class Staged:
     """The staged bytes of one upload, held by exactly one writer.
 
-    Readers are told of each change by `notify`. If `begun` is None, the first write, flush or
-    commit calls `begin`.
+    `notify` wakes readers after each change. If `begun` is None, the first write, flush or commit
+    calls `begin`.
     """
 
     def __init__(
@@ -370,9 +370,8 @@ class Staged:
 
         Also allowed, to 0, right after `BlobWriter.stage`.
 
-        `digests` is what `flush` returned at this offset; `algorithm` and `data_key` are what
-        `BlobWriter.stage` was given. Resumed bytes may begin anew, at 0, with another data key or
-        none.
+        `digests` is what `flush` returned at this offset; `algorithm` and `data_key` are as passed
+        to `BlobWriter.stage`. Resumed bytes may begin anew, at 0, with another data key or none.
 
         Raises:
             ObjectUnknown: there are fewer bytes than `offset`; or they are sealed, and do not open.

@@ -75,8 +75,8 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
 async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     """Register this node with the running ones, if it may join them.
 
-    Raise `SettingsError` if another node has its name, its settings or its store of blobs differ
-    from those of the running nodes, or a database of several nodes cannot be reached.
+    Raise `SettingsError` if another node has its name, if its settings or its store of blobs differ
+    from the running nodes', or if a database for several nodes cannot be reached.
     """
     ctx = stores.ctx
     node = settings.node.node(settings.data)
@@ -130,7 +130,7 @@ def _own_settings(settings: Settings) -> Mapping[str, str]:
 
 
 async def _check_store(settings: Settings, stores: RegistryStores, others: Sequence[str]) -> None:
-    """Raise `SettingsError` if this store is not that of the running nodes, `others`."""
+    """Raise `SettingsError` if the running nodes (`others`) use another store."""
     if await _is_their_store(stores.ctx, stores.store):
         return
     bucket = settings.store.store_s3_bucket

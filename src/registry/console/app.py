@@ -38,7 +38,7 @@ from registry.console.sessions import CookieJar, Once, Sessions
 
 
 def routes_of(families: tuple[Family[Any], ...]) -> Sequence[HTTPRouteHandler]:
-    """Return the handlers in the modules of `pages`, with those of the nouns of these families."""
+    """Return the handlers in the modules of `pages`, and of these families' nouns."""
     found = walk_packages(pages.__path__, f"{pages.__name__}.")
     modules = (assets, *(import_module(each.name) for each in found))
     own = (each for module in modules for each in vars(module).values())

@@ -63,8 +63,8 @@ async def authorized_visible_repository(
 async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepository:
     """Return a repository of the caller's own account; see `authorized_visible_repository`.
 
-    It is for what other accounts must not see: what was deleted and by whom, and what an image
-    shares with other repositories.
+    Use it for data that other accounts must not see: what was deleted and by whom, and what an
+    image shares with other repositories.
 
     Raise `AccessDenied` if the repository belongs to the caller's own account, and no policy allows
     the action; `NotFound` if the caller's account has no repository with this id.

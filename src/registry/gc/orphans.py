@@ -115,7 +115,7 @@ class Tenant:
     """Microseconds for which orphans are kept."""
 
     async def find(self, place: str, since: int) -> tuple[int, Sequence[str]]:
-        """Count a place's files begun `since`; also return those of them without a row."""
+        """Count a place's files begun `since`; also return the ids without a row."""
         ids = ids_in(self.sweeper, place)
         listed = [each async for each in ids if not since or begun_at(each) >= since]
         return len(listed), await self._without_rows(listed)

@@ -125,7 +125,8 @@ class ImageReference(NamedTuple):
 def parse_image(text: str, hosts: frozenset[str]) -> ImageReference:
     """Parse ``[host/][account/]repository[:tag][@digest]``.
 
-    Only a repository without slashes in its name may lack the account. Raise `InvalidInput` if it is malformed, or names another host than one of `hosts`.
+    Only a repository without slashes in its name may lack the account. Raise `InvalidInput` if
+    `text` is malformed, or names another host than one of `hosts`.
     """
     rest, at, digest = text.partition("@")
     first, slash, below = rest.partition("/")

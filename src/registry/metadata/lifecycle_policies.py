@@ -78,7 +78,7 @@ def store_policy(
 ) -> StoredLifecyclePolicy:
     """Insert or replace a repository's policy, and return it.
 
-    The next run stays as in the replaced policy, or is `next_run_at` if that is earlier.
+    The next run stays as in the replaced policy, unless `next_run_at` is earlier.
     """
     tx.execute(
         _PUT, repository_id=repository_id, document=document, next_run_at=next_run_at, now=now

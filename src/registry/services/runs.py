@@ -50,7 +50,7 @@ class RegistryRuns(NamedTuple):
         change: Change,
         arguments: Any = None,  # noqa: ANN401 - JSON
     ) -> Run:
-        """Start a run over `repository` (id, name) or, if that is None, over the whole account.
+        """Start a run over `repository`, (id, name), or over the whole account if it is None.
 
         If one is already running, return that one.
         """

@@ -88,7 +88,7 @@ class Shared:
 class StagedFile:
     """A staged file of `DiskFiles`; see `Staged`.
 
-    Resumed bytes are sealed if `rewind` is given a data key.
+    Resumed bytes are sealed if `rewind` gets a data key.
     """
 
     def __init__(

@@ -150,7 +150,7 @@ def _plain(stored: _Stored, tail: Tail, size: int) -> Iterator[memoryview]:
 def _sealed(
     stored: _Stored, tail: Tail, source_id: str, data_key: DataKey, size: int
 ) -> Iterator[memoryview]:
-    """Yield the bytes of all full frames, then those of the partial frame after them."""
+    """Yield the bytes of all full frames, then the bytes of the partial frame."""
     about = tail.about
     cipher = FrameCipher.of_header(about.header or b"", data_key, source_id)
     layout = layout_before(cipher, about.entries)

@@ -32,7 +32,7 @@ from registry.oci.digest import Digest, new_hasher
 class S3Staged:
     """Staged bytes of `S3Files`; see `Staged`.
 
-    Resumed bytes are sealed if `rewind` is given a data key.
+    Resumed bytes are sealed if `rewind` gets a data key.
     """
 
     def __init__(self, shared: Shared, upload_id: str, found: UploadState, state: State) -> None:

@@ -88,9 +88,9 @@ def sealed_size(size: int) -> int:
 
 
 def unsealed_size(stored_size: int) -> int:
-    """Return the size of a sealed object by that of its stored bytes.
+    """Compute the size of a sealed object from the number of its stored bytes.
 
-    Raise `SealBroken` if no object is stored in so many bytes.
+    Raise `SealBroken` if no sealed object can have this number of bytes.
     """
     number, rest = divmod(stored_size - HEADER_BYTES, SLOT_BYTES)
     if number < 0 or rest < OVERHEAD:

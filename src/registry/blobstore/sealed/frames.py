@@ -8,12 +8,11 @@ crash at any moment because no write overwrites the record that holds them:
 - as a partial frame in the place of frame `k + 1` or `k + 2`, alternately (later flushes);
 - as the beginning of a whole frame in its place (a later hold wrote it, and was not acknowledged).
 
-The length of a last frame is told by the size of the file, or by its entry if the frames are packed
-(`registry.blobstore.sealed.layout`). Before a partial frame is written behind it, the file is
-extended to a size that tells the length too (`marked_size`).
+The length of a last frame follows from the size of the file or, if the frames are packed, from its
+entry (`registry.blobstore.sealed.layout`). Before a partial frame is written behind it, the file is
+extended to a size that records the length too (`marked_size`).
 
-Of packed frames, the places of frames `k + 1` and `k + 2` are those that they have if none is
-compressed.
+For packed frames, the places of frames `k + 1` and `k + 2` are computed as if none were compressed.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ class RunningChecksum(NamedTuple):
 class SealedBytes:
     """Seals bytes under a data key as they are appended.
 
-    The bytes of the partial frame are in memory. `_kept` is the record of those of them that a
-    flush made durable, and that may have been acknowledged. A second flush by the same writer
-    assumes that the first was acknowledged.
+    The bytes of the partial frame are in memory. `_kept` is their record in the file, once a flush
+    made it durable; its bytes may have been acknowledged. A second flush by the same writer assumes
+    that the first was acknowledged.
     """
 
     encoding = SEALED

@@ -130,7 +130,7 @@ def _plain(host: str, scheme: str) -> str:
 
 
 def current_password(source: PasswordSource, environ: Mapping[str, str]) -> ContainerPassword:
-    """Return the stored password, or make a new one if that is missing or old.
+    """Return the stored password; if it is missing or old, make a new one.
 
     Raise `CommandFailure` if the registry refuses, or cannot be reached.
     """

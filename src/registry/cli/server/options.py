@@ -148,5 +148,5 @@ def config_path(options: argparse.Namespace) -> Path | None:
 
 
 def given_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that are passed as options, by name."""
+    """Map setting names to the values passed as options."""
     return {name: value for name in NAMES if (value := getattr(options, name, None)) is not None}

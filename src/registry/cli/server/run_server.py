@@ -102,7 +102,7 @@ def write_url(settings: Settings, url: str) -> None:
 
 
 def read_url(settings: Settings) -> str:
-    """Return the configured URL, or else that of the last server."""
+    """Return the configured URL, or else the last server's."""
     if names_url(settings):
         return settings.url
     try:

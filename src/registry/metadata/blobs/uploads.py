@@ -296,7 +296,7 @@ def begin_upload(
 def beginning_parameters(
     upload: Upload, received: ReceivedBytes, expires_at: int
 ) -> dict[str, object]:
-    """Return the parameters of `beginning`, except ``:now`` and those of the query `where`."""
+    """Return the parameters of `beginning`, except ``:now`` and the parameters of `where`."""
     return {
         "upload_id": upload.id,
         "algorithm": upload.algorithm,

@@ -156,7 +156,7 @@ def renew(
 
 
 def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
-    """Record that the upstream could not be asked, and shall be asked again after `until`.
+    """Record that the upstream could not be asked, and will be asked again after `until`.
 
     Return when the upstream last confirmed the tag, or None if there is no such cached tag.
     """

@@ -102,7 +102,7 @@ async def link_held_blob(ctx: ServiceContext, name: Name, digest: Digest) -> Lin
 async def _mount_checked(
     ctx: ServiceContext, name: Name, digest: Digest, find_link: _FindLink
 ) -> Link | None:
-    """Link a blob and check its bytes; return None if that is not possible."""
+    """Link a blob and check its bytes; return None if it cannot be linked or read."""
     link = await _mount_wrapped(ctx, name, digest, find_link)
     if link is None:
         return None
@@ -133,7 +133,7 @@ async def _mount_wrapped(
 
 
 async def _wrap(ctx: ServiceContext, source: _MountSource) -> _Rewrapped | None:
-    """Wrap the data key of a blob under the target's KMS key; None if that is not possible."""
+    """Wrap the data key of a blob under the target's KMS key; None if a key cannot be used."""
     link, key_id = source.link, source.kms_key_id
     try:
         opened = await open_any(ctx, link.account_id, link.stored_id, key_id, source.wraps)
@@ -172,7 +172,7 @@ def _mount(
     made: _Rewrapped | None,
     now: int,
 ) -> Link | None:
-    """Link a blob; return None if that is not possible.
+    """Link a blob; return None if there is none, or its keys cannot be used.
 
     Raise `_NotWrappedError` if `made` is not a wrap of its bytes under the target's KMS key.
     """

@@ -168,7 +168,7 @@ def delete_with_children(
     *,
     force: bool,
 ) -> IndexDeletion:
-    """Delete an index and those of its children that nothing else needs.
+    """Delete an index, and its children that nothing else needs.
 
     With `only`, delete no children except those with these sha256 digests. Manifests that cannot
     be deleted are reported one by one, as in a batch. If the index itself cannot (it is listed or

@@ -1,7 +1,7 @@
 """Restore deleted images, tags and repositories, completely or not at all.
 
 A restored image has its former id, push time and tags, except for tags that exist again. An index
-is restored with those of its children that were deleted.
+is restored with its deleted children.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class Feed:
         return self._behind
 
     def _release(self) -> None:
-        """Pass collected bytes to the readers; then collect those of the next milliseconds."""
+        """Pass collected bytes to the readers; collect the next ones for some milliseconds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
 """The fills that readers of this process wait for: one per repository and digest.
 
-Two repositories that want the same blob do not share a fill: the upstream of one may have the blob,
-and that of the other not. The second fill follows the first once its own upstream has confirmed the
+Two repositories that want the same blob do not share a fill: one's upstream may have the blob while
+the other's does not. The second fill follows the first once its own upstream has confirmed the
 blob.
 
 A fill limits how long it waits for its upstream. The upstream has some seconds to begin, and may

@@ -139,7 +139,7 @@ def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now:
 def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
     """Measure the tree of an index and set the index's size; return the measurement.
 
-    The size is the total of its distinct blobs and those of the images under it that the repository
+    The size adds up the distinct blobs of the index and of the images under it that the repository
     has. A blob that the cache has yet to fetch counts with the size that its manifest lists.
 
     Raise `ManifestInvalid` if the tree exceeds `TREE_BOUNDS`.

@@ -38,7 +38,7 @@ _DOCKER_HUB: Final = frozenset(
 
 
 def no_credential(_rule: CacheRule) -> Credential | None:
-    """Return None, as upstreams are asked without a credential."""
+    """Return None: the default, by which upstreams are asked without a credential."""
     return None
 
 
