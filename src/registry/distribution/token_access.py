@@ -97,11 +97,10 @@ class TokenAccess:
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
         """Return the rights of the request.
 
-        A missing or invalid token gives 401. So does a token that was not requested for this
-        action: the client shall request another. If policies denied the action when the token was
-        issued, it gives 403 or, to an unauthenticated client, 401 to sign in. The 401 is raised as
-        `TokenRequired`, the 403 as `TokenDenied`, also if a request that just got 401 is repeated
-        with the same token.
+        Raise `TokenRequired` (401) if the token is missing or invalid, or was not requested for
+        this action: the client shall request another. If policies denied the action when the token
+        was issued, raise `TokenDenied` (403), or `TokenRequired` if the client has not signed in. A
+        request that is repeated with the same token after a 401 also gets `TokenDenied`.
         """
         headers = scope["headers"]
         fields = dict(headers)

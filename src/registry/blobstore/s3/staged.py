@@ -266,7 +266,7 @@ class S3Staged:
         self._last = name
 
     def _go_to(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset within the bytes that are in the bucket."""
+        """Prepare to write at `offset`, from a tail or from the object in the bucket."""
         if self._is_remembered:
             name = tail_for(self._found, offset)
             if offset and name is not None and name.offset == offset:

@@ -149,7 +149,7 @@ class Shared:
                 yield name
 
     def uploads_of(self, upload_id: str) -> Iterable[str]:
-        """Yield the uploads in parts to the key of an object."""
+        """Yield the ids of the multipart uploads to the key of an object."""
         key = object_key(upload_id)
         return (each.upload for each in self.bucket.begun(key) if each.key == key)
 

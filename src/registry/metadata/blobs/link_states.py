@@ -1,7 +1,8 @@
 """The state of a link, on which a response about its blob depends.
 
-It is read after each commit to prove a cached response, so it leaves out columns that others
-determine: whenever an object gets other bytes, it gets a new `stored_id`.
+It is read after each commit to check that a cached response is still correct. Columns that only
+change together with others are left out: for example, an object with new bytes always has a new
+`stored_id`.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def list_referring_images(
 ) -> tuple[Sequence[ImageRow], int]:
     """Return the images whose subject is `reference`; the subject need not exist (end-12).
 
-    An empty `artifact_type` does not filter.
+    An empty `artifact_type` means all types.
 
     Raise `ManifestUnknown` if `reference` is neither a digest nor the id of an image here.
     """
