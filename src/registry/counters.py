@@ -1,4 +1,4 @@
-"""Counters of a registry besides those of requests: names, metrics, documentation."""
+"""Event counters of a registry, except those of requests: keys, metric names, documentation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The catalog of a dump: the rows that backups read, of the same snapshot, as a small SQLite file.
+"""The catalog of a PostgreSQL dump: rows that backups read, from the dump's snapshot, in SQLite.
 
-A dump of PostgreSQL can only be read by restoring it. So what it names, and the signing keys that
-tell a root key, are kept beside it in tables of the same names, which the same queries read.
+A dump can only be read by restoring it. So the names of its objects, and the signing keys that show
+which root key belongs to it, are copied beside it into tables of the same names, for the same
+queries.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LEFT_OUT: Final = frozenset({"id", "body", "wrapped"})
 
 
 class _Rows(NamedTuple):
-    """Rows of a table, by the first of the columns."""
+    """A table to copy: its columns, of which the first is the key, and a condition on its rows."""
 
     table: str
     columns: tuple[str, ...]
@@ -50,7 +51,7 @@ _ROWS: Final = (
 
 
 def write_catalog(raw: psycopg.Connection, path: Path) -> None:
-    """Write the catalog of the transaction of `raw` to a new file, durably."""
+    """Write the catalog to a new file, durably, in the transaction of `raw`."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as catalog:
         catalog.execute("PRAGMA journal_mode=OFF")

@@ -1,4 +1,4 @@
-"""Copy objects between a backup, which is a folder, and a store: a folder too, or a bucket."""
+"""Copy objects between a backup folder and a store, which is a folder or a bucket."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
-    """An object cannot be read where it is, while its store answers."""
+    """An object cannot be read, although its store responds."""
 
 
 class _ToFolder:
-    """Copies to a folder of objects, whose shards exist."""
+    """Copies objects to a folder whose shard folders already exist."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -74,14 +74,14 @@ class FolderToFolder(_ToFolder):
         links: bool = False,
         prepare: Callable[[NamedObject], None] = lambda _: None,
     ) -> None:
-        """With `links`, give files a second name; call `prepare` before each is copied."""
+        """With `links`, hard-link files instead of copying; call `prepare` before each one."""
         super().__init__(target)
         self._source = source
         self._links = links
         self._prepare = prepare
 
     def copy(self, row: NamedObject) -> int:
-        """Copy a file."""
+        """Copy an object's file; return the number of bytes written."""
         source, path = self._source / object_path(row.stored_id), self._path(row.stored_id)
         try:
             self._prepare(row)
@@ -105,7 +105,7 @@ class BucketToFolder(_ToFolder):
         self._bucket = files.bucket
 
     def copy(self, row: NamedObject) -> int:
-        """Read an object into a file."""
+        """Copy an object to a file; return the number of bytes written."""
         try:
             return _with_retries(lambda: self._copy(row.stored_id))
         except StoreUnavailable as error:
@@ -137,7 +137,7 @@ class FolderToBucket:
         return None if head is None else head.size
 
     def copy(self, row: NamedObject) -> int:
-        """Store a file as an object, in place of any other."""
+        """Store a file as an object, replacing any other; return the number of bytes written."""
         try:
             return _with_retries(lambda: self._copy(row.stored_id))
         except StageBusy:
@@ -158,7 +158,7 @@ class FolderToBucket:
                 staged.close()
 
     def sha256(self, stored_id: str) -> str:
-        """Raise, as a restoration verifies nothing: ``fsck`` does."""
+        """Raise NotImplementedError: a restoration verifies nothing, ``fsck`` does that."""
         raise NotImplementedError(stored_id)
 
     def remove(self, stored_id: str) -> None:
@@ -166,7 +166,7 @@ class FolderToBucket:
         _with_retries(lambda: self._files.delete(stored_id))
 
     def flush(self) -> None:
-        """Do nothing: what a bucket has taken is durable."""
+        """Do nothing: whatever a bucket has accepted is durable."""
 
 
 Copier = FolderToFolder | BucketToFolder | FolderToBucket
@@ -180,7 +180,7 @@ target.
 
 
 def _is_unreadable(path: Path) -> bool:
-    """Return True if a file cannot be read; raise OSError if its folder cannot be either."""
+    """Return True if a file cannot be read; raise OSError if its folder cannot be listed either."""
     try:
         with path.open("rb") as file:
             while file.read(_CHUNK):
@@ -193,7 +193,7 @@ def _is_unreadable(path: Path) -> bool:
 
 
 def _with_retries(call: Callable[[], T]) -> T:
-    """Call a bucket, again after a pause if that fails; return the result."""
+    """Call the bucket, and retry after a pause if the call fails; return its result."""
     for pause in _PAUSES:
         try:
             return call()

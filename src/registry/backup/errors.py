@@ -2,7 +2,7 @@
 
 
 class DumpRefused(Exception):
-    """The database cannot be dumped, or a dump cannot be restored into it, as asked."""
+    """The database cannot be dumped, or a dump cannot be restored into it, as requested."""
 
 
 class ProgramFailed(Exception):

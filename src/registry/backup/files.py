@@ -1,4 +1,4 @@
-"""Copy files durably: whole under their name, or not there."""
+"""Copy files durably: a target has all its bytes, or does not exist."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class FolderBusy(Exception):
 
 @contextmanager
 def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
-    """Hold the lock of a file during the block, shared with others if the folder `is_read` only.
+    """Hold the lock of a file during the block; shared with other readers if the folder `is_read`.
 
-    The file is created, unless the folder `is_read`: that may be a medium that cannot be written.
+    With `is_read`, the file is not created, as the folder may be on a read-only medium.
 
-    Raise `FolderBusy` if another process holds it.
+    Raise `FolderBusy` if another process holds the lock.
     """
     flags = os.O_RDONLY if is_read else os.O_RDWR | os.O_CREAT
     try:
@@ -51,7 +51,7 @@ def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
 
 
 def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
-    """Copy a file, replacing `target`; or give it a second name, with `links`.
+    """Copy a file, replacing `target`; with `links`, make a hard link instead.
 
     The bytes are durable, the entry of `target` only once its folder is flushed. Where the file
     system can, the copy shares the bytes of `source` until either is written to.
@@ -99,7 +99,7 @@ def size_of(path: Path) -> int | None:
 
 
 def make_shards(objects: Path, shards: tuple[str, ...]) -> None:
-    """Create the folders of objects."""
+    """Create the shard folders of objects."""
     make_folder(objects)
     for name in shards:
         (objects / name).mkdir(mode=0o700, exist_ok=True)
@@ -107,13 +107,13 @@ def make_shards(objects: Path, shards: tuple[str, ...]) -> None:
 
 
 def is_same_file_system(one: Path, other: Path) -> bool:
-    """Return True if two folders are on one file system, so that a file can have names in both."""
+    """Return True if two folders are on one file system, so that hard links work between them."""
     return one.stat().st_dev == other.stat().st_dev
 
 
 @contextmanager
 def _new(part: Path) -> Iterator[int]:
-    """Give the block a new file to write to, which is flushed at its end."""
+    """Yield the descriptor of a new file to write to; flush the file at the end of the block."""
     writing = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         yield writing

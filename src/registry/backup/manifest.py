@@ -59,12 +59,12 @@ class DatabaseFile(msgspec.Struct, frozen=True):
 
     @property
     def readable(self) -> str:
-        """Return the SQLite file with the rows that name objects: the database, or the catalog."""
+        """Return the name of the SQLite file that lists the objects: database or catalog."""
         return self.file if self.dump is None else self.dump.catalog
 
     @property
     def files(self) -> dict[str, str]:
-        """Return the SHA-256 of each file."""
+        """Map the name of each database file to its SHA-256."""
         of_dump = {self.dump.catalog: self.dump.catalog_sha256} if self.dump else {}
         return {self.file: self.sha256} | of_dump
 

@@ -24,7 +24,7 @@ _PAGE: Final = 500
 
 
 class CopyProgress(NamedTuple):
-    """Progress of the copying: the kind of objects, how many of how many, and bytes written."""
+    """Progress of the copying: kind of objects, objects done, objects in total, bytes written."""
 
     stage: str
     done: int
@@ -33,7 +33,7 @@ class CopyProgress(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The objects of a finished copy."""
+    """The totals of a finished copy, and its damaged objects."""
 
     objects: int
     object_bytes: int
@@ -46,7 +46,7 @@ Report = Callable[[CopyProgress], None]
 
 
 class Names(NamedTuple):
-    """The objects of one store that a database names."""
+    """The objects of one store that a database names: how to call them, and their rows."""
 
     stage: str
     """Their kind, for `CopyProgress`."""
@@ -66,10 +66,11 @@ def copy_objects(
     suspects: frozenset[str] = frozenset(),
     verifies: bool = False,
 ) -> Copied:
-    """Copy the objects that the target lacks, durably; return what it has then.
+    """Copy the objects that the target lacks, durably; return what the target then holds.
 
     An object of the right size is not copied again unless it is one of the `suspects`: bytes never
-    change under an id. With `verifies`, hash all in the target, and copy damaged ones again.
+    change under an id. With `verifies`, hash all objects in the target, and copy damaged ones
+    again.
     """
     total, total_bytes = names.rows.count_stored(tx)
     damaged: list[Damage] = []
@@ -98,7 +99,7 @@ def copy_objects(
 def _copy_missing(
     copier: Copier, row: NamedObject, *, is_suspect: bool, verifies: bool
 ) -> tuple[str, bool]:
-    """Copy an object that the target lacks; return its damage, and True if it was copied whole."""
+    """Copy an object unless the target has it; return its damage or "", and if it was copied."""
     is_there = not is_suspect and copier.size(row.stored_id) == row.stored_size
     if is_there and not _problem(copier, row, row.stored_size, verifies=verifies):
         return "", False

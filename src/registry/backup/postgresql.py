@@ -1,7 +1,7 @@
 """Dump a PostgreSQL database into a backup, and restore a dump into an empty one.
 
-A transaction here holds one snapshot, of which both the dump and the catalog beside it are made. It
-has our tables alone, and their triggers' functions: a schema may have other things too.
+The dump and the catalog beside it are made in one transaction, from one snapshot. They have only
+the registry's tables and trigger functions: a schema may have other things too.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ WHERE datname = current_database() AND application_name = %s
 
 
 def first_account_of(url: str) -> str | None:
-    """Return the id of the first account, or None."""
+    """Return the id of the first account, or None if there is no account."""
     with _session(url) as raw:
         return first_account(PostgresqlConnection(raw))
 
@@ -81,7 +81,8 @@ def dump_database(
 ) -> tuple[DatabaseFile, list[Damage]]:
     """Write a dump and its catalog to the folder `target`; return the file and damaged objects.
 
-    The objects are those whose bytes are in the database; with `verifies`, hash them all.
+    The damaged objects are inline ones, whose bytes are in the database; with `verifies`, hash all
+    of them.
 
     Raises:
         DumpRefused: the tables are not of this version of the program.
@@ -116,12 +117,12 @@ def dump_database(
 
 
 def check_empty(url: str, manifest: BackupManifest, *, is_continued: bool) -> None:
-    """Check that a dump can be restored into a database: it has no tables in its schema.
+    """Check that a dump can be restored into a database: its schema must have no tables.
 
-    If the restoration `is_continued`, it may have those that this backup brought.
+    If the restoration `is_continued`, tables that this backup brought are allowed.
 
     Raises:
-        DumpRefused: it has, or its schema or version is another one.
+        DumpRefused: the database has other tables, or its schema or version differs.
         ProgramFailed: ``pg_restore`` is missing or too old.
         Unavailable: the database cannot be reached.
 
@@ -147,9 +148,9 @@ def check_empty(url: str, manifest: BackupManifest, *, is_continued: bool) -> No
 
 
 def mark_database(url: str, manifest: BackupManifest) -> None:
-    """Mark a database as one that is restored, so that no program of ours makes tables in it.
+    """Mark a database as being restored, so that no program of ours creates tables in it.
 
-    Raise `DumpRefused` if it has tables of others, `Unavailable` if it cannot be reached.
+    Raise `DumpRefused` if it has other tables, `Unavailable` if it cannot be reached.
     """
     with _session(url) as raw:
         found = _values(raw, _RELATIONS)
@@ -206,14 +207,14 @@ def restore_dump(url: str, folder: Path, manifest: BackupManifest, report: Repor
 
 
 def forget_mark(url: str) -> None:
-    """Drop the mark of a restoration: all of it is there."""
+    """Drop the mark of a finished restoration."""
     with _session(url) as raw:
         raw.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(MARK)))
 
 
 @contextmanager
 def _session(url: str) -> Iterator[psycopg.Connection]:
-    """Open a connection for as long as it takes; what goes wrong with it is `Unavailable`."""
+    """Open a connection with long timeouts for the block; its errors become `Unavailable`."""
     try:
         with closing(connect(url)) as raw:
             raw.execute(_PATIENT, prepare=False)
@@ -242,7 +243,7 @@ def _check_revision(raw: psycopg.Connection) -> None:
 
 @cache
 def _our_tables() -> Sequence[str]:
-    """Return the names of all tables that the migrations make, by making them on SQLite once.
+    """Return the names of all tables that the migrations make, by running them on SQLite.
 
     That takes a second. What modules have described so far would be quicker, and may lack some.
     """
@@ -257,12 +258,12 @@ def _our_tables() -> Sequence[str]:
 
 
 def _pattern(name: str) -> str:
-    """Return the pattern of ``pg_dump`` for a name."""
+    """Return the ``pg_dump`` pattern that matches only this name."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _wanted(listed: str, functions: Sequence[str]) -> str:
-    """Return the lines of a dump's list that are of our tables, in their order."""
+    """Return the lines about our tables from a dump's table of contents, in order."""
     wanted = []
     for line in listed.splitlines():
         found = _OURS.fullmatch(line)
@@ -272,7 +273,7 @@ def _wanted(listed: str, functions: Sequence[str]) -> str:
 
 
 def _marked(raw: psycopg.Connection, found: Sequence[str]) -> str | None:
-    """Return the id of the backup whose restoration has begun, or None."""
+    """Return the id of the backup that is being restored, or None."""
     if MARK not in found:
         return None
     marks = _values(raw, f"SELECT backup_id FROM {MARK}")  # noqa: S608 - a constant

@@ -1,7 +1,7 @@
-"""Run the client programs of PostgreSQL: ``pg_dump`` and ``pg_restore``, as they are installed.
+"""Run PostgreSQL's client programs, ``pg_dump`` and ``pg_restore``, as they are installed.
 
-No password is an argument, which every user of the machine could read: a program gets what the URL
-says by libpq's variables of the environment.
+A password is never an argument, which every user of the machine could read: programs get the parts
+of the URL in libpq's environment variables.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def find_program(name: str, at_least: int) -> InstalledProgram:
 def environment_of(url: str, raw: Connection, application: str) -> dict[str, str]:
     """Return the environment in which a program reaches the server that `raw` is connected to.
 
-    Raise `ProgramFailed` if the URL has a secret that no variable takes.
+    Raise `ProgramFailed` if the URL has a secret for which libpq has no variable.
     """
     environment = {
         name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("PG")
@@ -91,7 +91,7 @@ def environment_of(url: str, raw: Connection, application: str) -> dict[str, str
 
 @contextmanager
 def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[IO[bytes]]:
-    """Run a program during the block, which reads all that it writes.
+    """Run a program during the block, which must read all of the program's output.
 
     Raise `ProgramFailed` if it failed.
     """
@@ -107,7 +107,7 @@ def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iter
 
 
 def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterable[bytes]) -> None:
-    """Run a program that reads all of `chunks`; if they end too early, it gets no more.
+    """Run a program that reads all `chunks`; kill it if they end with an exception.
 
     Raise `ProgramFailed` if it failed.
     """
@@ -129,7 +129,7 @@ def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterabl
 def _run(
     command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes], *, reads: bool
 ) -> subprocess.Popen[bytes]:
-    """Start a program. If this process dies, its pipe breaks: it ends too, and changes nothing."""
+    """Start a program. If this process dies, the pipe breaks, and it ends without a change."""
     return subprocess.Popen(  # noqa: S603 - no shell; a program of PostgreSQL
         command,
         env=environment,

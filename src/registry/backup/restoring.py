@@ -1,4 +1,4 @@
-"""Restore a backup into an empty data folder, and of PostgreSQL into an empty database."""
+"""Restore a backup into an empty data folder, and a PostgreSQL dump into an empty database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENDED: Final = " ended"
 
 
 class RestoreRefused(Exception):
-    """The backup cannot be restored here, or as asked."""
+    """The backup cannot be restored here, or not with these options."""
 
 
 def restore_backup(
@@ -122,7 +122,7 @@ def _end(settings: Settings, manifest: BackupManifest) -> None:
 
 
 def _has_ended(settings: Settings, manifest: BackupManifest) -> bool:
-    """Return True if all of this restoration is done but the removal of its marks."""
+    """Return True if only the marks of this finished restoration are left to remove."""
     with suppress(FileNotFoundError):
         return (settings.data / UNDER_WAY).read_text() == _mark(settings, manifest) + _ENDED
     return False
@@ -145,7 +145,7 @@ def _restore_database(
 
 
 async def _forget_unrestored(settings: Settings) -> None:
-    """Delete rows that have no bytes, and note a generation: database and blobs belong together."""
+    """Delete rows whose bytes no backup has; save a new generation with database and blobs."""
     async with Registry(settings).open() as process:
         await process.ctx.database.write(forget_unfinished)
         await process.ctx.database.write(forget_nodes)
@@ -153,7 +153,7 @@ async def _forget_unrestored(settings: Settings) -> None:
 
 
 def place_of(settings: Settings) -> str:
-    """Return where the objects of the settings are, in words."""
+    """Return a description of where the configured store keeps its objects."""
     store = settings.store
     if not store.store_s3_bucket:
         return str(settings.data)
@@ -162,7 +162,7 @@ def place_of(settings: Settings) -> str:
 
 
 def _check_empty(settings: Settings, manifest: BackupManifest) -> bool:
-    """Refuse unless data folder and database are absent, empty, or of this restoration.
+    """Raise an error unless data folder and database are absent, empty, or of this restoration.
 
     Return True if they are of this restoration.
     """
@@ -196,7 +196,7 @@ def _root_key(
 ) -> Path | None:
     """Return the file of the root key, or None if the registry has none.
 
-    Raise `RestoreRefused` if the root key is neither given, nor in the backup, nor where the
+    Raise `RestoreRefused` if the root key is neither passed, nor in the backup, nor where the
     settings say; or if another key is where the settings say, which is never replaced.
     """
     found = given or (source / ROOT_KEY if manifest.root_key == "included" else None)
@@ -234,7 +234,7 @@ def _check_root_key(copy: Path, key: Path | None) -> None:
 
 
 def _mark(settings: Settings, manifest: BackupManifest) -> str:
-    """Return the text of the mark of this restoration."""
+    """Return the text that marks the data folder as being restored from this backup."""
     if not settings.store.store_s3_bucket:
         return manifest.id
     return f"{manifest.id} {place_of(settings)} {settings.store.store_s3_endpoint}"

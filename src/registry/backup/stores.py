@@ -32,7 +32,7 @@ _USED: Final = (
 
 
 class HoldLost(Exception):
-    """Other nodes may have deleted blobs while they were copied."""
+    """Other nodes may have deleted blobs while the backup copied them."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class HoldLost(Exception):
 
 
 class DiskStore:
-    """Objects in files below a folder."""
+    """A store of objects in files below a folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -57,29 +57,29 @@ class DiskStore:
         return DiskFiles(self._root)
 
     def copier_to(self, target: Path, *, links: bool = False) -> Copier:
-        """Return what copies objects to another folder."""
+        """Return a copier of objects to another folder."""
         objects = self._root / OBJECTS
         return FolderToFolder(objects, target, links=links, prepare=self._take_back)
 
     def copier_from(self, source: Path) -> Copier:
-        """Return what copies objects from another folder; create the folders of these."""
+        """Return a copier of objects from another folder; create this store's shard folders."""
         make_shards(self._root / OBJECTS, SHARDS)
         return FolderToFolder(source, self._root / OBJECTS)
 
     def is_used(self) -> bool:
-        """Return False: a folder is checked elsewhere."""
+        """Return False: whether a folder is empty is checked elsewhere."""
         return False
 
     def generation(self) -> str | None:
-        """Return the noted generation, or None (`registry.gc.database_rollback`)."""
+        """Return the saved generation, or None (`registry.gc.database_rollback`)."""
         return self._files.generation()
 
     def forget_generation(self) -> None:
-        """Delete the noted generation, so that the next database is accepted."""
+        """Delete the saved generation, so that the next database is accepted."""
         forget_generation(self._root)
 
     def _take_back(self, row: NamedObject) -> None:
-        """Put an object back if it was set aside as an orphan, as a pull does."""
+        """Move an object back if it was set aside as an orphan, as a pull would."""
         try:
             self._files.check(row.stored_id, row.stored_size)
         except (ObjectUnknown, ObjectDamaged):
@@ -87,7 +87,7 @@ class DiskStore:
 
 
 class BucketStore:
-    """Objects of a bucket. Orphans are where all are, so none has to be put back."""
+    """Objects of a bucket. Orphans stay at their key, so none has to be moved back."""
 
     def __init__(self, files: S3Files) -> None:
         self._files = files
@@ -97,24 +97,24 @@ class BucketStore:
         self._files.close()
 
     def copier_to(self, target: Path, *, links: bool = False) -> Copier:  # noqa: ARG002 - refused
-        """Return what copies objects to a folder."""
+        """Return a copier of objects to a folder."""
         return BucketToFolder(self._files, target)
 
     def copier_from(self, source: Path) -> Copier:
-        """Return what copies objects from a folder."""
+        """Return a copier of objects from a folder."""
         return FolderToBucket(source, self._files)
 
     def is_used(self) -> bool:
-        """Return True if there are keys of a store."""
+        """Return True if the bucket has any key that a store writes."""
         bucket = self._files.bucket
         return any(True for prefix in _USED for _ in bucket.listed(prefix))
 
     def generation(self) -> str | None:
-        """Return the noted generation, or None."""
+        """Return the saved generation, or None."""
         return self._files.generation()
 
     def forget_generation(self) -> None:
-        """Delete the noted generation."""
+        """Delete the saved generation."""
         self._files.bucket.delete_all([bucket_layout.GENERATION])
 
 
@@ -128,9 +128,9 @@ class ObjectStores(NamedTuple):
 
 @contextmanager
 def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
-    """Open the object stores of the settings for the block.
+    """Open the configured object stores for the block.
 
-    Raise `SettingsError` if they name a bucket, and boto3 is not installed.
+    Raise `SettingsError` if the settings name a bucket, and boto3 is not installed.
     """
     with ExitStack() as opened:
 
@@ -151,7 +151,7 @@ def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
 def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
     """Hold the deletions of all nodes in the block; yield a check that they are still held.
 
-    Raise `HeldByAnother` if another process holds them.
+    Raise `HeldByAnother` if another process holds them. The check raises `HoldLost`.
     """
     with ExitStack() as held:
         locks: list[HeldDeletions] = []

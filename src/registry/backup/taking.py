@@ -55,7 +55,7 @@ _COPY: Final = re.compile(
 
 
 class BackupRefused(Exception):
-    """A backup to this folder would do harm, or cannot be made as asked."""
+    """A backup to this folder would do harm, or the options cannot be met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def take_backup(
 ) -> tuple[BackupManifest, objects.Copied]:
     """Bring the backup in `target` up to date, or begin one; return its manifest. Blocks.
 
-    Blobs that it has are not copied again. The earlier backup stays whole until the new manifest is
-    written; files that it alone needed are deleted after that.
+    Blobs that the backup has are not copied again. The earlier backup stays whole until the new
+    manifest is written; files that only the earlier one needed are deleted after that.
 
     Raises:
         BackupRefused: `target` has other files, or the backup of another registry; or the data is
@@ -175,7 +175,7 @@ def _check_place(settings: Settings, target: Path) -> None:
 
 
 def _registry_of(settings: Settings) -> str:
-    """Return the id of the first account, by which a backup knows its registry.
+    """Return the id of the first account, which identifies the registry in its backups.
 
     Raise `BackupRefused` if there is no account, or if this process does not run as the owner of
     the data: the owner could not open the files that a backup creates there.
@@ -211,7 +211,7 @@ def _user_name(uid: int) -> str:
 def _copy_database(
     settings: Settings, target: Path, backup_id: str, report: objects.Report, *, verifies: bool
 ) -> tuple[DatabaseFile, list[Damage]]:
-    """Copy the database to `target`; return the copy, and which objects in it are damaged."""
+    """Copy the database to `target`; return the copy and its damaged inline objects."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import dump_database  # noqa: PLC0415 - the driver
 
@@ -230,7 +230,7 @@ def _copy_database(
 def _keep_root_key(
     settings: Settings, target: Path, *, is_asked: bool
 ) -> Literal["included", "kept elsewhere", "none"]:
-    """Copy the root key to the backup if that is asked for; return where it is."""
+    """Copy the root key to the backup if `is_asked`; return where the root key is."""
     if is_asked:
         files.copy_file(settings.root_key, target / ROOT_KEY)
         return "included"
@@ -239,7 +239,7 @@ def _keep_root_key(
 
 @contextmanager
 def _kept_if_complete(target: Path) -> Iterator[None]:
-    """Delete the database copy of a block that raises, unless the manifest names it already."""
+    """If the block raises, delete the database copy unless the manifest already names it."""
     try:
         yield
     except BaseException:
@@ -251,7 +251,7 @@ def _kept_if_complete(target: Path) -> Iterator[None]:
 def _remove_strays(target: Path, manifest: BackupManifest | None) -> None:
     """Delete copies of databases and root keys that no manifest names.
 
-    They are of earlier backups, or of interrupted ones. Files of other names stay; `target` must be
+    They were left by earlier or interrupted backups. Files of other names stay; `target` must be
     locked.
     """
     databases = () if manifest is None else manifest.database.files

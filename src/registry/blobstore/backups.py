@@ -1,8 +1,8 @@
-"""Locks by which a backup holds deletions, and notes of when backups run, for metrics.
+"""Locks by which a backup holds deletions, and records of when backups ran, for metrics.
 
-A backup is another process, and its folder may be out of the server's reach. While one holds the
-lock of deletions, no process of this machine deletes an object (of other machines: `fleet_locks`).
-This lock and that of the note belong to a descriptor (``flock``), and end with the process.
+A backup is another process, and its folder may be out of the server's reach. While it holds the
+lock of deletions, no process of this machine deletes an object (on other machines: `fleet_locks`).
+The locks here belong to a descriptor (``flock``), so they end with their process.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class HeldByAnother(Exception):
 
 @contextmanager
 def deleting(root: int) -> Iterator[None]:
-    """Keep others from holding deletions during the block; `root` is the store's descriptor.
+    """Prevent others from holding deletions during the block; `root` is the store's descriptor.
 
-    Raise `DeletionsHeld` if another process holds them.
+    Raise `DeletionsHeld` if another process already holds deletions.
     """
     folder = open_folder(_FOLDER, root)  # a new descriptor: it owns the lock
     try:
@@ -45,9 +45,9 @@ def deleting(root: int) -> Iterator[None]:
 
 @contextmanager
 def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold all deletions in the store at `root` during the block. Blocks while some are under way.
+    """Hold all deletions in the store at `root` during the block. Blocks until running ones end.
 
-    Raise `HeldByAnother` if another process holds them.
+    Raise `HeldByAnother` if another process holds them, or they do not end within the patience.
     """
     folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -58,7 +58,7 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
 
 
 def lock_alone(descriptor: int, patience_seconds: float) -> None:
-    """Lock a descriptor for this process alone; raise HeldByAnother if others keep it. Blocks."""
+    """Lock a descriptor exclusively; raise HeldByAnother if it stays locked too long. Blocks."""
     given_up_at = time.monotonic() + patience_seconds
     while not try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > given_up_at:
@@ -85,10 +85,10 @@ class BackupTimes(NamedTuple):
 def noted_backup(
     root: Path, clock: Callable[[], int] = system_clock
 ) -> Iterator[Callable[[], None]]:
-    """Note in the store at `root` that a backup runs during the block; yield a call to complete it.
+    """Record in the store at `root` that a backup runs during the block; yield a call for success.
 
-    A failure to write the note, as on a full disk, is ignored: a backup matters more than its note.
-    A second backup at the same time is not noted.
+    A failure to write the record, as on a full disk, is ignored: a backup matters more. A second
+    backup at the same time is not recorded.
     """
     descriptor = None
     with suppress(OSError):
@@ -112,13 +112,13 @@ def noted_backup(
 def backup_times(root: Path) -> BackupTimes:
     """Return when backups of the store at `root` ran. Blocks.
 
-    Raise `OSError` if the notes cannot be read.
+    Raise `OSError` if the records cannot be read.
     """
     return BackupTimes(_read(root / _RUNNING, locked=True), _read(root / _FINISHED, locked=False))
 
 
 def _read(file: Path, *, locked: bool) -> int | None:
-    """Return the time in a note; None if there is none, or if nobody holds a `locked` one."""
+    """Return the time in a record; None if it is absent, or if nobody holds a `locked` one."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -133,7 +133,7 @@ def _read(file: Path, *, locked: bool) -> int | None:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock a note; wait a moment, in which another process may look if it is locked."""
+    """Lock a record; if another process is just looking whether it is locked, retry once."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

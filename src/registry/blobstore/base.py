@@ -1,4 +1,4 @@
-"""Words of all blob stores: data keys, open objects, what is stored and listed, and errors."""
+"""Types of all blob stores: data keys, open objects, stored and listed bytes, and errors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _KEY_BYTES: Final = 32
 
 
 class ObjectUnknown(Exception):
-    """The store holds no object, or no staged bytes, under this id."""
+    """The store has no object, or no staged bytes, under this id."""
 
 
 class ObjectDamaged(Exception):
-    """The stored bytes are fewer or more than the object's size."""
+    """The stored bytes do not have the object's size, or cannot be opened with its key."""
 
 
 class ObjectChanged(StoreUnavailable):
-    """A part of a sealed object does not open any more: its stored bytes were changed."""
+    """A part of a sealed object no longer decrypts: its stored bytes were changed."""
 
 
 class StageBusy(Exception):
@@ -38,7 +38,7 @@ class StagedDropped(Exception):
 
 
 class DeletionsHeld(StoreUnavailable):
-    """A backup is under way, which may need the bytes."""
+    """A deletion is refused: a backup is under way, which may need the bytes."""
 
     def __init__(self) -> None:
         super().__init__("a backup is under way; nothing is deleted until it ends")
@@ -49,7 +49,7 @@ class DataKey:
     """The key that seals the bytes of one object.
 
     Raises:
-        ValueError: it has not 32 bytes.
+        ValueError: the key does not have 32 bytes.
 
     """
 
@@ -73,10 +73,10 @@ class OpenObject(Protocol):
 
     @property
     def length(self) -> int | None:
-        """Return the number of bytes, or None while it grows."""
+        """Return the number of bytes, or None while the bytes grow."""
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
-        """Return a range as a region of a file, or None if it can only be read by `chunks`.
+        """Return a range as a region of a file; None if only `chunks` can read it.
 
         None for bytes that are sealed, still grow, or are not in a file. Valid until `aclose`.
         """
@@ -85,12 +85,12 @@ class OpenObject(Protocol):
         """Yield a range in order; each view is valid until the next. Blocks.
 
         Raise `StoreUnavailable` if reading failed, the object has become shorter, or a sealed
-        object was changed (no byte of a changed frame is yielded); `ValueError` if the object is
-        one that still grows.
+        object was changed (no byte of a changed frame is yielded); `ValueError` if the bytes still
+        grow.
         """
 
     def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range for a client like `chunks`, from decrypted frames that readers share.
+        """Like `chunks`, for clients: readers of the same object may share decrypted frames.
 
         Frames that another client has just been sent need not be read again. To verify stored
         bytes, use `chunks`.
@@ -100,19 +100,18 @@ class OpenObject(Protocol):
     def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
         """Yield a range in order, in parts of at most 256 KiB.
 
-        If the bytes grow, wait for those of the range to be written; with `stop` None, wait for
-        the commit.
+        If the bytes grow, wait until the range is written; with `stop` None, until the commit.
 
-        Raise `StagedDropped` if they were discarded, or replaced by others; `StoreUnavailable` as
+        Raise `StagedDropped` if the staged bytes were discarded or replaced; `StoreUnavailable` as
         `chunks` does.
         """
 
     def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Yield a range like `stream`, but end early if `whole` has the rest by then."""
+        """Like `stream`, but end early once `whole` can return an object with the rest."""
         return self.stream(start, stop)
 
     async def whole(self) -> OpenObject:
-        """Return the object of committed bytes; it is open until `aclose`."""
+        """Return the committed object; it is open until `aclose` of this one."""
         return self
 
     async def aclose(self) -> None:
@@ -137,7 +136,7 @@ class Stored(NamedTuple):
     """The stored bytes of an inline object, or None if the store has them."""
 
     def __repr__(self) -> str:
-        """Return the id and the digest alone: no log shows the bytes of a blob."""
+        """Return only the id and the digest: no log may show the bytes of a blob."""
         return f"Stored({self.object_id!r}, {self.digest!r})"
 
 
@@ -160,7 +159,7 @@ class Orphan(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """The objects that were deleted."""
+    """The result of a deletion: the deleted objects, and the refusal if some are left."""
 
     object_ids: Sequence[str]
     refusal: StoreUnavailable | None = None
@@ -171,7 +170,7 @@ class BlobLinks(Protocol):
     """Makes presigned URLs, with which anyone can read an object for some minutes."""
 
     def known(self, object_id: str) -> str | None:
-        """Return a recent URL, or None: then call `link`."""
+        """Return a recent URL; if None, call `link`."""
 
     async def link(self, object_id: str, stored_size: int) -> str:
         """Return a URL of an object after checking that it exists with `stored_size` bytes.

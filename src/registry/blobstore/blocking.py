@@ -46,10 +46,10 @@ class BlockingStaged(Protocol):
 
 
 class BlockingFiles(Protocol):
-    """The objects and staged bytes of a store; see the calls of the same name of `BlobStore`."""
+    """The objects and staged bytes of a store; methods as in `BlobStore`."""
 
     def close(self) -> None:
-        """Release the store; what was opened can still be read."""
+        """Release the store; objects that it opened stay readable."""
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
@@ -110,4 +110,4 @@ class BlockingFiles(Protocol):
         """Delete an object's bytes; do nothing if it is absent."""
 
     def deleting(self) -> AbstractContextManager[None]:
-        """Keep backups from beginning in the block; raise DeletionsHeld if one is under way."""
+        """Prevent backups from beginning in the block; raise DeletionsHeld if one is under way."""

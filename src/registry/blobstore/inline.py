@@ -1,7 +1,7 @@
-"""Inline objects: blobs of a few KiB whose stored bytes are kept in a row of the database.
+"""Inline objects: blobs of a few KiB whose stored bytes are in a row of the database.
 
-This module makes and reads the stored bytes, which are the same as in a file of the object: plain,
-or sealed under its data key.
+This module makes and reads the stored bytes. They are what a file of the object would contain:
+plain bytes, or sealed under its data key.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def store_inline(
     data_key: DataKey | None = None,
     sealed: bytes | None = None,
 ) -> Stored:
-    """Verify a whole blob against `expected`; return it as a new inline object, to be recorded.
+    """Verify a whole blob against `expected`; return a new inline object, to be recorded.
 
-    Its stored bytes are `data`, sealed with `data_key` if there is one; or `sealed`, if given.
+    The stored bytes are `sealed` if passed, else `data`, sealed with `data_key` if there is one.
 
     Raise `DigestMismatch` if the bytes hash to something else.
     """
@@ -56,7 +56,7 @@ def store_inline(
 
 
 class KeptBytes(NamedTuple):
-    """Bytes that are kept sealed, to become an inline object when their digest is known."""
+    """Sealed bytes of a small upload, to become an inline object once their digest is known."""
 
     sealed: bytes
     wrapped_data_key: bytes
@@ -66,7 +66,7 @@ class KeptBytes(NamedTuple):
 
 
 def digests_of_kept(kept: KeptBytes, data: bytes, algorithm: str | None) -> dict[str, str]:
-    """Return the digests that `adopt_inline` needs, in hex.
+    """Return the hex digests that `adopt_inline` needs, by algorithm.
 
     They are the digests of `data`, also by an `algorithm` that the client announced, and a checksum
     of the sealed bytes.
@@ -77,10 +77,10 @@ def digests_of_kept(kept: KeptBytes, data: bytes, algorithm: str | None) -> dict
 
 
 def adopt_inline(kept: KeptBytes, digests: Mapping[str, str], expected: Digest) -> Stored | None:
-    """Return kept bytes as a new inline object, to be recorded; open nothing.
+    """Return sealed bytes as a new inline object, whose row is to be written; decrypt nothing.
 
-    `digests` are those of `digests_of_kept`. Return None if they do not prove that the bytes are
-    unchanged and the expected ones: then they must be decrypted.
+    `digests` come from `digests_of_kept`. Return None if they do not prove that the bytes are
+    unchanged and have the expected digest: then the bytes must be decrypted and hashed.
     """
     sha256 = digests.get("sha256", "")
     if digests.get(_AS_KEPT) != _checksum(kept, sha256):
@@ -102,7 +102,7 @@ def _checksum(kept: KeptBytes, sha256: str) -> str:
 def check_inline(body: bytes | None, stored_id: str, stored_size: int) -> None:
     """Check the stored bytes of an inline object by presence and size.
 
-    Raise `ObjectUnknown` if they are lost, `ObjectDamaged` if there are more or fewer than
+    Raise `ObjectUnknown` if the bytes are lost, `ObjectDamaged` if there are more or fewer than
     `stored_size`.
     """
     if body is None:
@@ -113,12 +113,12 @@ def check_inline(body: bytes | None, stored_id: str, stored_size: int) -> None:
 def open_inline(
     body: bytes | None, stored_id: str, size: int | None = None, data_key: DataKey | None = None
 ) -> InlineObject:
-    """Open an inline object of `size` bytes by its stored bytes; a sealed one with its data key.
+    """Open an inline object from its stored bytes `body`; a sealed one with its data key.
 
-    All of it is unsealed here, so that damage is known before a byte of it is sent.
+    All bytes are decrypted here, so that damage is known before a byte of it is sent.
 
-    Raise `ObjectUnknown` if its bytes are lost, `ObjectDamaged` if it has another size, or was not
-    sealed with this key for this object, or was changed.
+    Raise `ObjectUnknown` if its bytes are lost, `ObjectDamaged` if the object has not `size` bytes,
+    was not sealed with this key for this object, or was changed.
     """
     if body is None:
         raise ObjectUnknown(stored_id)
@@ -132,7 +132,7 @@ def open_inline(
 
 
 class InlineObject(OpenObject):
-    """A small object whose bytes, as they were pushed, are in memory."""
+    """A small object whose bytes, as pushed, are in memory."""
 
     __slots__ = ("_data",)
 
@@ -145,22 +145,22 @@ class InlineObject(OpenObject):
         return len(self._data)
 
     def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None, as it is in no file."""
+        """Return None: the bytes are in no file."""
         checked_range(start, stop, len(self._data))
 
     def in_memory(self, start: int = 0, stop: int | None = None) -> bytes:
-        """Return a range."""
+        """Return the bytes of a range."""
         begin, end = checked_range(start, stop, len(self._data))
         return self._data[begin:end]
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range at once."""
+        """Yield the whole range as one chunk."""
         begin, end = checked_range(start, stop, len(self._data))
         if begin < end:
             yield memoryview(self._data)[begin:end]
 
     async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
-        """Yield a range at once."""
+        """Yield the whole range as one chunk."""
         part = self.in_memory(start, stop)
         if part:
             yield part

@@ -1,8 +1,8 @@
-"""Locks of a store that several processes share: in PostgreSQL for many nodes, else of files.
+"""Locks of a store shared by processes: in PostgreSQL for many nodes, else in files.
 
-Nodes that share a PostgreSQL have their locks there (`FleetLocks`); stores on disk take those of
-files too (`registry.blobstore.backups`). On SQLite all processes are of one machine: the locks of a
-store in a bucket are of files in its data folder (``flock``), and end with their process.
+Nodes that share a PostgreSQL lock there (`FleetLocks`); stores on disk also lock files
+(`registry.blobstore.backups`). With SQLite all processes are on one machine: a store in a bucket
+then locks files in the data folder (``flock``), and the locks end with their process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FleetLocks:
     """The locks of one store, for the processes of all nodes. All calls block."""
 
     def __init__(self, url: str, store: str) -> None:
-        """Take the URL of the database, and a name of the `store` that no other has."""
+        """Use the database at `url`; `store` names the store, uniquely."""
         # Only installs on PostgreSQL load its driver.
         from cloudcore.db.postgresql_locks import LockTaken, SharedLock  # noqa: PLC0415
 
@@ -45,10 +45,10 @@ class FleetLocks:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning in the block, as long as the database can be reached.
+        """Prevent backups from beginning in the block, while the connection to the database lasts.
 
-        Raise `DeletionsHeld` if a backup is under way, or begins; `StoreUnavailable` if the
-        database cannot tell.
+        Raise `DeletionsHeld` if a backup holds deletions; `StoreUnavailable` if the database cannot
+        be reached.
         """
         with ExitStack() as held:
             try:
@@ -61,9 +61,9 @@ class FleetLocks:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Hold the lock of orphan scans in the block; give False if another process has it.
+        """Hold the lock of orphan scans in the block; yield False if another process has it.
 
-        Raise `StoreUnavailable` if the database cannot tell.
+        Raise `StoreUnavailable` if the database cannot be reached.
         """
         with ExitStack() as held:
             try:
@@ -114,13 +114,13 @@ class MachineLocks:
     """The locks of a store that only processes of this machine use. All calls block."""
 
     def __init__(self, data: Path, store: str) -> None:
-        """Take the data folder, and a name of the `store` that no other has."""
+        """Use lock files in the data folder; `store` names the store, uniquely."""
         self._folder = data / FOLDER
         self._scan = f"orphans of {store}"
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
+        """Prevent backups from beginning in the block (`FleetLocks.deleting`)."""
         with self._opened(_DELETIONS) as descriptor:
             if not try_lock(descriptor, fcntl.LOCK_SH):
                 raise DeletionsHeld
@@ -134,7 +134,7 @@ class MachineLocks:
 
     @contextmanager
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldDeletions]:
-        """Hold the deletions in the block (`FleetLocks.deletions_held`)."""
+        """Hold all deletions in the block (`FleetLocks.deletions_held`)."""
         with self._opened(_DELETIONS) as descriptor:
             lock_alone(descriptor, patience_seconds)
             yield _Held()
@@ -162,5 +162,5 @@ StoreLocks = FleetLocks | MachineLocks
 
 
 def store_locks(database: str, data: Path, store: str) -> StoreLocks:
-    """Return the locks of a store in a bucket, by the database at a URL and the data folder."""
+    """Return the locks of a store in a bucket: in PostgreSQL, or files in the data folder."""
     return fleet_locks(database, store) or MachineLocks(data, store)

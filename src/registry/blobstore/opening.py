@@ -30,9 +30,9 @@ BUCKETS: Final = "buckets/"
 
 @asynccontextmanager
 async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncIterator[BlobStore]:
-    """Open the store of the blobs for the block; create its folders if they are missing.
+    """Open the configured store of blobs for the block; create its folders if they are missing.
 
-    `count` is called in any thread.
+    `count` may be called in any thread.
 
     Raise `OSError` if a folder cannot be created or opened, `SettingsError` if the store needs a
     package that is not installed.
@@ -45,14 +45,14 @@ async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncI
 async def open_bucket_store(
     settings: Settings, count: Count = count_nothing
 ) -> AsyncIterator[FileStore]:
-    """Open the store of the bytes of buckets for the block, as `open_store`."""
+    """Like `open_store`, for the store with the bytes of buckets."""
     async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS, count)) as store:
         yield store
 
 
 @contextmanager
 def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | None]:
-    """Yield the maker of presigned URLs for an open store, or None."""
+    """Yield the maker of presigned URLs for an open store; None if redirects are not configured."""
     if settings.store.store_s3_redirects != "on" or not isinstance(store, S3Store):
         yield None
         return
@@ -63,7 +63,7 @@ def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | Non
 def _maker(
     settings: Settings, name: str, root: Path, prefix: str, count: Count
 ) -> Callable[[], FileStore]:
-    """Return the opener of the store `name`: below the folder `root`, or in the bucket."""
+    """Return a function that opens the store `name`: below the folder `root`, or in the bucket."""
     compresses = settings.compression == "on"
 
     def on_disk() -> FileStore:
@@ -92,7 +92,7 @@ def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
 
 
 def folder_of_notes(settings: Settings) -> Path:
-    """Return the folder in which backups note when they run: of the blobs, or else of the data."""
+    """Return the folder with records of backup times: `blobs`, or `data` with a bucket."""
     return settings.data if settings.store.store_s3_bucket else settings.blobs
 
 
@@ -110,7 +110,7 @@ async def _opened(make: Callable[[], FileStore]) -> AsyncIterator[FileStore]:
 
 
 def make_folders(settings: Settings) -> None:
-    """Create the folders of the stores before the workers open it. Blocks.
+    """Create the folders of the stores before worker processes open them. Blocks.
 
     Raise `OSError` as `open_store` does.
     """

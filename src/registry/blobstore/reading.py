@@ -1,4 +1,4 @@
-"""Objects with blocking calls, read in threads; and staged bytes, read while they grow."""
+"""Open objects read in threads, and staged bytes read while they grow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from registry.blobstore.staging import checked_range
 
 
 class BlockingObject:
-    """An object open for reading (`OpenObject`); in no file, unless the class says otherwise."""
+    """An object open for reading (`OpenObject`); in no file, unless a subclass overrides that."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class BlockingObject:
         return self.chunks(start, stop)
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
-        """Yield the bytes ``[offset, end)``, which there are."""
+        """Yield the bytes ``[offset, end)``, which are known to exist."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class StoredBytes(BlockingObject):
     __slots__ = ()
 
     def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
-        """Fill `view`; return False if the bytes end before, or without `wait`, if it may block.
+        """Fill `view`; return False if bytes are missing, or it might block and not `wait`.
 
         Raise `StoreUnavailable` if reading failed.
         """
@@ -73,7 +73,7 @@ class StagedGrowth(NamedTuple):
 
 
 class StagedLook(NamedTuple):
-    """The result of a look at staged bytes."""
+    """What a reader of growing bytes found: some bytes, the size so far, and if it is final."""
 
     part: bytes
     """The bytes from where the reader is; empty if there are none, or they cannot be read yet."""
@@ -86,9 +86,10 @@ class BlockingGrowing:
     """Staged bytes open for reading while they grow."""
 
     def look(self, offset: int, count: int) -> StagedLook:
-        """Return the bytes at an offset, at most `count`, as far as there are any.
+        """Return up to `count` bytes from `offset`, possibly none yet, and the size so far.
 
-        Raise `StagedDropped` if they were cut off, or the upload is neither staged nor an object.
+        Raise `StagedDropped` if the bytes were cut off, or the upload is neither staged nor an
+        object.
         """
         size, is_committed = self.growth()
         part = self.read(offset, min(count, size - offset)) if offset < size else b""
@@ -99,11 +100,11 @@ class BlockingGrowing:
         raise NotImplementedError
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes that `growth` has counted; raise StagedDropped if they were cut off."""
+        """Return bytes within the size that `growth` returned; raise StagedDropped if cut off."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release them; calling it again does nothing."""
+        """Release the bytes; calling it again does nothing."""
 
 
 PART_BYTES: Final = 256 * 1024
@@ -111,7 +112,7 @@ _END: Final = 1 << 62
 
 
 class ThreadedObject(OpenObject):
-    """A whole object, read by `run`."""
+    """A whole object whose blocking calls are made by `run`."""
 
     __slots__ = ("_run", "_stored")
 
@@ -125,7 +126,7 @@ class ThreadedObject(OpenObject):
         return self._stored.length
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
-        """Return where a range lies in a file, if it does."""
+        """Return a range as a region of a file, or None."""
         return self._stored.file_region(start, stop)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
@@ -157,13 +158,13 @@ class ThreadedObject(OpenObject):
 
 
 def _next_parts(chunks: Iterator[memoryview]) -> list[bytes]:
-    """Return a copy of the next chunk in parts of 256 KiB, none at the end."""
+    """Return a copy of the next chunk, split into parts of 256 KiB; an empty list at the end."""
     chunk = next(chunks, b"")
     return [bytes(chunk[at : at + PART_BYTES]) for at in range(0, len(chunk), PART_BYTES)]
 
 
 class GrowthSignals:
-    """Wake the followers of staged bytes when this process has changed the bytes."""
+    """Wakes readers of staged bytes when a writer in this process has changed the bytes."""
 
     def __init__(self) -> None:
         self.followers: dict[str, set[_Follower]] = defaultdict(set)
@@ -215,7 +216,7 @@ class GrowingObject(OpenObject):
     """Staged bytes, read while they grow.
 
     Changes of another process are polled every `look_seconds`. If bytes are cut off by a `rewind`
-    and replaced between two polls, that is not noticed: a caller that passes growing bytes on must
+    and replaced between two polls, no reader notices: a caller that passes growing bytes on must
     verify their digest.
     """
 
@@ -236,7 +237,7 @@ class GrowingObject(OpenObject):
 
     @property
     def length(self) -> int | None:
-        """Return the number of bytes, or None while `stream` has not seen them committed."""
+        """Return the number of bytes, or None until `stream` has seen the commit."""
         return self._length
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:  # noqa: ARG002

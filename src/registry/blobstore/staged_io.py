@@ -66,9 +66,9 @@ class StagedIO:
             self.rewrite((end - 1) // _EDGE_BYTES * _EDGE_BYTES, end)
 
     def rewrite(self, start: int, end: int) -> None:
-        """Write bytes of the file again as they are, for a flush that follows.
+        """Write a range of the file again, unchanged, so that the next flush includes it.
 
-        They come from the page cache or the disk; if they are wrong, the commit finds it.
+        The bytes come from the page cache or the disk; if they are wrong, the commit finds that.
         """
         part = bytearray(end - start)
         if os.preadv(self.descriptor, [part], start) != len(part):
@@ -77,7 +77,7 @@ class StagedIO:
 
 
 def read_exactly(descriptor: int, view: memoryview, offset: int) -> bool:
-    """Fill `view` from a file; return False if the file ends before."""
+    """Fill `view` from a file; return False if the file is too short."""
     filled = 0
     while filled < len(view):
         count = os.preadv(descriptor, [view[filled:]], offset + filled)
@@ -91,7 +91,7 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 class PlainBytes:
-    """The bytes of one hold, written to its file as they come. Every method may raise OSError."""
+    """Writes the bytes of an upload to its file as they come. Every method may raise OSError."""
 
     encoding = PLAIN
 
@@ -105,15 +105,15 @@ class PlainBytes:
         return self._length
 
     def has(self, offset: int) -> bool:
-        """Return True if `rewind` can go to this offset. Change nothing."""
+        """Return True if `rewind` can go to this offset. This changes nothing."""
         return 0 <= offset <= self._length
 
     def rewind(self, offset: int) -> bool:
-        """Go to an offset that `has` confirmed; return False if something was behind it.
+        """Go to an offset that `has` confirmed; return False if there were bytes behind it.
 
-        What is behind it may have been part of a flush that failed. Then the block that holds the
-        last acknowledged bytes may be wrong on the disk, although the kernel takes it for clean. So
-        it is written and flushed again before the rest is cut off.
+        Those bytes may be from a failed flush. Then the block with the last acknowledged bytes may
+        be wrong on the disk, although the kernel considers it clean. So that block is written and
+        flushed again before the file is truncated.
         """
         if offset == self._length:
             return True
@@ -125,7 +125,7 @@ class PlainBytes:
         return False
 
     def append(self, view: memoryview, /) -> None:
-        """Append bytes; after an error, `length` tells how many."""
+        """Append bytes; after an error, `length` shows how many were written."""
         written = 0
         while written < view.nbytes:
             count = self._file.write(view[written:], self._length)
@@ -133,16 +133,16 @@ class PlainBytes:
             written += count
 
     def settle(self) -> None:
-        """Write pending bytes to the file, before a flush: there are none."""
+        """Do nothing: plain bytes are written at once, and never pending."""
 
     def finish(self) -> None:
-        """Write the end of the object to the file: there is none."""
+        """Do nothing: a plain object has no end of its own."""
 
     def checksum(self) -> None:
-        """Return `Stored.checksum`, after `finish`."""
+        """Return None: only sealed bytes have a checksum (`Stored.checksum`)."""
 
     def filled(self, length: int) -> None:
-        """Note that the file was filled from elsewhere."""
+        """Set the length after a direct file copy."""
         self._length = length
         self._file.is_durable = False
 
@@ -151,12 +151,12 @@ class PlainBytes:
         hash_file(self._file.descriptor, self._length, hashers)
 
     def mark(self, acknowledged: int) -> None:
-        """Have the next `rewind` to the acknowledged offset find something behind it."""
+        """Let the next `rewind` to the acknowledged offset find bytes behind it."""
         if self._length <= acknowledged:
             self._file.truncate(acknowledged + 1)
 
     def close(self) -> None:
-        """Keep hash states for the next hold of this process: there are none."""
+        """Do nothing: there are no hash states to cache."""
 
 
 def hash_file(descriptor: int, size: int, hashers: Mapping[str, Hasher]) -> None:

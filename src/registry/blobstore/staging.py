@@ -22,7 +22,7 @@ def is_canonical_id(name: str) -> bool:
 
 
 def canonical_id(name: str) -> str:
-    """Return `name`, an object or upload id, if it may become part of a path.
+    """Return `name`, an object or upload id, after checking that it is safe in a path.
 
     Raise `ValueError` if it is not a lower-case UUID with dashes, which is a bug of the caller.
     """
@@ -32,7 +32,7 @@ def canonical_id(name: str) -> str:
 
 
 def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
-    """Return ``[start, stop)`` of an object of `size` bytes; `stop` None is its end.
+    """Check a range of an object of `size` bytes; return it with `stop` None as the end.
 
     Raise `ValueError` if the range is outside the object.
     """
@@ -43,7 +43,7 @@ def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
 
 
 def check_size(actual: int, size: int | None) -> None:
-    """Check that an object has `size` bytes, if that is given.
+    """Check that an object has `size` bytes; do nothing if `size` is None.
 
     Raise `ObjectDamaged` if it has another size.
     """
@@ -52,14 +52,14 @@ def check_size(actual: int, size: int | None) -> None:
 
 
 def wanted_algorithms(algorithm: str | None) -> set[str]:
-    """Return the algorithms to compute: sha256, and `algorithm` if given."""
+    """Return the algorithms to compute: sha256, and `algorithm` if it is not None."""
     return {IDENTITY} if algorithm is None else {IDENTITY, algorithm}
 
 
 def verified(digests: Mapping[str, str], expected: Digest | None) -> tuple[Digest, Digest | None]:
-    """Return the sha256 digest of bytes with these hex digests, and `expected` if it is another.
+    """Check digests against `expected`; return the sha256, and `expected` if that is another one.
 
-    None expects whatever the bytes hash to.
+    `digests` map algorithms to hex. None for `expected` accepts any bytes.
 
     Raise `DigestMismatch` if the bytes do not hash to `expected`.
     """
@@ -83,7 +83,7 @@ class State(Enum):
 
 
 def check_held(state: State) -> None:
-    """Raise StoreUnavailable for condemned bytes, ValueError for others that are not held."""
+    """Raise StoreUnavailable for condemned bytes, ValueError if they are otherwise not held."""
     if state is State.CONDEMNED:
         raise StoreUnavailable("the blob store failed; what was written since is discarded")
     if state is not State.HELD:
@@ -91,7 +91,7 @@ def check_held(state: State) -> None:
 
 
 class RunningDigests:
-    """Digests of staged bytes, as far as they are known without reading the bytes again.
+    """Digests of staged bytes, computed as the bytes arrive.
 
     `hashers` have hashed every staged byte. `known` are finished digests of the same bytes, and are
     dropped at the next write.
@@ -103,7 +103,7 @@ class RunningDigests:
 
     @classmethod
     def of_nothing(cls, algorithm: str | None) -> RunningDigests:
-        """Return the digests of no bytes yet."""
+        """Begin with no bytes; hash with sha256, and `algorithm` if passed."""
         return cls({name: new_hasher(name) for name in wanted_algorithms(algorithm)}, {})
 
     def update(self, view: memoryview) -> None:
@@ -113,11 +113,11 @@ class RunningDigests:
             hasher.update(view)
 
     def finished(self) -> dict[str, str]:
-        """Return the hex digest of all staged bytes by algorithm, as far as known."""
+        """Map each known algorithm to the hex digest of all staged bytes."""
         return self._known | {name: each.hexdigest() for name, each in self.hashers.items()}
 
     def missing(self, algorithms: Iterable[str]) -> list[str]:
-        """Return those of `algorithms` whose digest needs the bytes to be read again."""
+        """Return the algorithms whose digest would need all bytes to be read again."""
         return [name for name in algorithms if name not in self.hashers | self._known]
 
 
@@ -127,7 +127,7 @@ V = TypeVar("V")
 
 
 class UploadCache(Generic[V]):
-    """A bounded cache of states of uploads, from one request to the next. Safe for threads."""
+    """A bounded cache of upload states between requests, by upload id. Safe for threads."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, V] = OrderedDict()
@@ -144,7 +144,7 @@ class UploadCache(Generic[V]):
             return self._states.pop(upload_id, None)
 
     def put(self, upload_id: str, state: V) -> None:
-        """Keep the state of an upload; evict the oldest."""
+        """Cache the state of an upload; evict the oldest if full."""
         with self._lock:
             self._states[upload_id] = state
             self._states.move_to_end(upload_id)
@@ -153,12 +153,12 @@ class UploadCache(Generic[V]):
 
 
 class HasherCache(UploadCache[dict[str, Hasher]]):
-    """The hashers of uploads between two requests."""
+    """Cached hashers of uploads, from one request to the next."""
 
     def take_verified(self, upload_id: str, digests: Mapping[str, str]) -> dict[str, Hasher]:
-        """Remove and return the hashers of an upload that agree with its acknowledged `digests`.
+        """Remove and return an upload's hashers that match its acknowledged `digests`.
 
-        Others are dropped: another process may have rewritten the upload since.
+        The others are dropped: another process may have rewritten the upload since.
         """
         hashers = self.take(upload_id) or {}
         return {name: h for name, h in hashers.items() if digests.get(name) == h.hexdigest()}

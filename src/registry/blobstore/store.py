@@ -10,9 +10,9 @@ A coroutine here does not block the event loop: if it must wait for a disk or a 
 in a thread. Plain methods whose docstring says "Blocks" are for bulk threads, which move the bytes.
 
 Absent bytes raise `ObjectUnknown`. Errors of the disk or the network (full, I/O error) raise
-`registry.errors.StoreUnavailable`; reading other objects still works. After a failed flush, what
-this hold wrote is discarded, since it may be lost even if a second flush succeeds. What was
-acknowledged before the hold stays.
+`registry.errors.StoreUnavailable`; reading other objects still works. After a failed flush, bytes
+that this writer wrote are discarded, since they may be lost even if a second flush succeeds. Bytes
+acknowledged before it began stay.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from registry.oci.digest import Digest
 
 
 class _Store:
-    """The files of a store; `run` makes the calls that block in a thread, or at once.
+    """The files of a store; `run` runs blocking calls in a thread, or at once if they do not wait.
 
-    A reader of growing bytes polls for writes of other processes every `look_seconds`.
+    Readers of growing bytes poll for writes of other processes every `look_seconds`.
     """
 
     def __init__(self, blocking: BlockingFiles, run: Runner, look_seconds: float) -> None:
@@ -54,9 +54,9 @@ class BlobReader(_Store):
     async def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
     ) -> OpenObject:
-        """Open an object of `size` bytes, or of any size if None; a sealed one with its data key.
+        """Open an object of `size` bytes, or of any size if None; a sealed one needs its data key.
 
-        `size` is that of the bytes as they were pushed.
+        `size` counts the bytes as they were pushed.
 
         Raises:
             ObjectUnknown: there is no such object.
@@ -69,7 +69,7 @@ class BlobReader(_Store):
         return ThreadedObject(stored, self._run)
 
     async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
-        """Open staged bytes, to read them while they grow; or the object, if they are committed.
+        """Open staged bytes to read them while they grow; once committed, open the object.
 
         Staged bytes may be neither flushed nor verified yet. Writes of other processes become
         visible after a short delay. Sealed bytes become visible by frames of 1 MiB, and the rest
@@ -86,7 +86,7 @@ class BlobReader(_Store):
     async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
         """Open the stored bytes of an object as they are, sealed or plain, to verify them.
 
-        They are read without displacing others from the kernel's memory.
+        Reading them evicts nothing from the kernel's page cache.
 
         Raises:
             ObjectUnknown, StoreUnavailable: as `open`.
@@ -106,7 +106,7 @@ class BlobReader(_Store):
             await self._run(self._blocking.check, object_id, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:  # noqa: ARG002
-        """Return True if the object is known, without waiting, to exist with `stored_size` bytes.
+        """Return True if memory suffices to tell that an object exists with `stored_size` bytes.
 
         Never raises. If False, the state is unknown: call `check`.
         """
@@ -126,8 +126,8 @@ class BlobWriter(_Store):
     ) -> Staged:
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
-        `algorithm` is hashed beside sha256. `is_fresh`: the id was made for this call, so the store
-        may begin when the bulk thread writes the first bytes, and raise its errors there.
+        Hash with sha256, and `algorithm` if passed. `is_fresh` means that the id is new, so the
+        store may begin only with the first write in the bulk thread, and raise its errors there.
 
         Raise `StageBusy` if something is already stored under this id, `StoreUnavailable` if the
         store failed.
@@ -168,15 +168,15 @@ class BlobWriter(_Store):
         data_key: DataKey | None,
         source_key: DataKey | None = None,
     ) -> Staged:
-        """Begin to stage bytes under a new id, with a copy of the first `size` of `source_id`.
+        """Begin to stage bytes under a new id, with the first `size` bytes of `source_id`.
 
-        The copy is sealed with `data_key`; `source_key` opens the source, if that is sealed.
+        The copy is sealed with `data_key`; `source_key` decrypts a sealed source.
 
         The source is staged bytes or an object, and is not changed. Meanwhile a writer may append
         to it, or cut off bytes beyond `size`.
 
         Raises:
-            ObjectUnknown: the source has fewer bytes than `size`, or does not open.
+            ObjectUnknown: the source has fewer bytes than `size`, or does not decrypt.
             StageBusy: something is already stored under the new id.
             StoreUnavailable: the store failed.
 
@@ -198,10 +198,9 @@ class BlobWriter(_Store):
     async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload with `received` acknowledged bytes can continue.
 
-        Less than `received` if the store keeps only whole parts, or has lost bytes; 0 if it has
-        none. Bytes that are an object without a row count, since `resume` accepts them. Sealed
-        bytes are counted by their stored size, without a key: if there are too few, those of whole
-        frames.
+        Less than `received` if the store can resume only at whole parts, or has lost bytes; 0 if it
+        has none. An object without a row counts, since `resume` accepts it. Sealed bytes are
+        counted by their stored size, without a key; if there are too few, only full frames count.
 
         Raise `StoreUnavailable` if the store failed.
         """
@@ -240,9 +239,9 @@ class BlobSweeper(_Store):
     """
 
     def partitions(self) -> Sequence[str]:
-        """Return the names of the partitions by which objects are listed.
+        """Return the names of the partitions by which objects can be listed.
 
-        The names never change, nor does the partition of an object.
+        Neither the names nor the partition of an object ever change.
         """
         return self._blocking.partitions()
 
@@ -259,10 +258,10 @@ class BlobSweeper(_Store):
         return each_of(self._run, self._blocking.list_staged())
 
     async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
-        """Make an object, or staged bytes, an orphan since `moment`; return False if absent.
+        """Make an object or staged bytes an orphan, since `moment`; return False if absent.
 
-        Durable. The caller holds the bytes (`BlobWriter.resume`). Without `staged_too`, only an
-        object.
+        Durable. The caller holds the bytes (`BlobWriter.resume`). Without `staged_too`, staged
+        bytes count as absent.
         """
         is_done = await self._run(
             lambda: self._blocking.set_aside(object_id, moment, staged_too=staged_too)
@@ -275,9 +274,9 @@ class BlobSweeper(_Store):
         return each_of(self._run, self._blocking.list_orphans())
 
     async def take_back(self, object_id: str) -> bool:
-        """Put an orphan back where it was; return False if there is none. Durable.
+        """Turn an orphan back into what it was, durably; return False if there is none.
 
-        `BlobReader.open` and `BlobWriter.resume` do so for an absent id, since a row names it.
+        `BlobReader.open` and `BlobWriter.resume` do this for an absent id, since a row names it.
         """
         return await self._run(self._blocking.take_back, object_id)
 
@@ -290,7 +289,7 @@ class BlobSweeper(_Store):
 
     @asynccontextmanager
     async def scan_alone(self) -> AsyncIterator[bool]:
-        """Return a context manager that gives True to one process at a time, False to others."""
+        """Return a context manager that yields True to one process at a time, False to others."""
         lock = self._blocking.scan_alone()
 
         def leave() -> None:
@@ -303,26 +302,26 @@ class BlobSweeper(_Store):
             await self._run(leave)
 
     async def generation(self) -> str | None:
-        """Return the noted generation, or None."""
+        """Return the saved generation, or None."""
         return await self._run(self._blocking.generation)
 
     async def note_generation(self, generation: str) -> None:
-        """Replace the noted generation. Durable."""
+        """Save the generation durably."""
         await self._run(self._blocking.note_generation, generation)
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
-        """Delete objects; skip absent ones, and go on after one that cannot be deleted.
+        """Delete objects; skip absent ones, and continue if one cannot be deleted.
 
-        Delete none while a backup is under way: then the refusal is `DeletionsHeld`.
+        While a backup is under way, delete none, and return `DeletionsHeld` as the refusal.
         """
         return await self._run(_delete, self._blocking, object_ids)
 
 
 class BlobStore(BlobReader, BlobWriter, BlobSweeper):
-    """The whole store; callers take the part they need."""
+    """The whole store; callers are typed to the part they need."""
 
     def close(self) -> None:
-        """Release the store and its threads; what it opened can still be read. Blocks."""
+        """Release the store and its threads; objects that it opened stay readable. Blocks."""
         self._blocking.close()
         if isinstance(self._run, Threads):
             self._run.close()
@@ -331,8 +330,8 @@ class BlobStore(BlobReader, BlobWriter, BlobSweeper):
 class Staged:
     """The staged bytes of one upload, held by exactly one writer.
 
-    `notify` tells readers of each change. If the bytes are not `begun`, the first write, flush or
-    commit has them `begin`.
+    `notify` wakes readers after each change. If `begun` is None, the first write, flush or commit
+    calls `begin`.
     """
 
     def __init__(
@@ -367,13 +366,12 @@ class Staged:
         *,
         data_key: DataKey | None,
     ) -> None:
-        """Go to the acknowledged `offset` of resumed bytes; cut off what is beyond.
+        """Go to the acknowledged `offset` of resumed bytes; cut off all bytes beyond it.
 
         Also allowed, to 0, right after `BlobWriter.stage`.
 
-        `digests` is what `flush` returned at this offset; `algorithm` and `data_key` are what
-        `BlobWriter.stage` was given. Resumed bytes may begin anew, at 0, with another data key or
-        none.
+        `digests` is what `flush` returned at this offset; `algorithm` and `data_key` are as passed
+        to `BlobWriter.stage`. Resumed bytes may begin anew, at 0, with another data key or none.
 
         Raises:
             ObjectUnknown: there are fewer bytes than `offset`; or they are sealed, and do not open.
@@ -391,8 +389,8 @@ class Staged:
     def write(self, view: memoryview, /) -> None:
         """Append bytes and hash them. Blocks.
 
-        Raise `StoreUnavailable` if the store is full or failed; the bytes up to `offset` are still
-        good.
+        Raise `StoreUnavailable` if the store is full or failed; the bytes up to `offset` are
+        intact.
         """
         self._held().write(view)
         self._notify()
@@ -403,22 +401,21 @@ class Staged:
         The result is a hex digest for each algorithm that hashed every byte, so that a later
         `rewind` on any worker need not read the bytes again.
 
-        Write more in this hold only after the offset was acknowledged. After a failure, this hold
-        can only be closed. The next one continues at the offset that this one was rewound to;
-        if that is 0, with new bytes.
+        Write more only after the offset was acknowledged. After a failure, this writer can only be
+        closed. The next one continues at the offset that this one was rewound to.
         """
         return self._held().flush()
 
     def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes against `expected`, flush them and make them an object. Blocks.
 
-        None expects whatever they hash to. sha256 is always computed; if `expected` has another
-        algorithm that was not hashed as the bytes arrived, they are read again. The hold lasts
-        until `aclose`, so that nobody takes the object for an orphan before its row is written.
+        None for `expected` accepts any bytes. sha256 is always computed; if `expected` has another
+        algorithm that was not hashed as the bytes arrived, they are read again. The bytes stay held
+        until `aclose`, so that no scan takes the object for an orphan before its row is written.
 
         Raise `DigestMismatch` if the bytes hash to something else; they are still staged. Raise
-        `StoreUnavailable` if flushing failed, as in `flush`; or the bytes cannot be read again, and
-        are discarded.
+        `StoreUnavailable` if flushing failed, as in `flush`; or if the bytes could not be read
+        again and were discarded.
         """
         try:
             return self._held().commit(expected)
@@ -433,7 +430,7 @@ class Staged:
         self._notify()
 
     async def aclose(self) -> None:
-        """End the hold and keep the bytes, so that a later request can `resume` them.
+        """Release the upload but keep its bytes, so that a later request can `resume` them.
 
         Always call it last, after the row is written; calling it again does nothing.
         """

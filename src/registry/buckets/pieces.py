@@ -1,4 +1,4 @@
-"""Write a piece of a bucket, and read several in order."""
+"""Write a piece of a bucket's object, and read consecutive pieces in order."""
 
 # ruff: noqa: D102 - where no docstring is, the interface of the same call has it
 
@@ -22,7 +22,7 @@ from registry.services.blobs.writing_keys import Seal
 
 @dataclass(slots=True)
 class StagedPiece:
-    """A new piece: kept in memory as long as it may become inline."""
+    """A new piece: in memory while it is small enough to become inline."""
 
     store: FileStore
     piece_id: str
@@ -79,7 +79,7 @@ class StagedPiece:
 
 @dataclass(slots=True)
 class OpenPieces:
-    """A range of pieces that follow each other; the first is open, others when they are reached."""
+    """A range of consecutive pieces; the first is open, others are opened when reached."""
 
     store: FileStore
     pieces: Sequence[StoredPiece]
@@ -94,7 +94,7 @@ class OpenPieces:
         return self.stop - self.start
 
     def file_region(self) -> FileRegion | None:
-        """Return a range of the first piece as a region of its file, or None."""
+        """Return the range as a region of a file, or None unless it is within the first piece."""
         if self.stop > self.pieces[0].size:
             return None
         return self.first.file_region(self.start, self.stop)
@@ -132,7 +132,7 @@ class OpenPieces:
         await self.first.aclose()
 
     def _spans(self, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Yield which bytes of which piece the range has behind `skipped` bytes."""
+        """Yield (piece number, start, stop) for the range after `skipped` bytes."""
         at = 0
         for number, piece in enumerate(self.pieces):
             begin, end = max(self.start + skipped - at, 0), min(self.stop - at, piece.size)
@@ -142,7 +142,7 @@ class OpenPieces:
 
 
 async def open_piece(store: FileStore, piece: StoredPiece, key: DataKey | None) -> OpenObject:
-    """Open the bytes of a piece, wherever they are."""
+    """Open the bytes of a piece, from its row or the store."""
     if piece.body is not None:
         return open_inline(piece.body, piece.id, piece.size, key)
     return await store.open(piece.id, piece.size, key)
@@ -150,7 +150,7 @@ async def open_piece(store: FileStore, piece: StoredPiece, key: DataKey | None) 
 
 @contextmanager
 def _damage_later() -> Iterator[None]:
-    """Raise `StoreUnavailable` for bytes that are not as they should be: the answer has begun."""
+    """Turn missing or damaged bytes into `StoreUnavailable`: the response has already begun."""
     try:
         yield
     except (ObjectUnknown, ObjectDamaged):

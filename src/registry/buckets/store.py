@@ -3,10 +3,10 @@
 Each piece is an object of the store, sealed as blobs are, under a data key that is bound to the
 account and the piece. Small pieces are inline: their row has the bytes.
 
-Orphans are found by the code that finds those of blobs (`registry.gc.orphans.Tenant`): bytes that
-can be held and have no row are set aside, and deleted some days later. Nothing is done under a
-database that is older than the bytes. If too many of them seem to belong to no row, the rest of the
-turn is left.
+Orphans are found by the same code as for blobs (`registry.gc.orphans.Tenant`): bytes that no writer
+holds and that have no row are set aside, and deleted some days later. Nothing is done if the
+database is older than the bytes. If too many bytes seem to have no row, the rest of the turn is
+skipped.
 """
 
 # ruff: noqa: D102 - where no docstring is, the interface of the same call has it
@@ -52,10 +52,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class BucketOrphans:
-    """The scans of one process: each turn looks at staged bytes, and at one partition.
+    """The orphan scans of one process: each turn looks at staged bytes, and at one partition.
 
-    The first turn looks at recent bytes of all partitions too, for those of a process that died
-    just before this one began. `may_judge` tells whether the database is the one of the bytes.
+    The first turn also looks at recent bytes of all partitions, which a process may have left that
+    died just before this one began. `may_judge` returns whether this is the bytes' database.
     """
 
     store: BlobStore
@@ -66,7 +66,7 @@ class BucketOrphans:
     is_first: bool = True
 
     async def turn(self, owned: Owned) -> int:
-        """Scan unless another process does; return how many orphans were set aside."""
+        """Scan, unless another process is scanning; return how many orphans were set aside."""
         what, now = "stored pieces of buckets", self.clock()
         tenant = Tenant(what, self.store, self.store, self.clock, owned, self.may_judge, self.kept)
         async with self.store.scan_alone() as is_alone:
@@ -95,7 +95,7 @@ class BucketOrphans:
         return moved
 
     async def _find(self, tenant: Tenant, places: Sequence[str], since: int) -> FoundOrphans:
-        """Return what some places hold that was begun `since`."""
+        """Look for orphans in these partitions, among bytes begun `since` that time."""
         files, orphans = 0, list[str]()
         for place in places:
             count, unowned = await tenant.find(place, since)
@@ -105,7 +105,7 @@ class BucketOrphans:
 
 
 class Sealing(NamedTuple):
-    """The encryption of new pieces."""
+    """How new pieces are encrypted, and which are inline."""
 
     keys: DataKeys
     seals: bool
@@ -116,7 +116,7 @@ class Sealing(NamedTuple):
 
 @dataclass(eq=False)
 class BlobBucketBytes(BucketBytes):
-    """The bytes of all buckets, in one store."""
+    """The bytes of all buckets, in one blob store."""
 
     store: FileStore
     sealing: Sealing
@@ -192,7 +192,7 @@ class BlobBucketBytes(BucketBytes):
     async def _open_keys(
         self, account_id: str, pieces: Sequence[StoredPiece], usable: object
     ) -> list[DataKey | None]:
-        """Return the data key of each piece, None for those that are plain.
+        """Return the data key of each piece; None for plain pieces.
 
         Raise `BytesDamaged` if the row of a sealed piece has no key, so that its bytes are never
         sent as they are stored.
@@ -209,7 +209,7 @@ class BlobBucketBytes(BucketBytes):
 
 @dataclass(eq=False)
 class KmsBucketKeys(BucketKeys):
-    """The KMS keys that buckets can be bound to: those of the accounts of one region."""
+    """The KMS keys that buckets can be bound to: the keys of the accounts in one region."""
 
     region: str
 
@@ -221,7 +221,7 @@ class KmsBucketKeys(BucketKeys):
 
 
 def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
-    """Return a key by its id, or for None the account's platform key; None if there is none."""
+    """Return the key with this id, or None; for an id of None, the account's platform key."""
     if key_id is None:
         return find_platform_key(tx, account_id)
     return KEY_ROWS.find(tx, account_id, key_id)
@@ -229,7 +229,7 @@ def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise the errors of buckets for those of the registry."""
+    """Translate errors of the registry in the block to errors of buckets."""
     try:
         yield
     except errors.KmsKeyDeleted:

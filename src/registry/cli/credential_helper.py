@@ -34,7 +34,7 @@ _MAX_INPUT: Final = 64 * 1024
 
 
 class _Stored(msgspec.Struct, rename="pascal"):
-    """A login that a client asks to store."""
+    """A login that a client wants stored."""
 
     server: str = msgspec.field(name="ServerURL", default="")
     username: str = ""
@@ -42,7 +42,7 @@ class _Stored(msgspec.Struct, rename="pascal"):
 
 
 def main() -> int:
-    """Carry out the verb of the command line; return the exit status."""
+    """Run the verb in the command line; return the exit status."""
     if len(sys.argv) != 2 or sys.argv[1] in ("--help", "-h"):
         sys.stdout.write(f"{_USAGE}\n")
         return 0 if len(sys.argv) == 2 else 1
@@ -79,7 +79,7 @@ def _get(environ: Mapping[str, str]) -> str:
 
 
 def _store(environ: Mapping[str, str]) -> str:
-    """Accept our own login without storing it, as `get` makes one; refuse any other.
+    """Accept a login to our registry without storing it, as `get` makes one; refuse any other.
 
     ``docker login`` calls this, also when ``entrepot docker-login`` runs it.
     """
@@ -99,7 +99,7 @@ def _store(environ: Mapping[str, str]) -> str:
 
 
 def _erase(environ: Mapping[str, str]) -> str:
-    """Forget the password; the sign-in of ``entrepot login`` stays."""
+    """Forget the container password; the sign-in of ``entrepot login`` stays."""
     _, source = _source(_read().decode(errors="replace").strip(), environ)
     if source is not None:
         forget_password(source.key, environ)
@@ -117,7 +117,7 @@ def _version(_environ: Mapping[str, str]) -> str:
 
 
 def _source(server: str, environ: Mapping[str, str]) -> tuple[str, PasswordSource | None]:
-    """Return the server's name, and the source of its passwords."""
+    """Return the server name, and the source of its passwords, or None; raise if it is empty."""
     if not server:
         raise CommandFailure(_NO_SERVER)
     return server, find_source(server, environ)

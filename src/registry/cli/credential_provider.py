@@ -30,7 +30,7 @@ _MAX_INPUT: Final = 1 << 20
 
 
 class _Request(msgspec.Struct, rename="camel"):
-    """The fields that are read of a request; not the token of the pod's service account."""
+    """The fields of a request that are read; not the token of the pod's service account."""
 
     api_version: str
     kind: str
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def respond(request: bytes, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the response to a request; without `auth` for an image of another registry.
+    """Return the response to a request; without `auth` if the image is of another registry.
 
     Raise `Misuse` if the bytes are not such a request, `CommandFailure` if the registry refuses, or
     cannot be reached.
@@ -82,9 +82,9 @@ def _read(request: bytes) -> _Request:
 
 
 def _host_of(image: str) -> str:
-    """Return the registry of an image's reference, with its port if it has one.
+    """Return the registry in an image's reference, with its port if it has one.
 
-    Raise `Misuse` if it names none.
+    Raise `Misuse` if the reference names no registry.
     """
     host, slash, _ = image.partition("/")
     if not slash or not host:
@@ -93,7 +93,7 @@ def _host_of(image: str) -> str:
 
 
 def _cache_duration(password: ContainerPassword) -> str:
-    """Return the time for which the kubelet may use a password, as Go writes durations."""
+    """Return how long the kubelet may use a password, as a Go duration."""
     return f"{max(0, int(password.renew_at - time.time()))}s"
 
 

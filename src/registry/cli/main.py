@@ -1,6 +1,6 @@
 """Parse the command line, run the command, and turn its errors into an exit status.
 
-Families name the modules of commands, one for each noun. The ``run`` default of a parser is the
+Families list the modules with commands, one for each noun. The ``run`` default of a parser is the
 function that carries out its command.
 """
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a command; exit if they are wrong, or ask for help or the version."""
+    """Parse the command line; exit if it is wrong, or requests help or the version."""
     modules = SERVER_MODULES if given and given[0] in _SERVING else None
     try:
         return make_parser(modules).parse_args(given)
@@ -92,7 +92,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
 
 
 def _drop_output() -> None:
-    """Drop what the standard output does not take: Python would fail again as it exits."""
+    """Flush standard output; if that fails, discard it, as Python would fail again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -100,7 +100,7 @@ def _drop_output() -> None:
 
 
 def make_parser(modules: Container[str] | None = None) -> CommandParser:
-    """Return the parser of the whole command line, or of the commands in `modules` alone."""
+    """Return the parser of the whole command line, or of only the commands in `modules`."""
     parser = CommandParser(
         prog="entrepot",
         description="A self-hosted cloud registry for OCI images and artifacts.",
@@ -126,7 +126,7 @@ def make_parser(modules: Container[str] | None = None) -> CommandParser:
 
 
 def _open_closed_streams() -> None:
-    """Open the null device for each standard stream that is closed (``>&-``), which is None."""
+    """Open the null device for each standard stream that is closed (``>&-``)."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until exit

@@ -21,7 +21,7 @@ from registry.services.events import NamedTopic, TopicNotFound
 def topic_states(
     region: str, tx: Connection, account_id: str, crns: Sequence[str]
 ) -> Mapping[str, NamedTopic]:
-    """Return by CRN whether topics of an account exist."""
+    """Map each CRN to its topic's id or, if it was deleted, to the events it missed."""
     found = states_of(tx, account_id, region, crns)
     return {
         crn: NamedTopic(state.id)
@@ -40,7 +40,7 @@ def topic_states(
 def named_topic(
     region: str, tx: Connection, account_id: str, value: str, authorize: Authorize
 ) -> str:
-    """Return the CRN of the topic that the request of a rule names."""
+    """Return the CRN of the topic that a rule's request names, by name, id or CRN."""
     try:
         return ROWS.resolve(tx, account_id, region, "topic", value, authorize).crn
     except TopicMissing:
@@ -48,14 +48,14 @@ def named_topic(
 
 
 class InstallAuthority:
-    """Makes certificates for database servers; see `ServerAuthority`."""
+    """Issues certificates for database servers; see `ServerAuthority`."""
 
     def __init__(self, database: Database, embedded: EmbeddedAuthority) -> None:
         self._database = database
         self._embedded = embedded
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
-        """Return a certificate for names and addresses, with a new key."""
+        """Issue a certificate for names and addresses, with a new key."""
         key = new_private_key("ecdsa-p256")
         chain = await self._embedded.issue(signing_request(key, names), names)
         made = x509.load_der_x509_certificate(chain.certificate)

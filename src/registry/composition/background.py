@@ -1,4 +1,4 @@
-"""What the registry's family does in every edition: all but the routes of ``/v1``."""
+"""The registry family's work in every edition: everything except the routes of ``/v1``."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _PREFLIGHT_SECONDS: Final = 600
 
 
 class CrossOriginReads:
-    """Wraps a plane, and lets pages of some origins read from it.
+    """Wraps a plane, and lets web pages of some origins read from it.
 
     Pages of other origins get the response without CORS headers, but with ``Vary`` for caches.
     """
@@ -86,14 +86,14 @@ async def _allow(scope: Scope, send: Send, origin: bytes) -> None:
 
 
 def _is_readable(scope: Scope) -> bool:
-    """Return True if the path is in ``/v1`` or ``/v2``, and not part of the sign-in."""
+    """Return True if the path is below ``/v1`` or ``/v2``, but not part of the sign-in."""
     path = scope.get("raw_path") or scope["path"].encode()
     is_api = path in _PLANES or path.startswith(tuple(plane + b"/" for plane in _PLANES))
     return is_api and not path.startswith(_SIGN_IN)
 
 
 def _only(scope: Scope, name: bytes) -> bytes | None:
-    """Return the value of a header that is given exactly once, else None."""
+    """Return the value of a header that occurs exactly once, else None."""
     values = [value for found, value in scope["headers"] if found == name]
     return values[0] if len(values) == 1 else None
 
@@ -105,7 +105,7 @@ _MAX_SHOWN: Final = 100
 
 
 class LoopbackGuard:
-    """Wraps an application; admits requests to loopback hosts, but none from other sites' pages."""
+    """Wraps an application; admits requests for loopback hosts, but not from other sites' pages."""
 
     def __init__(
         self, application: Application, refuse: Refuse, allowed_hosts: Iterable[str] = ()

@@ -1,4 +1,4 @@
-"""Backups of database clusters on this machine, through the install's own S3 endpoint."""
+"""Backups of database clusters that run on this machine, through the install's S3 endpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def archive_of(
     roles: ServiceRoles,
     servers: BubblewrapServers | None,
 ) -> tuple[BucketArchive, Bridge | None]:
-    """Return the archive, and its bridge to the S3 endpoint, if there is one, to be closed."""
+    """Return the archive, and its bridge to the S3 endpoint or None; close the bridge."""
     endpoint = s3_endpoint(settings)
     bridge = None if endpoint is None else Bridge(endpoint)
 
@@ -41,7 +41,7 @@ def archive_of(
 
 
 def s3_endpoint(settings: Settings) -> S3Address | None:
-    """Return where this machine reaches the S3 endpoint that it serves; None if it serves none."""
+    """Return the address at which this machine reaches its own S3 endpoint; None if it has none."""
     port = settings.s3_port or (settings.port if settings.s3_host else 0)
     if not port:
         return None

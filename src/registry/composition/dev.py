@@ -1,6 +1,6 @@
-"""``entrepot dev``: one account without sign-in, on this machine alone, and the key of its data.
+"""``entrepot dev``: one account without sign-in, on this machine only, and its encryption key.
 
-The key lets it seal blobs as ``entrepot serve`` does.
+With the key it can seal blobs as ``entrepot serve`` does.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ FILE_NAME: Final = "dev.key"
 
 
 async def open_data_keys(stores: RegistryStores) -> RegistryStores:
-    """Return the stores with the keys of its data folder; make them if they are needed.
+    """Return the stores with the data keys in the data folder; create the root key if needed.
 
-    Without sealing, they are only opened if they exist, to read what was sealed before.
+    Without sealing, an existing root key is opened, to read blobs that were sealed before.
 
     Raise `KeyringError` if the file of the root key cannot be used.
     """
@@ -84,7 +84,7 @@ def _dev_routes() -> Routes:
 async def _make_dev_planes(
     opening: Opening, _families: tuple[Family[Any], ...], readiness: Readiness
 ) -> PlaneApplications:
-    """Make an open data plane and a control plane with only health, for this machine alone."""
+    """Make a data plane without sign-in, and a control plane with only health checks."""
     stores = await opening.needs_of(DEV_REGISTRY)
     settings = stores.settings
     control = ControlPlane(_dev_routes(), needs={HEALTH: readiness}, absent=_ABSENT)

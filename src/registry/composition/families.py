@@ -1,6 +1,6 @@
 """The tuple of the platform's families.
 
-The command line and Alembic import it too, so it must be cheap to import.
+The command line and Alembic import this module too, so it must be cheap to import.
 """
 
 from __future__ import annotations

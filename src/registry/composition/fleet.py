@@ -1,7 +1,7 @@
 """Join the nodes that serve the same install: same settings, same root key, same blobs.
 
-Answers must not depend on the node. So a node is refused at its start if it differs in a setting
-that matters to clients, or to decisions of one node for another.
+Answers must not depend on the node. So a node refuses to start if it differs in a setting that
+clients see, or on which nodes rely among each other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 def shared_settings(settings: Settings) -> Mapping[str, str]:
-    """Return the settings that are the same on all nodes, as text."""
+    """Map each setting that all nodes must share to its value, as text."""
     groups = (settings, *(getattr(settings, name) for name in GROUPS))
     found = {
         name: str(getattr(group, name))
@@ -73,10 +73,10 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
 
 
 async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
-    """Register this node with those that run, if it may join them.
+    """Register this node with the running ones, if it may join them.
 
-    Raise `SettingsError` if another node has its name, its settings or its store of blobs differ
-    from those of the running nodes, or a database of several nodes cannot be reached.
+    Raise `SettingsError` if another node has its name, if its settings or its store of blobs differ
+    from the running nodes', or if a database for several nodes cannot be reached.
     """
     ctx = stores.ctx
     node = settings.node.node(settings.data)
@@ -107,7 +107,7 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
 
 
 def check_of(settings: Settings) -> Check:
-    """Return a check that the settings of nodes started later do not differ."""
+    """Return a check that nodes started later have the same settings."""
     shared: Mapping[str, str] = {}
     if is_postgresql(settings.database):  # else all processes are of one machine
         with suppress(OSError):  # the disk is full: `join_fleet` has logged it
@@ -130,7 +130,7 @@ def _own_settings(settings: Settings) -> Mapping[str, str]:
 
 
 async def _check_store(settings: Settings, stores: RegistryStores, others: Sequence[str]) -> None:
-    """Raise `SettingsError` if the blobs are not those of the `others` that run."""
+    """Raise `SettingsError` if the running nodes (`others`) use another store."""
     if await _is_their_store(stores.ctx, stores.store):
         return
     bucket = settings.store.store_s3_bucket
@@ -142,10 +142,10 @@ async def _check_store(settings: Settings, stores: RegistryStores, others: Seque
 
 
 async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
-    """Return False if the other nodes note their generations in another store.
+    """Return False if the other nodes save their generations in another store.
 
-    They begin one every five minutes at least, each by its own clock. A generation that the
-    database does not know is reported elsewhere (`registry.gc.database_rollback`).
+    Each node begins a generation at least every five minutes, by its own clock. A generation that
+    the database lacks is reported elsewhere (`registry.gc.database_rollback`).
     """
     for _ in range(_LOOKS):
         newest_at = await ctx.database.read(generations.newest_at)
@@ -162,7 +162,7 @@ async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
 
 
 async def _can_note(sweeper: BlobSweeper, noted: str) -> bool:
-    """Return False if a store keeps an old note because nobody can write to it now."""
+    """Return False if a store has an old generation only because it cannot be written to now."""
     try:
         await sweeper.note_generation(noted)
     except Unavailable as error:

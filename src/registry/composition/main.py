@@ -1,7 +1,7 @@
 """Open the stores and families of one process, make its planes, and run its background work.
 
-Implementations are constructed only in this room; `families` lists the families. What only
-``entrepot dev`` needs is in `dev`, and what only ``entrepot serve`` needs in `serve`, whose imports
+Implementations are constructed only in this package; `families` lists the families. Code for
+``entrepot dev`` only is in `dev`, and code for ``entrepot serve`` only in `serve`, whose imports
 take 0.3 s.
 """
 
@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 
 
 def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
-    """Make the data folder and bring the database up to date; done once, before any worker.
+    """Create the data folder and migrate the database; once, before any worker starts.
 
     Raise `SettingsError` if a restoration into the folder was interrupted.
     """
@@ -87,7 +87,7 @@ def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
 
 @asynccontextmanager
 async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncIterator[None]:
-    """Put back orphans that have rows, and record store generations during the block."""
+    """Move back orphans that have a row, and record store generations during the block."""
     history = Generations(ctx, sweeper)
     await history.begin()
     try:
@@ -101,7 +101,7 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
 
 
 class PlaneApplications(NamedTuple):
-    """The two applications of a worker process."""
+    """The ASGI applications of a worker process."""
 
     data: Application
     control: Application
@@ -163,7 +163,7 @@ class Registry:
 
     @asynccontextmanager
     async def open(self, leases: Leases | None = None) -> AsyncIterator[RegistryStores]:
-        """Open the stores, and close them at the end; a worker holds uploads by its `leases`."""
+        """Open the stores for the block; `leases` let this worker hold uploads."""
         settings = self._settings
         async with AsyncExitStack() as resources:
             database, store = self._database, self._store
@@ -241,9 +241,10 @@ class Registry:
         return opening, planes
 
     async def rehearse(self) -> None:
-        """Open and close all that `start` opens, without background work.
+        """Open and close everything that `start` opens, without background work.
 
-        A process does so before it forks workers, which share its modules and compiled statements.
+        The parent does this before it forks workers, which then share modules and compiled
+        statements.
         """
         async with self.open_planes() as (opening, _planes):
             assert self._edition is not None
@@ -320,11 +321,11 @@ class Registry:
         self.on_event(key, amount)
 
     async def measure(self) -> Sequence[Gauge]:
-        """Return the gauges of the registry; none before it has started."""
+        """Return the gauges of the registry; an empty list before it has started."""
         return await self._measure()
 
     async def stop(self) -> None:
-        """Undo `start`, in reverse; if the database is away, without what cannot be written."""
+        """Undo `start`, in reverse; if the database is away, skip what cannot be written."""
         self._stopping.set()
         await self._resources.aclose()
 
@@ -348,7 +349,7 @@ class Registry:
         return Readiness(probes, lambda: self._is_leaving)
 
     def leave(self) -> None:
-        """Say that the server is about to stop, to who asks whether it is ready."""
+        """Make the readiness check fail, as the server is about to stop."""
         self._is_leaving = True
 
     def data_plane(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -364,7 +365,7 @@ class Registry:
 
     @property
     def planes(self) -> Planes:
-        """Return the planes of this install."""
+        """Return the planes that this install serves."""
         return planes_of(self._settings)
 
     async def control_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -381,7 +382,7 @@ class Registry:
 
 
 def quotas_of(families: Sequence[Family[Any]]) -> Sequence[KnownQuota]:
-    """Return the quotas of families, with what counts them."""
+    """Return the quotas of families, each with the function that counts its use."""
     counted = {each.quota.name: each for family in families for each in family.runtime.uses}
     return [
         KnownQuota(quota, counted.get(quota.name)) for family in families for quota in family.quotas

@@ -83,9 +83,9 @@ def _gauge(name: str, value: float, **labels: str) -> Gauge:
 
 
 class FolderSize:
-    """Adds up the disk space of all files below some folders, over as many calls as it takes.
+    """Adds up the disk space of all files below some folders, over as many calls as needed.
 
-    So a call costs the same for every registry. Each file that has two names counts twice.
+    So each call costs the same, however large the registry. Hard-linked files count twice.
     """
 
     def __init__(self, folders: Sequence[Path], step: int = STEP) -> None:
@@ -97,7 +97,7 @@ class FolderSize:
         self._has_begun = False
 
     def count_on(self) -> int | None:
-        """Look at the next files; return the bytes of the last complete count. Blocks.
+        """Continue counting; return the bytes of the last complete count, if any. Blocks.
 
         None until the first count is complete.
         """
@@ -133,7 +133,7 @@ class MeasuredFolders(NamedTuple):
 
 
 class ChorePeriods(NamedTuple):
-    """The periods of the chores of a process, by name, and the time of its start."""
+    """The period in seconds of each chore of a process, by name, and when the process started."""
 
     seconds: Mapping[str, float]
     since: int
@@ -176,7 +176,7 @@ async def measure(
 
 
 def folders_of(settings: Settings) -> MeasuredFolders:
-    """Return the data folder, with the blobs if a link leads to another place, and the cache."""
+    """Return what to measure: the data, with the blobs if a link leads elsewhere, and the cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
     all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
     return MeasuredFolders(all_data, FolderSize([settings.cache]))
@@ -192,7 +192,7 @@ def _disk_cache(settings: Settings, size: int | None) -> Iterator[Gauge]:
 
 
 def _disk(folder: Path) -> Iterator[Gauge]:
-    """Yield the figures of the file system of the blobs, or of the data without them. Blocks."""
+    """Yield the gauges of a folder's file system. Blocks."""
     found = os.statvfs(folder)
     yield _gauge("entrepot_disk_size_bytes", found.f_blocks * found.f_frsize)
     yield _gauge("entrepot_disk_free_bytes", found.f_bavail * found.f_frsize)
@@ -200,7 +200,7 @@ def _disk(folder: Path) -> Iterator[Gauge]:
 
 
 def _file_bytes(path: Path) -> int:
-    """Return the size of an SQLite database with its log. Blocks."""
+    """Return the size of an SQLite database in bytes, with its write-ahead log. Blocks."""
     files = (path, path.with_name(f"{path.name}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())
 

@@ -1,4 +1,4 @@
-"""The registry's dependencies in an install with sign-in, and the ports that it offers."""
+"""The registry's dependencies in an install with sign-in, and the ports it offers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BEARERS: Final[Port[BearerTokens]] = Port("registry.bearers")
 
 
 async def open_needs(opening: Opening) -> RegistryStores:
-    """Return the stores, with the services and the bytes of buckets."""
+    """Return the stores, completed with the services and the bytes of buckets."""
     stores = await opening.get(STORES)
     return replace(stores, ctx=await opening.get(SERVICES), buckets=await opening.get(BUCKETS))
 

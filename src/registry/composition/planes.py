@@ -1,4 +1,4 @@
-"""The planes of the registry, which hosts and paths each serves, and the dispatch to them.
+"""The planes of the registry: the hosts and paths that each serves, and how requests reach them.
 
 The S3 endpoint is a plane only of installs whose settings name a port or a host for it. Where
 families have hosts of their own (the setting ``family_hosts``), each host name has planes of its
@@ -60,7 +60,7 @@ _OBJECTS: Final = Plane(
 def planes_of(settings: Settings) -> Planes:
     """Return the planes of an install.
 
-    Raise `SettingsError` if `family_hosts` names what has no host of its own.
+    Raise `SettingsError` if `family_hosts` names a part that cannot have its own host.
     """
     objects: list[Plane] = []
     if settings.s3_port:
@@ -71,7 +71,7 @@ def planes_of(settings: Settings) -> Planes:
 
 
 def _of_names(settings: Settings) -> Iterator[Plane]:
-    """Yield the planes of each name, if families have hosts of their own."""
+    """Yield the planes of each host name, if families have their own host names."""
     for name, parts in parts_by_name(settings).items():
         data, control = (each._replace(hosts=(name.encode(),)) for each in _REGISTRY)
         nothing = control._replace(is_empty=True)
@@ -96,7 +96,7 @@ def dispatcher(
     startup: Hook | None = None,
     shutdown: Hook | None = None,
 ) -> Dispatcher:
-    """Return the application that dispatches requests to those of the planes."""
+    """Return the application that dispatches each request to the application of its plane."""
     named = {"data": data, "control": control, "objects": objects or control}
     applications = [
         _without_paths(control) if plane.is_empty else named[plane.name] for plane in planes.planes
@@ -105,7 +105,7 @@ def dispatcher(
 
 
 def _without_paths(control: Application) -> Application:
-    """Return what answers every request as `control` does at an unknown path."""
+    """Return an application that answers every request like `control` at an unknown path."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await control({**scope, "path": _NOWHERE, "raw_path": _NOWHERE.encode()}, receive, send)
@@ -128,9 +128,9 @@ _EVERYWHERE: Final = (
 
 
 def parts_by_name(settings: Settings) -> Mapping[str, frozenset[str]]:
-    """Return what each host name serves, without ports; nothing if one name serves all.
+    """Map each host name, without ports, to the parts it serves; empty if one name serves all.
 
-    Raise `SettingsError` if there is no such part.
+    Raise `SettingsError` if a configured part does not exist.
     """
     own = settings.own_hosts
     if not own:
@@ -147,6 +147,6 @@ def parts_by_name(settings: Settings) -> Mapping[str, frozenset[str]]:
 
 
 def paths_of(parts: Iterable[str]) -> tuple[bytes, ...]:
-    """Return the first segments of the control plane's paths at a name that serves `parts`."""
+    """Return the first path segments that the control plane serves at a name with these `parts`."""
     own = (path for part in parts for path in _PATHS.get(part, ()))
     return tuple(path.encode() for path in (*_EVERYWHERE, *sorted(own)))

@@ -1,6 +1,6 @@
 """Fill ports of families from other families, and from the settings.
 
-Ports that a family fills itself are in its ``needs.py``.
+Ports that a family fills itself are in its own ``needs.py``.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ _OTHER_EVENT_TYPES: Final = tuple(
 
 
 def key_providers(settings: Settings, keyring: Keyring) -> Providers:
-    """Return the providers that wrap keys, by the settings; each opens what it has wrapped.
+    """Return the configured providers that wrap keys; each unwraps only its own keys.
 
-    Raise `SettingsError` if AWS KMS is set, and its client is not installed.
+    Raise `SettingsError` if AWS KMS is configured, and its client is not installed.
     """
     embedded = EmbeddedProvider(keyring)
     if not settings.kms_aws_key:
@@ -123,7 +123,7 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
 
 
 def _sending(settings: Settings) -> email.SendingTerms:
-    """Return the terms under which the mail of accounts is sent."""
+    """Return how the mail of accounts is sent: the configured sender, or None, and the rate."""
     chosen, name = settings.email, settings.mail_host_name
     if chosen.email_sending == "off":
         return email.SendingTerms(None, chosen.email_rate)
@@ -175,7 +175,7 @@ async def _addition(opening: Opening) -> PrepareAddition:
 
 
 async def _mail(opening: Opening) -> PlatformMail | None:
-    """Return the sender of the platform's mail, by the settings, or None."""
+    """Return the configured sender of the platform's mail, or None."""
     settings = (await opening.get(STORES)).settings
     if settings.smarthost is not None:
         return smarthost_mail(settings.smarthost, settings.mail_host_name, settings.smtp_from)
@@ -186,7 +186,7 @@ async def _mail(opening: Opening) -> PlatformMail | None:
 
 
 async def _processor(opening: Opening) -> Processor:
-    """Return the payment processor, by the settings."""
+    """Return the configured payment processor."""
     chosen = (await opening.get(STORES)).settings.billing
     if chosen.payment_processor == "embedded":
         return EmbeddedProcessor(opening.install.database, opening.install.clock)
@@ -204,7 +204,7 @@ async def _processor(opening: Opening) -> Processor:
 
 
 async def _prices(opening: Opening) -> billing.Prices:
-    """Return a function that reads the catalogue's file."""
+    """Return a function that reads the prices in the catalogue's file."""
     settings, skus = (await opening.get(STORES)).settings, await opening.get(SKUS)
 
     def prices() -> Sequence[billing.Price]:
@@ -214,7 +214,7 @@ async def _prices(opening: Opening) -> billing.Prices:
 
 
 async def _images(opening: Opening) -> Images:
-    """Return the images of this registry, for instances on this machine."""
+    """Return the source of images for instances on this machine: this registry."""
     from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
     from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
 
@@ -271,7 +271,7 @@ def _database_terms(settings: Settings) -> databases.DatabaseTerms:
 
 
 def _from_settings(port: Port[T], read: Callable[[Settings], T]) -> Offer:
-    """Offer a value that is read from the settings."""
+    """Fill a port with a value that `read` takes from the settings."""
 
     async def make(opening: Opening) -> T:
         return read((await opening.get(STORES)).settings)
@@ -280,7 +280,7 @@ def _from_settings(port: Port[T], read: Callable[[Settings], T]) -> Offer:
 
 
 def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
-    """Offer a value that is made for the region."""
+    """Fill a port with a value that `make` makes for the region."""
 
     async def made(opening: Opening) -> T:
         return make(opening.install.region)
@@ -289,7 +289,7 @@ def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
 
 
 def _same_as(port: PortType[T]) -> Callable[[Opening], Awaitable[T]]:
-    """Return a function that fills a port from another one."""
+    """Return a function that fills one port with the value of another."""
     return lambda opening: opening.get(port)
 
 

@@ -36,7 +36,7 @@ from registry.settings.texts import AUTH, CONSOLE, PULL
 
 @cache
 def _routes(families: tuple[Family[Any], ...]) -> Routes:
-    """Return the routes of `families`, made once per process."""
+    """Return the routes of all families, built once per process."""
     runtimes = {family.name: family.runtime for family in families}
     return Routes(
         [health_routes(), *(family_routes(name, each.routes) for name, each in runtimes.items())],
@@ -46,7 +46,7 @@ def _routes(families: tuple[Family[Any], ...]) -> Routes:
 
 @cache
 def _vocabulary(families: tuple[Family[Any], ...]) -> Vocabulary:
-    """Return what policies can name, made once per process."""
+    """Return the actions and resource types that policies can name, built once per process."""
     return vocabulary(families)
 
 
@@ -117,7 +117,7 @@ SERVE: Final = Edition(FAMILIES, CROSS_FAMILY_OFFERS, _make_planes, audits=True)
 
 
 def _readable(planes: PlaneApplications, origins: Sequence[str]) -> PlaneApplications:
-    """Let web pages of these origins read from both planes."""
+    """Let web pages of these origins read from the data and the control plane."""
     if not origins:
         return planes
     return planes._replace(

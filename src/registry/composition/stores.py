@@ -1,4 +1,4 @@
-"""The stores that a process has open, with the settings that they were opened by."""
+"""The stores that a process has open, and the settings they were opened with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from registry.settings.settings import Settings
 class RegistryStores:
     """The stores of a process, under both ``entrepot dev`` and ``entrepot serve``.
 
-    Commands that work on data have them alone; they are the needs of the registry's family too.
+    Commands that work on data open only these; they are also the needs of the registry's family.
     """
 
     settings: Settings

@@ -1,4 +1,4 @@
-"""Refuse a data folder or a database into which a restoration has not ended."""
+"""Refuse a data folder or a database into which a restoration has not finished."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MARK: Final = "entrepot_restoration"
 
 
 def check_is_whole(settings: Settings) -> None:
-    """Check that no restoration into the data folder, or the database, has begun and not ended.
+    """Check that no restoration into the data folder or the database is unfinished.
 
-    Raise `SettingsError` if one has; `Unavailable` if the database cannot be reached.
+    Raise `SettingsError` if one is; `Unavailable` if the database cannot be reached.
     """
     if (settings.data / UNDER_WAY).exists():
         raise SettingsError(

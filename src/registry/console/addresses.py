@@ -107,20 +107,20 @@ class RepositoryPath(NamedTuple):
 
 
 def path_of_name(handle: str, repository: str) -> RepositoryPath:
-    """Return the path of a repository by its name."""
+    """Return the address of a repository by its name."""
     before = f"{CONSOLE}/-" if handle in OWN_WORDS else CONSOLE
     return RepositoryPath(f"{before}/{handle}/{repository}", is_named=True)
 
 
 def path_of_id(repository_id: str) -> RepositoryPath:
-    """Return the path of a repository by its id."""
+    """Return the address of a repository by its id."""
     return RepositoryPath(f"{HOME}/{repository_id}", is_named=False)
 
 
 def path_of_record(account: str, repository: Mapping[str, Any]) -> RepositoryPath:
-    """Return the path of a repository for a session in `account`: by name if it is its own.
+    """Return a repository's address for a session in `account`; by id if it is another's.
 
-    A `repository` without a `uri` is one of the account.
+    A `repository` without a `uri` belongs to the account.
     """
     name = str(repository["name"])
     uri = str(repository.get("uri", f"/{account}/{name}"))
@@ -130,7 +130,7 @@ def path_of_record(account: str, repository: Mapping[str, Any]) -> RepositoryPat
 
 
 class Address(NamedTuple):
-    """The address of a page that names its repository."""
+    """A parsed page address that names a repository."""
 
     name: Name
     routed: str
@@ -138,7 +138,7 @@ class Address(NamedTuple):
 
 
 def parse_address(path: str) -> Address | None:
-    """Return the parts of a page's address, or None if it does not name a repository."""
+    """Parse a page's address; return None if it does not name a repository."""
     if not path.startswith(f"{CONSOLE}/"):
         return None
     rest = path.removeprefix(f"{CONSOLE}/")
@@ -156,7 +156,7 @@ def parse_address(path: str) -> Address | None:
 
 
 def page_of_reference(path: str) -> str | None:
-    """Return the page of an image reference without its host, as pasted into a browser, or None."""
+    """Return the page of an image reference pasted without its host; None if it is no reference."""
     reference = path.removeprefix("/")
     if reference.partition("/")[0] in _FOREIGN:
         return None
@@ -185,7 +185,7 @@ _MOST: Final = 20
 
 
 class PageLinks(NamedTuple):
-    """The parameters of other pages, but for those of the list itself."""
+    """Query strings of the previous and the next page of a list, without the list's filters."""
 
     before: str | None
     """Of the page before, empty if that is the first; None if there is none, or it is not known."""
@@ -195,7 +195,7 @@ class PageLinks(NamedTuple):
 def page_links(
     query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "marker"
 ) -> PageLinks:
-    """Return the links to the pages before and after; `parameter` has the marker."""
+    """Return the links to the previous and next page; `parameter` holds the marker."""
     past = "before" if parameter == "marker" else f"{parameter}-before"
     here = query.get(parameter)
     known = query.get(past, "").split(",") if query.get(past) else []
@@ -210,7 +210,7 @@ def page_links(
 
 
 def address_of(fields: Mapping[str, str | None]) -> str:
-    """Return the query of a list with its filters, to which those of a page can be added."""
+    """Return the query string of a list's filters, to which those of `PageLinks` can be added."""
     return f"?{_encoded(fields)}"
 
 

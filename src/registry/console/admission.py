@@ -37,7 +37,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 class Requires(Enum):
-    """The session that a route requires: ``requires`` in its ``opt``, `ROLE` by default."""
+    """The kind of session that a route requires: ``requires`` in its ``opt``, `ROLE` by default."""
 
     NOTHING = "anyone"
     PERSON = "who has signed in"
@@ -53,7 +53,7 @@ async def admit(request: Request[Any, Any, Any]) -> None:
         InvalidInput: the query or the form is malformed.
         AccessDenied: the form does not belong to this session.
         Moved: the page has another address.
-        SignedOut, NoRole: the route requires a person, or a role.
+        SignedOut, NoRole: the route requires a signed-in person, or a role.
         RoleRefused: the session's role no longer admits the person.
         Refused: ``/v1`` has refused to renew the session.
 
@@ -89,7 +89,7 @@ async def admit(request: Request[Any, Any, Any]) -> None:
 
 
 async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
-    """Return the session, with those tokens renewed that the page calls with."""
+    """Return the session, after renewing the tokens that the page needs."""
     sessions, session = page.console.sessions, page.known_session
     if required is Requires.ROLE:
         return await sessions.live(page.client, session)
@@ -98,7 +98,7 @@ async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
 
 
 async def find_repository(page: PageRequest) -> dict[str, Any]:
-    """Return the repository that the address names.
+    """Read the repository that the address names from ``/v1``.
 
     Raise `NotFound` if the account of the session has none of this name.
     """
@@ -116,7 +116,7 @@ async def find_repository(page: PageRequest) -> dict[str, Any]:
 
 
 async def _leave_id(page: PageRequest) -> None:
-    """Raise `Moved` if the address has the id of a repository of the session's account."""
+    """If the address has the id of one of the account's own repositories, raise `Moved`."""
     path = f"/v1/repositories/{page.parameters['repository']}"
     found = await unless_refused(page.api.get(path))
     acting = page.session.acting

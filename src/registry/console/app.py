@@ -38,7 +38,7 @@ from registry.console.sessions import CookieJar, Once, Sessions
 
 
 def routes_of(families: tuple[Family[Any], ...]) -> Sequence[HTTPRouteHandler]:
-    """Return the handlers in the modules of `pages`, with those of the nouns of these families."""
+    """Return the handlers in the modules of `pages`, and of these families' nouns."""
     found = walk_packages(pages.__path__, f"{pages.__name__}.")
     modules = (assets, *(import_module(each.name) for each in found))
     own = (each for module in modules for each in vars(module).values())
@@ -59,7 +59,7 @@ _NOWHERE: Final = "/\0"
 
 
 class Console:
-    """The pages over one control plane."""
+    """The web pages, as an ASGI application over one control plane."""
 
     def __init__(
         self,
@@ -80,7 +80,8 @@ class Console:
     def owns(scope: Any) -> bool:  # noqa: ANN401 - an ASGI scope
         """Return True for ``/console`` and paths below it.
 
-        Also for a browser's request of ``/``, or of an image reference such as ``/acme/app:1.4``.
+        Also True for a browser's request of ``/``, or of an image reference such as
+        ``/acme/app:1.4``.
         """
         path = scope["path"]
         if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
@@ -121,10 +122,10 @@ def _page(scope: Scope) -> PageRequest:
 
 
 def _routed_path(page: PageRequest) -> str:
-    """Return the path for the look-up of the route: as it was sent, still encoded.
+    """Return the path by which the route is found: as it was sent, still percent-encoded.
 
     A path with empty segments matches no route; the framework would ignore them. Image references
-    have the route of the root of the host.
+    are routed like ``/``.
     """
     path = page.path if page.address is None else page.address.routed
     if path == "/console/":
@@ -136,7 +137,7 @@ def _routed_path(page: PageRequest) -> str:
 
 
 def _completing(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI
-    """Return a `send` that adds headers and cookies to answers, and drops the body for HEAD."""
+    """Return a `send` that adds headers and cookies to responses, and drops the body for HEAD."""
     is_head = scope["method"] == "HEAD"
 
     async def complete(message: Message) -> None:
@@ -157,7 +158,7 @@ def _completing(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN4
 
 
 def _takes_pages(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Return True if ``Accept`` names HTML, as that of browsers does."""
+    """Return True if ``Accept`` names HTML, as browsers do."""
     wanted = b",".join(value for name, value in headers if name == b"accept").lower()
     ranges = (each.replace(b" ", b"").split(b";") for each in wanted.split(b","))
     return any(kind == b"text/html" and b"q=0" not in more for kind, *more in ranges)

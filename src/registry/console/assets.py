@@ -1,4 +1,4 @@
-"""Static files: style sheet, script and icon of pages, and the wheel of the command line."""
+"""Static files: the style sheet, script and icon of pages, and the command line's wheel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> Mapping[str, Asset]:
-    """Return all files by name."""
+    """Map file names to the static files."""
     found = {}
     for file in resources.files("registry.console").joinpath("static").iterdir():
         content = file.read_bytes()
@@ -54,7 +54,7 @@ def assets() -> Mapping[str, Asset]:
 
 
 def address_of(name: str) -> str:
-    """Return the address of a file, with the version of its content."""
+    """Return the path of a file, with a version derived from its content."""
     return f"{_PATH}/{name}?v={assets()[name].version}"
 
 
@@ -73,7 +73,7 @@ _CLIENT: Final = "/console/client"
 
 
 def address_of_client() -> str:
-    """Return the path of the file, which names its version."""
+    """Return the path of the wheel, whose file name has the version."""
     return f"{_CLIENT}/{wheel_name()}"
 
 

@@ -21,7 +21,7 @@ _MAX_FIELDS: Final = 512
 
 
 def header_of(scope: Scope, name: bytes) -> str | None:
-    """Return the only value of a header, or None if it has none or several."""
+    """Return the value of a header that occurs exactly once, else None."""
     values = values_of(scope["headers"], name)
     return values[0].decode("latin-1") if len(values) == 1 else None
 
@@ -38,9 +38,9 @@ def raw_path_of(scope: Scope) -> str:
 
 
 def cookies_of(scope: Scope) -> dict[str, str]:
-    """Return the cookies; of several with one name, the first.
+    """Return the cookies by name; of several with one name, the first.
 
-    That is the one with the longest path (RFC 6265 §5.4): the console's own, not that of another
+    The first has the longest path (RFC 6265 §5.4): it is the console's own, not one of another
     application on the same host.
     """
     found: dict[str, str] = {}
@@ -52,7 +52,7 @@ def cookies_of(scope: Scope) -> dict[str, str]:
 
 
 def query_of(scope: Scope) -> dict[str, str]:
-    """Return the parameters of the query that have a value; of several with one name, the last.
+    """Return the query parameters that are not empty; of several with one name, the last.
 
     Raise `InvalidInput` if there are too many.
     """
@@ -61,7 +61,7 @@ def query_of(scope: Scope) -> dict[str, str]:
 
 
 async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:
-    """Return the fields of the form in a request; none if it has no body.
+    """Return the fields of the form in a request; an empty mapping if it has no body.
 
     Raise `InvalidInput` if the body is not a form, repeats a field, or ended early.
     """

@@ -1,8 +1,8 @@
 """The wheel of this program, built from the installed files, so that clients can install it.
 
-The command is no program of its own: its modules describe requests and answers by compiled
-libraries (msgspec), and import the families that bring its nouns. So what is handed out is all of
-it, as it runs here; what it depends on comes from the client's own package index.
+The command cannot be split off: its modules describe requests and answers with compiled libraries
+(msgspec), and import the families for their nouns. So the wheel contains the whole program as it
+runs here; its dependencies come from the client's own package index.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Wheel(NamedTuple):
 
 
 def client_wheel() -> Wheel:
-    """Return the wheel; the first call of a process makes it, in half a second, for all callers."""
+    """Return the wheel; the first call in a process builds it, which takes half a second."""
     with _making:
         return _made()
 
@@ -76,7 +76,7 @@ def _made() -> Wheel:
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
-    """Yield the files of the packages, as the build takes them: all but compiled ones."""
+    """Yield path and content of each file in the packages, except compiled ones."""
     for package in _PACKAGES:
         root = resources.files(package)
         assert isinstance(root, Path)

@@ -1,4 +1,4 @@
-"""Call ``/v1`` in this process, with the access token of the person or of its role."""
+"""Call ``/v1`` in this process, with the access token of the person or of the assumed role."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PASSED_ON: Final = (b"x-forwarded-for", b"user-agent")
 
 
 class Refused(Exception):
-    """An error that ``/v1`` answered."""
+    """An error that ``/v1`` returned."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Refused(Exception):
 
 
 class ControlPlaneClient:
-    """A client of the control plane for one request of a browser."""
+    """A client of the control plane, for one request of a browser."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ControlPlaneClient:
         self._forces_changes = forces_changes
 
     def signed(self, bearer: str, *, forces_changes: bool = False) -> ControlPlaneClient:
-        """Return a client with this access token, all of whose changes may be forced."""
+        """Return a client with this access token; `forces_changes` lets its changes be forced."""
         return ControlPlaneClient(self._app, self._scope, bearer, forces_changes=forces_changes)
 
     async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
@@ -75,7 +75,7 @@ class ControlPlaneClient:
     async def each(
         self, path: str, many: str, **query: str | int | None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield each of a list, which is read page by page."""
+        """Yield each item of a list, reading it page by page; `many` is its field."""
         marker = None
         while True:
             found = await self.get(path, **query, marker=marker, limit=200)
@@ -86,13 +86,13 @@ class ControlPlaneClient:
                 return
 
     async def read(self, path: str, **query: str | int | None) -> bytes:
-        """Return the bytes at a path."""
+        """Return the bytes of the response at a path."""
         return await self._send("GET", path, query)
 
     async def post(
         self, path: str, body: object = None, *, once: str = "", **query: str | int | None
     ) -> Any:  # noqa: ANN401 - JSON
-        """Post a JSON body, or none; return the JSON of the answer, as `change` does."""
+        """Post a JSON body, or none; return the JSON of the response, as `change` does."""
         # `if_match` is given, so that it cannot come from `query`, whose values have other types.
         return await self.change("POST", path, body, once=once, if_match="", **query)
 
@@ -108,8 +108,9 @@ class ControlPlaneClient:
     ) -> Any:  # noqa: ANN401 - JSON
         """Send a change, and return the JSON of its answer, or None if that is empty.
 
-        The same again with the same `once`, the ``Idempotency-Key``, has the same answer. With
-        `if_match`, it is made only if the resource still has this entity tag.
+        `once` is the ``Idempotency-Key``: a repeated change with the same key gets the same
+        response. With `if_match`, the change is made only if the resource still has this entity
+        tag.
         """
         if self._forces_changes:
             query = {**query, "force": "true"}
@@ -120,7 +121,7 @@ class ControlPlaneClient:
         return msgspec.json.decode(answer) if answer else None
 
     async def post_form(self, path: str, fields: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
-        """Post a form to an endpoint of OAuth, and return the JSON of its answer."""
+        """Post a form to an OAuth endpoint, and return the JSON of the response."""
         content_type = b"application/x-www-form-urlencoded"
         answer = await self._send("POST", path, {}, urlencode(fields).encode(), content_type)
         return msgspec.json.decode(answer) if answer else None
@@ -158,11 +159,11 @@ class ControlPlaneClient:
         fields: Sequence[bytes],
         answered: Callable[[list[tuple[bytes, bytes]]], None],
     ) -> None:
-        """Send the browser's body to a path, and the answer to the browser, both as they come.
+        """Stream the browser's body to a path, and the response back to the browser.
 
-        The headers of these names are passed on. `answered` may change those of the answer.
+        Request headers named in `fields` are passed on. `answered` may change the response headers.
 
-        Raise `Refused` if an error is answered, to a request without a body.
+        Raise `Refused` if a request without a body gets an error.
         """
         outer = self._scope
         headers = [pair for name in fields for pair in _pairs(outer["headers"], name)]
@@ -191,7 +192,7 @@ class ControlPlaneClient:
     def _scope_of(
         self, method: str, path: str, query: str, headers: Sequence[tuple[bytes, bytes]]
     ) -> Scope:
-        """Return the scope of a request to ``/v1``."""
+        """Return the ASGI scope of a request to ``/v1``."""
         outer = self._scope
         known = [(b"host", host_of(outer).encode("latin-1"))]
         known += [pair for name in _PASSED_ON for pair in _pairs(outer["headers"], name)]
@@ -214,7 +215,7 @@ class ControlPlaneClient:
         }
 
     def _note(self, scope: Scope) -> None:
-        """Let the access log name the principal and the event of the last call."""
+        """Copy the principal and event of the last call to the browser's request, for the log."""
         outer = self._scope
         if "principal" in scope["state"]:
             outer["state"]["principal"] = scope["state"]["principal"]
@@ -228,7 +229,7 @@ def _pairs(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[tuple[by
 
 
 async def unless_refused(reading: Awaitable[T]) -> T | None:
-    """Return the result of `reading`, or None if ``/v1`` answers 403 or 404."""
+    """Return the result of `reading`, or None if ``/v1`` returns 403 or 404."""
     try:
         return await reading
     except Refused as error:
@@ -238,7 +239,7 @@ async def unless_refused(reading: Awaitable[T]) -> T | None:
 
 
 async def _exchange(app: Application, scope: Any, body: bytes) -> tuple[int, bytes]:  # noqa: ANN401
-    """Return status and body of the answer to a request."""
+    """Run a request; return status and body of the response."""
     requests = [{"type": "http.request", "body": body, "more_body": False}]
     answer = bytearray()
     status = 500
@@ -258,7 +259,7 @@ async def _exchange(app: Application, scope: Any, body: bytes) -> tuple[int, byt
 
 
 def _refused(status: int, answer: bytes, request_id: str) -> Refused:
-    """Return the error of an answer, in the envelope or in the shape of OAuth."""
+    """Return the error in a response, with the body of ``/v1`` or of OAuth."""
     found = msgspec.json.decode(answer)
     error = found["error"]
     if isinstance(error, str):
@@ -267,16 +268,17 @@ def _refused(status: int, answer: bytes, request_id: str) -> Refused:
 
 
 def refused_of(status: int, error: Mapping[str, Any]) -> Refused:
-    """Return the error of an envelope."""
+    """Return the error in a ``/v1`` error body."""
     return Refused(
         status, error["code"], error["message"], error["request_id"], error.get("params")
     )
 
 
 def _in_form_words(message: str) -> str:
-    """Return a message with the name of the field at its beginning in words.
+    """Replace the field name at the beginning of a message by the words in the form.
 
-    Of a bound, the path to the field is left out: in a form it is clear which one is meant.
+    If the message is about a bound, the path to the field is dropped: the form shows which field it
+    is.
     """
     if found := _PATH_OF_BOUND.match(message):
         name = found[0].rpartition(".")[2].partition("[")[0]

@@ -1,4 +1,4 @@
-"""Answers to errors: a redirect to the sign-in, or a page with the error."""
+"""Responses to errors: a redirect to the sign-in, or a page with the error."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _Request = Request[Any, Any, Any]
 
 
 def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
-    """Redirect to the sign-in; after it, a GET returns to the requested page.
+    """Redirect to the sign-in, which returns to the requested page if this is a GET.
 
-    Refuse a script's request: it would take the page that it is led to for an answer.
+    Refuse a script's request instead: it would take the sign-in page for its response.
     """
     page = page_of(request.scope)
     page.forget()
@@ -58,7 +58,7 @@ def _refuse_script(page: PageRequest, message: str) -> PageResponse:
 
 
 def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
-    """Show why the role refuses and what helps. The person stays signed in, without the role."""
+    """Show why the role refuses and what helps. The person stays signed in, without a role."""
     page = page_of(request.scope)
     page.known_session = msgspec.structs.replace(page.session, acting=None)
     page.keep(page.known_session)
@@ -66,7 +66,7 @@ def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
 
 
 def _redirect_moved(request: _Request, error: Moved) -> PageResponse:
-    """Redirect to the page's address of today, with the same query."""
+    """Redirect to the page's current address, with the same query."""
     query = request.scope["query_string"].decode("latin-1")
     return page_of(request.scope).go(f"{error.path}?{query}" if query else error.path)
 
@@ -74,7 +74,7 @@ def _redirect_moved(request: _Request, error: Moved) -> PageResponse:
 def _show_refusal(request: _Request, error: Refused) -> PageResponse:
     """Show an error of ``/v1``; a 401 ends the session.
 
-    If the change would take the caller's own rights, ask whether to make it all the same.
+    If the change would take away the caller's own rights, ask whether to make it anyway.
     """
     if error.status == 401:
         return _ask_to_sign_in(request, SignedOut())
@@ -92,7 +92,7 @@ def _show_error(request: _Request, error: PlatformError) -> PageResponse:
 
 
 def _show_http_error(request: _Request, error: HTTPException) -> PageResponse:
-    """Show an error that the framework has raised before a handler ran."""
+    """Show an error that the framework raised before calling a handler."""
     match error.status_code:
         case 404 | 405:
             return _show_error(request, no_such_page())
@@ -123,7 +123,7 @@ def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
 
 
 def _deleted_page(page: PageRequest) -> str:
-    """Return the page that lists what was deleted where the page of an address is missing."""
+    """Return the path of the list of deleted items that may explain a missing page, or ""."""
     if {"digest", "tag"} & page.parameters.keys() and "repository" in page.parameters:
         return path_of(page).tab("deleted")
     is_one = page.address is not None or page.path.startswith(f"{HOME}/")

@@ -1,4 +1,4 @@
-"""Pages with forms, and the refusals that they show beside the form that was sent."""
+"""Pages with forms, which show refusals beside the fields as they were sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SENT_BEFORE: Final = (
 
 
 class FormRefusal(NamedTuple):
-    """A message about a form."""
+    """A message to show beside a form, and what it is about."""
 
     status: int = 200
     text: str = ""
@@ -33,7 +33,7 @@ class FormRefusal(NamedTuple):
 
     @property
     def is_outdated(self) -> bool:
-        """Return True if what is saved was changed after the form was drawn."""
+        """Return True if the saved document was changed after the form was rendered."""
         return self.text == OUTDATED
 
 
@@ -48,10 +48,10 @@ OUTDATED: Final = (
 
 
 def refusal_of(error: Refused) -> FormRefusal:
-    """Return the refusal that an error means.
+    """Convert an error of ``/v1`` to a refusal beside the form.
 
     Raise `error` again if the form cannot show it: a 401, a 429, a failure, or a refusal because
-    the caller would lose own rights.
+    the caller would lose rights.
     """
     if takes_own_rights(error):
         raise error
@@ -65,20 +65,20 @@ def refusal_of(error: Refused) -> FormRefusal:
 
 
 def is_outdated(error: Refused) -> bool:
-    """Return True if the document was changed after its form was rendered."""
+    """Return True if the saved document was changed after its form was rendered."""
     return error.status == 409 and "revision" in error.params
 
 
 def takes_own_rights(error: Refused) -> bool:
-    """Return True if a change was refused that takes rights from its own caller.
+    """Return True if a change was refused because its own caller would lose rights.
 
-    The error page then asks whether to make it all the same.
+    The error page then asks whether to make the change anyway.
     """
     return error.status == 409 and error.params.get("reason") == "own_rights"
 
 
 class WrongInput(Exception):
-    """Raised for a field of a form that cannot be read."""
+    """A field of a form cannot be parsed."""
 
     def __init__(self, field: str, words: str) -> None:
         super().__init__(words)
@@ -98,14 +98,14 @@ def beside_form(
     fields: Mapping[str, str] = NOT_RENAMED,
     reasons: Mapping[str, str] = NOT_RENAMED,
 ) -> Callable[[Handler], Handler]:
-    """Return a decorator for handlers of forms: show refusals and wrong input by `show`.
+    """Return a decorator for form handlers that shows refusals and wrong input with `show`.
 
-    The page is the first argument of what it decorates. Errors that are not about the form are
-    raised; see `refusal_of`. `document` is a field with JSON, of which a refusal names the line.
+    The page is the handler's first argument. Errors that are not about the form are raised; see
+    `refusal_of`. `document` is a form field with JSON; a refusal quotes the line in it.
 
-    A refusal is shown at the form's field that `reasons` has for its reason, else at that of its
-    field on ``/v1``: `fields` renames those that have other names here. With `is_nested`, the name
-    of a field on ``/v1`` is its last part alone.
+    A refusal is shown at the form field that `reasons` names for its reason, else at the field of
+    the same name as on ``/v1``, or as `fields` renames it. With `is_nested`, only the last part of
+    the name on ``/v1`` counts.
     """
 
     def decorate(handle: Handler) -> Handler:
@@ -130,7 +130,7 @@ def beside_form(
 
 
 def line_of(value: str, written: str) -> int:
-    """Return the number of the first line that has this string, or 0."""
+    """Return the number of the first line of `written` that contains this string, or 0."""
     wanted = msgspec.json.encode(value).decode()
     for number, line in enumerate(written.splitlines(), 1):
         if wanted in line:
@@ -139,7 +139,7 @@ def line_of(value: str, written: str) -> int:
 
 
 class FormPage(NamedTuple):
-    """A page with forms."""
+    """A page with forms, which shows their refusals."""
 
     path: str
     """Of its route."""
@@ -166,9 +166,9 @@ class FormPage(NamedTuple):
         fields: Mapping[str, str] = NOT_RENAMED,
         reasons: Mapping[str, str] = NOT_RENAMED,
     ) -> Callable[[Handler], HTTPRouteHandler]:
-        """Return a decorator for the handler of a form, which is sent to a path `below` the page.
+        """Return a decorator for the handler of a form that is posted to a path `below` the page.
 
-        What is refused is shown as by `beside_form`.
+        Refusals are shown as `beside_form` does.
         """
         route = post(f"{self.path}{below}", opt=self.opt)
         beside = beside_form(

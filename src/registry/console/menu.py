@@ -68,7 +68,7 @@ _ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
 
 @cache
 def nouns_of(families: tuple[Family[Any], ...]) -> Sequence[NounPages]:
-    """Return the kinds of resources of these families that have pages, in the order of the menu."""
+    """Return the nouns of these families that have pages, in the order of the menu."""
     services = {kind.family for each in families for kind in each.resource_kinds}
     known = {(each.service, each.one) for each in (*_SHOWN, *_ELSEWHERE)}
     plain = [

@@ -1,4 +1,4 @@
-"""One request for a page: its session and parameters, and the answers to it."""
+"""One request for a page: its session and parameters, and the responses to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOTICE_SECONDS: Final = 60
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """A notice to show, and the form that undoes the change."""
+    """A notice to show on the next page, and the form that undoes the change."""
 
     text: str
     undo: str = ""
@@ -53,7 +53,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Moved(Exception):
-    """Raised when a page has another address by now."""
+    """Raised for an old address of a page; `error_pages` redirects to the new one."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -84,7 +84,7 @@ class ConsoleSettings(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Return the base URL by which commands sign in."""
+        """Return the base URL that commands sign in to."""
         return self.registry_url or self.auth_url
 
 
@@ -102,12 +102,12 @@ class ConsoleApp:
 
     @cached_property
     def rights_questions(self) -> RightsQuestions:
-        """Return the questions by which pages read the rights of the role."""
+        """Return the questions by which pages learn the rights of the role."""
         return RightsQuestions(self.settings.families, self.settings.region)
 
     @cached_property
     def services(self) -> Sequence[NounPages]:
-        """Return the nouns below the menu's entry of services."""
+        """Return the nouns under the menu entry "Services"."""
         return [each for each in self.nouns if each.section == "services"]
 
     @cached_property
@@ -115,7 +115,7 @@ class ConsoleApp:
         return {(each.service, each.type): each.path for each in self.nouns}
 
     def link_to(self, reference: Mapping[str, Any], account_id: str) -> str:
-        """Return the path of the page of a referenced resource; empty if it has none."""
+        """Return the path of a referenced resource's page; empty if it has none."""
         if "crn" not in reference:
             return ""
         crn = Crn.parse(reference["crn"])
@@ -124,9 +124,9 @@ class ConsoleApp:
 
     @cached_property
     def event_types(self) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-        """Return the events that a rule can name, by family: its title, and its events in words.
+        """Map each family, as ``NAME.*``, to its title and its events with descriptions.
 
-        The registry is first.
+        The registry's events come first.
         """
         families = sorted(self.settings.families, key=lambda each: each.name != "registry")
         return {
@@ -137,7 +137,7 @@ class ConsoleApp:
 
 
 class PageRequest:
-    """One request."""  # no dataclass: Litestar would copy it field by field
+    """A browser's request for a page."""  # no dataclass: Litestar would copy it field by field
 
     def __init__(self, console: ConsoleApp, scope: Scope, receive: BodyReceive) -> None:
         self.console = console
@@ -184,31 +184,31 @@ class PageRequest:
 
     @property
     def acting(self) -> Acting:
-        """Return the role that the person has assumed, and its account."""
+        """Return the assumed role and its account."""
         acting = self.session.acting
         assert acting is not None, "the route admits only who acts in a role"
         return acting
 
     def fill(self, path: str) -> str:
-        """Return a path such as ``/v1/roles/{role}`` with the parameters of this request."""
+        """Fill the parameters of this request into a path such as ``/v1/roles/{role}``."""
         return path.replace(":str}", "}").format_map(self.parameters)
 
     @property
     def person(self) -> ControlPlaneClient:
-        """Return ``/v1`` for the person."""
+        """Return a client of ``/v1`` that acts as the person."""
         return self.client.signed(self.session.person.value)
 
     @property
     def api(self) -> ControlPlaneClient:
-        """Return ``/v1`` for the role that the person has assumed."""
+        """Return a client of ``/v1`` that acts in the assumed role."""
         return self.client.signed(self.acting.token.value, forces_changes="own_rights" in self.form)
 
     def want_rights_on(self, *crns: str) -> None:
-        """Read the rights on these resources too, together with those that every page needs."""
+        """Let `rights` also read the rights on these resources."""
         self._wanted_crns += crns
 
     async def rights(self) -> Rights:
-        """Return the rights of the role, read once a request."""
+        """Return the rights of the role; they are read once per request."""
         if self._rights is None:
             session = self.known_session
             if session is None or session.acting is None:
@@ -223,7 +223,7 @@ class PageRequest:
         return self._rights
 
     async def require(self, action: str, crn: str = "") -> None:
-        """Check that the role may do `action` on the resource `crn`, else on the page's repository.
+        """Check that the role may do `action` on the resource `crn`, or the page's repository.
 
         Raise `Refused` if it may not.
         """
@@ -233,7 +233,7 @@ class PageRequest:
             raise self._refusal(_named(action))
 
     async def require_some(self, action: str) -> None:
-        """Check that there is some resource on which the role may do `action`.
+        """Check that the role may do `action` on at least one resource.
 
         Raise `Refused` if there is none.
         """
@@ -245,9 +245,9 @@ class PageRequest:
         return Refused(403, "ACCESS_DENIED", words, self.request_id)
 
     def show(self, template: str, status: int = 0, **values: object) -> PageResponse:
-        """Return a page, with the notice of the change that led to it, if any.
+        """Return a page, with the notice of the change that redirected to it, if any.
 
-        The status is that of the `refusal` among the values, if there is one, unless it is given.
+        Without `status`, use the status of the `refusal` among the values, or else 200.
         """
         status = status or getattr(values.get("refusal"), "status", 200)
         said = self._take_notice()
@@ -269,11 +269,11 @@ class PageRequest:
         return _Page(self, template, known | values, status)
 
     def _link_to(self, reference: Mapping[str, Any]) -> str:
-        """Return the path of the page of what a reference of a record means, or nothing."""
+        """Return the path of the page of the resource in a reference, or an empty string."""
         return self.console.link_to(reference, self.acting.account_id)
 
     async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:
-        """Return the functions by which templates ask for rights."""
+        """Return the functions that templates call to check rights."""
         rights = await self.rights()
         return {
             "may": partial(self._may, rights),
@@ -282,9 +282,9 @@ class PageRequest:
         }
 
     def _may(self, rights: Rights, action: str, crn: str = "") -> bool:
-        """Return False if the role may not do `action` on a resource.
+        """Return False if the role may not do `action` on the resource `crn`.
 
-        Without a `crn`, on the page's repository; actions without a family are the registry's.
+        Without `crn`, it is the page's repository; an action without a family is the registry's.
         """
         if not crn and self.repository is not None:
             crn = self.repository["crn"]
@@ -312,7 +312,7 @@ class PageRequest:
         return Redirect(path, status_code=303)
 
     def _take_notice(self) -> Notice | None:
-        """Return the notice of the cookie, which the browser then drops, or None."""
+        """Return the notice in the cookie, and delete the cookie; None if there is none."""
         cookie = self.cookies.get(NOTICE_COOKIE)
         if cookie is None:
             return None
@@ -320,16 +320,16 @@ class PageRequest:
         return self.console.jar.open(NOTICE_COOKIE, cookie, Notice)
 
     def keep(self, session: ConsoleSession) -> None:
-        """Set the cookie of a session."""
+        """Set the session cookie."""
         self.set_cookies[COOKIE] = self.console.jar.seal(COOKIE, session)
 
     def forget(self) -> None:
-        """Delete the cookie of the session."""
+        """Delete the session cookie."""
         self.set_cookies[COOKIE] = self.console.jar.drop(COOKIE)
 
 
 class _Page(Template):
-    """A template that is rendered after the role's rights were read."""
+    """A template to render, after the role's rights have been read."""
 
     def __init__(
         self, page: PageRequest, template: str, context: dict[str, object], status: int
@@ -343,7 +343,7 @@ class _Page(Template):
         request: Request[Any, Any, Any],
         **options: Any,  # noqa: ANN401 - the framework's
     ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-        """Return the ASGI application that sends the page."""
+        """Return an ASGI application that sends the page."""
 
         async def send_page(scope: Scope, receive: Receive, send: Send) -> None:
             self.context.update(await self._page.rights_of_templates())
@@ -362,6 +362,6 @@ InjectedPage = NamedDependency[PageRequest]
 
 
 def page_of(scope: Scope) -> PageRequest:
-    """Return the page request that a scope belongs to."""
+    """Return the page request of an ASGI scope."""
     found: PageRequest = scope["state"][_STATE]
     return found

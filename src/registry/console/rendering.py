@@ -43,7 +43,7 @@ class Share(NamedTuple):
 
 
 def layer_shares(sizes: Iterable[int]) -> list[Share]:
-    """Return the layers of an image as parts of a bar, in alternating colours."""
+    """Return an image's layers as parts of a bar, in alternating colours."""
     return [
         Share(size, f"layer {number + 1}: {size:,} bytes", f"layer-{number % COLOURS}")
         for number, size in enumerate(sizes)
@@ -51,7 +51,7 @@ def layer_shares(sizes: Iterable[int]) -> list[Share]:
 
 
 def bar(parts: Sequence[Share | tuple[int, str, str]], label: str, whole: int = 0) -> Markup:
-    """Return a bar of these parts; with a larger `whole`, the rest stays empty."""
+    """Draw a bar of these parts; if `whole` is larger than their sum, the rest stays empty."""
     drawn = [Share(*part) for part in parts if part[0] > 0]
     total = max(whole, sum(part.amount for part in drawn), 1)
     widths = [max(part.amount * WIDTH / total, _LEAST) for part in drawn]
@@ -76,7 +76,7 @@ _FEWEST: Final = 30
 
 
 def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:
-    """Return columns, one for each amount, up to the right edge; the text of each is its title."""
+    """Draw a column for each amount, aligned to the right; its text becomes its tooltip."""
     most = max((amount for amount, _ in points), default=0) or 1
     width = WIDTH / max(len(points), _FEWEST)
     left = WIDTH - width * len(points)
@@ -102,7 +102,7 @@ _SPANS: Final = (
 
 @cache
 def template_engine() -> JinjaTemplateEngine:
-    """Return the template engine of the process."""
+    """Return the template engine, made once per process."""
     environment = Environment(
         loader=PackageLoader("registry.console"),
         autoescape=True,
@@ -145,10 +145,10 @@ def short_digest(digest: str) -> str:
 
 
 def who(crn: str | None, source: Mapping[str, str | None] | None = None) -> str:
-    """Return the name of the principal of a CRN; without a CRN, ``nobody signed in``.
+    """Return a principal's name by its CRN; ``nobody signed in`` for None.
 
-    With the `source` behind a role, return that and the role, and the session's name if it is not
-    the source's own.
+    With the `source` that assumed a role, return the source and the role, and the session name if
+    it differs from the source's.
     """
     if not crn:
         return "nobody signed in"
@@ -173,7 +173,7 @@ def who(crn: str | None, source: Mapping[str, str | None] | None = None) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in words, rounded to one unit."""
+    """Format a time span in words, rounded to one unit."""
     for limit, unit, name in _SPANS:
         if seconds < limit:
             count = round(seconds / unit)
@@ -183,7 +183,7 @@ def span(seconds: float) -> str:
 
 @pass_context
 def _when(context: Context, moment: str | None) -> Markup:
-    """Return the time since a moment, or until it, with the exact time as its title."""
+    """Format the time since or until a moment, with the exact time as tooltip."""
     if moment is None:
         return Markup('<span class="quiet">never</span>')
     passed = (_now(context) - datetime.fromisoformat(moment)).total_seconds()
@@ -194,7 +194,7 @@ def _when(context: Context, moment: str | None) -> Markup:
 
 @pass_context
 def _until(context: Context, moment: str | None) -> Markup:
-    """Return the time until a moment, with the exact time as its title."""
+    """Format the time until a moment, with the exact time as tooltip."""
     if moment is None:
         return Markup('<span class="quiet">no end</span>')
     left = (datetime.fromisoformat(moment) - _now(context)).total_seconds()

@@ -1,6 +1,6 @@
-"""Rights of the session's role, read once a page, so that no page offers a refused action.
+"""Rights of the session's role, read once per page, so that pages offer no refused action.
 
-``/v1`` decides again when a form is sent; what is shown only spares people the refusal.
+``/v1`` checks again when a form is sent; hiding actions only spares people the refusal.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST: Final = 100
 
 
 class RightsQuestions:
-    """The questions of pages: the actions of all families, by kind of resource.
+    """What pages ask ``/v1`` about rights: the actions of all families, by kind of resource.
 
-    A kind is its family and its type, since two families may have a type of one name.
+    A kind is a family and a type, since two families may have a type of the same name.
     """
 
     def __init__(self, families: Sequence[Family[Any]], region: str) -> None:
@@ -43,13 +43,13 @@ class RightsQuestions:
                     self._actions[kind] = tuple(dict.fromkeys((*known, *each.actions)))
 
     def all_resources(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
-        """Return the CRNs of all resources of the kinds that have `action`, or of `type_` alone."""
+        """Return the wildcard CRNs of the kinds that have `action`, or only of `type_`."""
         found = [kind for kind, actions in self._actions.items() if action in actions]
         assert found, f"no page asks about {action}"
         return [self._every(each, account_id) for each in found if type_ in ("", each[1])]
 
     def questions(self, account_id: str, crns: Iterable[str]) -> Sequence[Mapping[str, Any]]:
-        """Return the questions about all resources of each kind, and about those of these CRNs."""
+        """Return the questions about all resources of each kind, and about the resources `crns`."""
         every = [self._every(each, account_id) for each in self._actions]
         wanted = list(dict.fromkeys([*every, *crns]))[:_MOST]
         return [{"resource": each, "actions": self._actions[_kind_of(each)]} for each in wanted]
@@ -62,7 +62,7 @@ class RightsQuestions:
 
 
 class Rights:
-    """The rights of a role on resources of its account; unknown ones count as allowed."""
+    """The rights of a role on resources of its account. An unknown right counts as allowed."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Rights:
         account_id: str = "",
         answers: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Read the answers of ``/v1`` to the questions of `asked`, if there are any."""
+        """Store the answers of ``/v1`` to the questions in `asked`; by default, allow all."""
         self._asked = asked
         self._account_id = account_id
         self._on = {each["resource"]: frozenset(each["actions"]) for each in answers}
@@ -82,7 +82,7 @@ class Rights:
         """The actions that are allowed on the page's repository, if its page has its id."""
 
     async def read_here(self, api: ControlPlaneClient, repository_id: str) -> None:
-        """Read the rights on a repository of any account."""
+        """Read the role's rights on a repository, of any account, for `may_here`."""
         path = f"/v1/repositories/{repository_id}/allowed-actions"
         try:
             self._here = frozenset((await api.get(path))["actions"])
@@ -94,16 +94,16 @@ class Rights:
         return self._here is None or action in self._here
 
     def may(self, action: str, crn: str) -> bool:
-        """Return False if the role may not do `action` on the resource of a CRN."""
+        """Return False if the role may not do `action` on the resource `crn`."""
         known = self._on.get(crn)
         return known is None or action in known
 
     def may_all(self, action: str) -> bool:
-        """Return False if the role may not do `action` on all resources of a kind at once."""
+        """Return False if the role may not do `action` on all resources of its kind."""
         return self._any(self._on, action, "")
 
     def may_some(self, action: str, type_: str = "") -> bool:
-        """Return False if there is no resource, of a type, on which the role may do `action`."""
+        """Return False if the role may do `action` on no resource at all, or on none of `type_`."""
         return self._any(self._on_some, action, type_)
 
     def _any(self, known: Mapping[str, frozenset[str]], action: str, type_: str) -> bool:
@@ -116,7 +116,7 @@ class Rights:
 async def read_rights(
     api: ControlPlaneClient, asked: RightsQuestions, account_id: str, crns: Iterable[str]
 ) -> Rights:
-    """Return the rights on all resources of each kind, and on those of these CRNs."""
+    """Read the role's rights on all resources of each kind, and on the resources `crns`."""
     questions = asked.questions(account_id, crns)
     try:
         found = await api.post("/v1/allowed-actions", {"questions": questions})

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CookieJar:
-    """Seals cookies whose path is that of the console."""
+    """Seals cookies whose path is the console's."""
 
     def __init__(self, keyring: Keyring, url: str) -> None:
         self._keyring = keyring
@@ -31,7 +31,7 @@ class CookieJar:
             self._flags += "; Secure"
 
     def seal(self, name: str, value: msgspec.Struct, seconds: int = 0) -> str:
-        """Return the ``Set-Cookie`` value of a cookie for `seconds`, or for a session."""
+        """Return the ``Set-Cookie`` value of a cookie for `seconds`; 0 until the browser ends."""
         sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
         age = f"; Max-Age={seconds}" if seconds else ""
         return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}{age}"
@@ -71,7 +71,7 @@ class NoRole(Exception):
 
 
 class RoleRefused(Exception):
-    """The person may not assume a role that is assigned to them: its trust policy decides."""
+    """A role is assigned to the person, but its trust policy does not admit them."""
 
     def __init__(self, role: str, account: str, person: str, error: Refused) -> None:
         super().__init__(error.message)
@@ -84,16 +84,16 @@ class RoleRefused(Exception):
 
 
 class Once(Protocol):
-    """Runs an action once for all workers that request it; see `cloudcore.web.idempotency`."""
+    """Runs an action only once for all workers that request it; see `cloudcore.web.idempotency`."""
 
     async def __call__(
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]], /
     ) -> bytes | None:
-        """Return the outcome of `action`, or None if another worker does not finish it in time."""
+        """Return the outcome of `action`, or None if another worker runs it for too long."""
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """An access token."""
+    """An access token and its expiry."""
 
     value: str
     ends_at: int
@@ -101,7 +101,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Acting(msgspec.Struct, frozen=True, array_like=True):
-    """The assumed role, and its account."""
+    """The assumed role, its account and its token."""
 
     role_id: str
     role: str
@@ -112,7 +112,7 @@ class Acting(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
-    """The content of the cookie."""
+    """The content of the session cookie."""
 
     user_id: str
     email: str
@@ -126,7 +126,7 @@ class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Renewed(msgspec.Struct, frozen=True, array_like=True):
-    """The tokens that a refresh token was exchanged for."""
+    """The tokens that a refresh token was exchanged for, in this or another worker."""
 
     person: Token
     refresh_token: str
@@ -144,7 +144,7 @@ class Sessions:
         return self._clock()
 
     def token(self, answer: dict[str, object]) -> Token:
-        """Return the access token in an answer of ``/v1``."""
+        """Return the access token in a response of ``/v1``."""
         seconds = msgspec.convert(answer["expires_in"], int)
         return Token(str(answer["access_token"]), self._clock() + seconds * MICROSECONDS)
 
@@ -155,7 +155,7 @@ class Sessions:
 
         Raises:
             SignedOut: the session has ended.
-            NoRole: it has no role, or the role is gone or no longer assigned to the person.
+            NoRole: the session has no role, or it is gone or no longer assigned to the person.
             RoleRefused: the role no longer admits the person.
 
         """
@@ -233,7 +233,7 @@ class Sessions:
     async def _renew(self, client: ControlPlaneClient, session: ConsoleSession) -> _Renewed:
         """Exchange a refresh token, once for all requests with the same cookie.
 
-        A browser sends requests at the same time, to different workers, and a second use of a
+        A browser sends several requests at once, to different workers, and a second use of a
         refresh token would end the session.
 
         Raise `SignedOut` if another worker does not finish the exchange in time.
@@ -259,5 +259,5 @@ class Sessions:
 
 
 async def list_roles(client: ControlPlaneClient) -> list[dict[str, Any]]:
-    """Return the roles that the person of the client's token may assume."""
+    """Return the roles that the client's person may assume."""
     return [role async for role in client.each("/v1/users/me/roles", "roles")]

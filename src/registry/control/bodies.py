@@ -1,4 +1,4 @@
-"""The bodies that runs share on ``/v1``, and how one run or a page of them is read."""
+"""Response bodies for runs on ``/v1``, and how one run or a page of runs is read."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ R = TypeVar("R", bound=RunRecord)
 
 
 def run_record(kind: Callable[..., R], run: Run) -> R:
-    """Return the record of a run, with its counts by name."""
+    """Return the record of a run; its counts become fields."""
     named = {"status": run.state, "started_by": run.started_by or None}
     return answer_of(kind, run, **named, **run.counts)
 
 
 class RunAnswers(RecordAnswers[R]):
-    """The bodies of answers with a run of a kind, or a page of them."""
+    """Response bodies with one run of a kind, or a page of them."""
 
     def __init__(self, record: type[R], kind: str) -> None:
-        """Make answers with records of the runs of a kind."""
+        """Make bodies whose records have the type `record`, for runs of this kind."""
         super().__init__(record, "run", partial(run_record, record))
         self._kind: Final = kind
 
     async def page(self, ctx: RequestContext, scope_id: str) -> ResponseBody:
-        """Return the page of the runs over a resource that a request asks for."""
+        """Return the requested page of the runs over a resource."""
         query, kind = ctx.query(PageQuery), self._kind
         found, meta = await read_page(
             ctx, query, list_runs, count_runs, kind, scope_id, key=lambda run: run.id

@@ -186,7 +186,7 @@ async def _bind(
 
 
 def _audit_details(bound: rows.Binding) -> Mapping[str, object] | None:
-    """Return what the audit log says of a new binding, or None if nothing was changed."""
+    """Return the audit details of a new binding, or None if nothing changed."""
     return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
 
 

@@ -66,7 +66,7 @@ class ImageConfiguration(ResponseBody):
 
 
 def configuration_answer(found: Configuration) -> ImageConfiguration:
-    """Return the answer for a configuration."""
+    """Convert a configuration to its response record."""
     execution = found.config or Execution()
     return answer_of(
         ImageConfiguration,
@@ -122,7 +122,7 @@ class ImageAnswer(ResponseBody):
 
 
 def image_answer(image: ImageRow) -> ImageAnswer:
-    """Return the answer for an image."""
+    """Convert an image to its response record."""
     subject = or_absent(image.subject_digest)
     return answer_of(ImageAnswer, image, subject=subject, is_index=bool(image.is_index))
 

@@ -161,7 +161,7 @@ _RULE: Final = RecordAnswers(_BODIES.record, CACHE_RULE.one, _answer, noun="cach
 def _checked_fields(
     ctx: RequestContext, rule_id: str, given: Mapping[str, Any], allowed: Allowed
 ) -> dict[str, Any]:
-    """Return the fields of a rule for what a request gives: checked, and its secret sealed."""
+    """Check the rule fields in a request; return them, with the credential's secret sealed."""
     fields = dict(given)
     if "upstream_url" in fields:
         fields["upstream_url"] = upstream_origin(fields["upstream_url"], allowed)
@@ -177,7 +177,7 @@ def _checked_fields(
 
 
 def _audit_details(shown: ShownRule) -> dict[str, object]:
-    """Return what the audit log keeps of a change besides its rule."""
+    """Return the audit details of a changed rule, besides its id."""
     rule = shown.details.rule
     return {
         "prefix": rule.prefix,
@@ -299,7 +299,7 @@ def _wanted(found: RuleDetails, data: TestPullThroughCacheRule | None) -> Wanted
 
 
 async def _authorized(ctx: RequestContext, rule_id: str) -> ShownRule:
-    """Return a rule of the caller's account; raise `AccessDenied` unless policies allow it."""
+    """Return a rule of the caller's account; raise `AccessDenied` if policies refuse."""
     account_id = account_of(ctx)
     found = await ctx.database.read(rules.get_rule, account_id, rule_id, ctx.clock())
     ctx.authorize(CACHE_RULE.crn_of(found.details.rule))

@@ -61,7 +61,7 @@ _SETTINGS: Final = RecordAnswers(
 
 
 def _authorize(ctx: RequestContext) -> str:
-    """Return the caller's account; raise `AccessDenied` unless policies allow the action."""
+    """Return the caller's account id; raise `AccessDenied` unless policies allow the action."""
     account_id = account_of(ctx)
     crn = Crn("registry", ctx.settings.region, account_id, "registry-settings", "default")
     ctx.authorize(str(crn))

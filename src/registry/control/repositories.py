@@ -46,8 +46,8 @@ async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> Key
 
     Raises:
         InvalidInput: `value` names no key of the account, or one that cannot seal blobs now; or
-            nothing is sealed.
-        AccessDenied: the caller may not use it (`kms:UseKey`).
+            this registry seals nothing.
+        AccessDenied: the caller may not use the key (`kms:UseKey`).
         KeyMissing: there is no such key.
 
     """
@@ -153,12 +153,12 @@ def crn_of_repository(ctx: RequestContext, repository: rows.RepositoryDetails) -
 def reference_of(
     ctx: RequestContext, account_id: str, repository_id: str, name: str
 ) -> ResourceRef:
-    """Return the reference to a repository of an account."""
+    """Return the reference that responses use for a repository of an account."""
     return repository_reference(ctx.settings.region, account_id, repository_id, name)
 
 
 def authorized_for_all(ctx: RequestContext) -> str:
-    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
+    """Return the caller's account id; raise `AccessDenied` unless all repositories are allowed."""
     account_id = account_of(ctx)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     return account_id
@@ -243,10 +243,10 @@ async def list_repositories(ctx: Context) -> ResponseBody:
 
 
 def _authorize_list(ctx: RequestContext, crn: str) -> None:
-    """Check that the caller may list the repositories of a pattern.
+    """Check that the caller may list the repositories matching the pattern `crn`.
 
-    Raise `AccessDenied` if it may not. If it may list some, the error names the beginnings of
-    their names that its policies spell out, as `name_prefixes`.
+    Raise `AccessDenied` if not. If the caller may list some repositories, the error has the name
+    prefixes that the policies allow, as `name_prefixes`.
     """
     try:
         ctx.authorize(crn)

@@ -240,7 +240,7 @@ async def restore_tag(
 
 
 def _counts(batch: RestoreOutcome) -> dict[str, object] | None:
-    """Return what the audit log tells of a batch, or None if nothing was restored."""
+    """Return the audit details of a restored batch, or None if nothing was restored."""
     if not batch.restored:
         return None
     return {"restored_count": len(batch.restored), "not_restored_count": len(batch.failures)}

@@ -125,7 +125,7 @@ def _precondition(request: LitestarRequest[Any, Any, Any]) -> Precondition | Non
 
 
 def _header(request: LitestarRequest[Any, Any, Any], name: str) -> str | None:
-    """Return all lines of a list header joined by commas (RFC 9110 §5.3), or None."""
+    """Return all lines of a list header, joined with commas (RFC 9110 §5.3), or None."""
     return ", ".join(lines) if (lines := request.headers.getall(name, [])) else None
 
 

@@ -1,4 +1,4 @@
-"""Authorize actions on a repository of any account, by the caller's and its own policy."""
+"""Authorize actions on a repository of any account, by the caller's policies and its own."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def authorized_visible_repository(
     As on the data plane, the caller's policies and the repository's decide: a caller of another
     account needs both to allow the action.
 
-    Raise `AccessDenied` if the repository is of the caller's own account, and no policy allows it;
-    `NotFound` if no repository that the caller may know of has this id.
+    Raise `AccessDenied` if the repository belongs to the caller's own account, and no policy allows
+    the action; `NotFound` if there is none with this id, or the caller may not know of it.
     """
     account_id = account_of(ctx)
     action = ctx.action
@@ -63,11 +63,11 @@ async def authorized_visible_repository(
 async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepository:
     """Return a repository of the caller's own account; see `authorized_visible_repository`.
 
-    Other accounts must not see what was deleted and by whom, nor what an image shares with other
-    repositories.
+    Use it for data that other accounts must not see: what was deleted and by whom, and what an
+    image shares with other repositories.
 
-    Raise `AccessDenied` if the repository is of the caller's own account, and no policy allows it;
-    `NotFound` if the caller's account has no repository of this id.
+    Raise `AccessDenied` if the repository belongs to the caller's own account, and no policy allows
+    the action; `NotFound` if the caller's account has no repository with this id.
     """
     found = await authorized_visible_repository(ctx, repository_id)
     if found.repository.account_id != account_of(ctx):
@@ -76,7 +76,7 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
 
 
 async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
-    """Raise what `authorized_visible_repository` raises for the repository of a path."""
+    """Check the repository in the path; raise what `authorized_visible_repository` raises."""
     await authorized_visible_repository(ctx, parameters["repository_id"])
 
 
@@ -85,7 +85,7 @@ def _unknown() -> NotFound:
 
 
 def change_of(ctx: RequestContext) -> Change:
-    """Return a change that the caller makes now."""
+    """Return the caller, time and registry of a change that this request makes."""
     assert ctx.caller is not None
     host = RegistryHost(ctx.settings.region, ctx.settings.host)
     return Change(ctx.caller.crn, ctx.clock(), host, ctx.caller.source, details=ctx.details)

@@ -47,7 +47,7 @@ class Route(NamedTuple):
 
 
 async def ping(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-1: answer 200; clients ask this to check the API version and their credential."""
+    """end-1: answer 200; clients use it to check the API version and their credential."""
     return json_response(b"{}")._replace(keep=kept_greeting(ctx, request))
 
 

@@ -1,6 +1,6 @@
 """Authorization of the data plane: the protocols, the open access of ``entrepot dev``, challenges.
 
-A challenge (``WWW-Authenticate``) names the token endpoint and the scope to ask for (RFC 6750,
+A challenge (``WWW-Authenticate``) names the token endpoint and the scope to request (RFC 6750,
 distribution). It is one header with every value quoted and no space after a comma, since clients
 parse it with regular expressions.
 """
@@ -18,7 +18,7 @@ from registry.services.access.decisions import Rights
 
 
 class Need(NamedTuple):
-    """The right that a request needs, and the actions that its challenge names."""
+    """The right that a request needs, and the actions to name in its challenge."""
 
     action: str
     """The one action that must be granted."""
@@ -54,10 +54,10 @@ class Grant(Rights, Protocol):
 
     @property
     def expires_at(self) -> int | None:
-        """Return when the credential ends; None if there is none."""
+        """Return when the credential expires; None if there is no credential."""
 
     async def listing(self) -> VisibleCatalog:
-        """Return the caller's account, and which of its repositories the catalog lists."""
+        """Return the caller's account, and a filter for the repositories that the catalog lists."""
 
 
 class Access(Protocol):
@@ -83,7 +83,7 @@ class OpenAccess:
         self._account = account
 
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
-        """Grant everything."""
+        """Grant everything, without checking a credential."""
         del scope, name, need
         return self
 
@@ -112,17 +112,17 @@ class Challenges:
     """Writes challenges with the registry's address as the client knows it."""
 
     def __init__(self, public_url: str = "", hosts: Sequence[str] = ()) -> None:
-        """Write `public_url` into every challenge or, if it is empty, one of `hosts`.
+        """Write `public_url` into every challenge; if that is empty, use one of `hosts`.
 
-        A request whose ``Host`` is one of `hosts` gets that one. Any other gets the first or, if
-        there are none, the address of the socket: an unknown ``Host`` is not echoed, since a cache
-        might serve the response to other clients.
+        A request whose ``Host`` is one of `hosts` gets this host. Any other gets the first host or,
+        if there are no `hosts`, the socket's address: an unknown ``Host`` is not echoed, since a
+        cache might serve the response to other clients.
         """
         self._public = public_url.rstrip("/")
         self._hosts = tuple(host.lower() for host in hosts)
 
     def bearer(self, scope: Scope, token_scope: str = "", error: str = "") -> str:
-        """Return the challenge for a request that needs a bearer with the scope `token_scope`."""
+        """Return the challenge to request a bearer token with the scope `token_scope`."""
         base, host = self._address(scope)
         query = realm_query(scope.get("state", {}).get("mirror"))
         challenge = f'Bearer realm="{base}/v2/token{query}",service="{host}"'
@@ -133,7 +133,7 @@ class Challenges:
         return challenge
 
     def basic(self, scope: Scope) -> str:
-        """Return the challenge of the token endpoint itself."""
+        """Return the challenge of the token endpoint itself, for Basic credentials."""
         return f'Basic realm="{self._address(scope)[1]}"'
 
     def _address(self, scope: Scope) -> tuple[str, str]:

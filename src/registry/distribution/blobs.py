@@ -32,7 +32,7 @@ _CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 
 
 class _Part(NamedTuple):
-    """The part of a blob in the response to a GET."""
+    """The part, or parts, of a blob that the response to a GET has."""
 
     status: int
     headers: Headers
@@ -64,7 +64,7 @@ async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Respons
 async def _get_stored(
     ctx: ServiceContext, request: DataPlaneRequest, digest: Digest, found: FoundBlob
 ) -> Response:
-    """Return a blob that the repository has."""
+    """Return the response for a blob that the repository has."""
     require_match(request, digest)
     keep = kept_blob(ctx, request, digest, found)
     if is_not_modified(request, digest):
@@ -92,9 +92,9 @@ async def _get_stored(
 
 
 async def _link(ctx: ServiceContext, request: DataPlaneRequest, found: FoundBlob) -> str | None:
-    """Return a URL at which the client can fetch the bytes from the store, or None.
+    """Return a URL at which the client can fetch the bytes from the store; None if there is none.
 
-    None for a conditional request: the client would send its conditions to the store too, whose
+    A conditional request gets None: the client would send its conditions to the store too, whose
     entity tags are different.
     """
     if request.header(b"if-match") is not None or request.header(b"if-range") is not None:
@@ -116,7 +116,7 @@ def _in_parts(
     headers: Headers,
     ranges: byteranges.ByteRanges,
 ) -> Response:
-    """Return several ranges of a blob."""
+    """Return a 206 response with several ranges of a blob."""
     ctx.pulls.cache.served(found.link.repository_id, ranges.covered)
     if isinstance(blob, InlineObject):
         return Response(206, headers, byteranges.in_memory(blob, ranges))
@@ -130,7 +130,7 @@ async def _get_missing(
     digest: Digest,
     missing: BlobUnknown | NameUnknown,
 ) -> Response:
-    """Return a blob from the upstream of a cached repository, while it is being fetched."""
+    """Return a blob from the upstream of a cached repository, while fetching it."""
     if request.is_head:
         size = await missing_blobs.size_of_missing_blob(ctx, request.name, digest, missing)
         require_match(request, digest)
@@ -156,7 +156,7 @@ def _named(digest: Digest) -> Headers:
 
 
 def _described(digest: Digest, size: int) -> Response:
-    """Return the answer to HEAD."""
+    """Return the response to HEAD."""
     length = (b"content-length", b"%d" % size)
     return Response(200, [length, _OCTETS, _RANGES, *_named(digest)])
 
@@ -164,9 +164,9 @@ def _described(digest: Digest, size: int) -> Response:
 def _part(
     request: DataPlaneRequest, digest: Digest, size: int, *, takes_several: bool = True
 ) -> _Part:
-    """Return the part that a request asks for, or several if it `takes_several`.
+    """Return the part of a blob that a request wants; several parts only if it `takes_several`.
 
-    Raise RangeUnsatisfiable if it has no byte of the blob.
+    Raise RangeUnsatisfiable if the requested range has no byte of the blob.
     """
     span = None
     if range_still_holds(request, digest):
@@ -185,7 +185,7 @@ def _part(
 
 
 def _several(digest: Digest, ranges: list[tuple[int, int]], size: int) -> _Part | None:
-    """Return several ranges of a blob, or None if the whole blob costs less (RFC 9110 §14.2)."""
+    """Return several ranges of a blob; None if the whole blob costs less (RFC 9110 §14.2)."""
     found = byteranges.byte_ranges(ranges, size)
     if found.cost_more_than_all(size):
         return None

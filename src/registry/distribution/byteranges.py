@@ -1,8 +1,8 @@
-"""Byte ranges: ``Range`` of a download, ``Content-Range`` of a chunk, several in one answer.
+"""Byte ranges: ``Range`` of a download, ``Content-Range`` of a chunk, multipart responses.
 
-Clients that have parts of a layer ask for the others by ``multipart/byteranges`` (RFC 9110 §14.6):
+Clients that have parts of a layer request the others by ``multipart/byteranges`` (RFC 9110 §14.6):
 podman for ``zstd:chunked`` layers, and lazily pulling snapshotters. They match the parts of the
-answer to the requested ranges by position, so ranges are neither joined nor sorted.
+response to the requested ranges by position, so ranges are neither joined nor sorted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_DIGITS: Final = 19
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``(start, stop)`` of a ``Range`` header for `size` bytes; None if it does not apply.
+    """Parse a ``Range`` header for `size` bytes to ``(start, stop)``; None if it does not apply.
 
     A malformed header and another unit are ignored (RFC 9110 §14.2), and so are several ranges: see
     `parse_ranges`.
@@ -59,10 +59,10 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def parse_ranges(header: str, size: int) -> list[tuple[int, int]]:
-    """Return ``(start, stop)`` of each of several ranges of `size` bytes, in the order of `header`.
+    """Parse several ranges of `size` bytes to ``(start, stop)`` each, in the order of `header`.
 
-    Ranges without a byte of the content are left out. The list is empty if the header is to be
-    ignored (RFC 9110 §14.2): it is malformed, or has more than `MOST_RANGES`.
+    Ranges without a byte of the content are left out. The list is empty if the header must be
+    ignored (RFC 9110 §14.2): if it is malformed, or has more than `MOST_RANGES`.
 
     Raise `RangeUnsatisfiable` if no range has a byte of the content.
     """
@@ -88,13 +88,13 @@ def parse_ranges(header: str, size: int) -> list[tuple[int, int]]:
 
 
 def parse_content_range(header: str | None, content_length: int | None) -> Span | None:
-    """Return the span in ``Content-Range`` of a chunk, or None without the header (end-5, end-6).
+    """Parse the ``Content-Range`` of a chunk; return None without the header (end-5, end-6).
 
     Raises:
-        RangeInvalid: it is not ``<first>-<last>``, the form of the distribution specification, or
-            a number is too long.
-        SizeInvalid: its length differs from ``Content-Length``.
-        UploadOutOfOrder: it ends before it starts.
+        RangeInvalid: the header is not ``<first>-<last>``, the form of the distribution
+            specification, or a number is too long.
+        SizeInvalid: the span's length differs from ``Content-Length``.
+        UploadOutOfOrder: the span ends before it starts.
 
     """
     if header is None:
@@ -114,7 +114,7 @@ def parse_content_range(header: str | None, content_length: int | None) -> Span 
 
 
 def _number(text: str) -> int:
-    """Return a number of bytes; one with too many digits becomes 2**63."""
+    """Parse a number of bytes; one with too many digits becomes 2**63."""
     return int(text) if len(text) <= _MAX_DIGITS else 1 << 63
 
 
@@ -132,7 +132,7 @@ readers of ranges could keep every core and all other reading busy."""
 
 
 class Part(NamedTuple):
-    """A range ``[start, stop)``, and the header lines before its bytes."""
+    """A range ``[start, stop)``, and the boundary and headers sent before its bytes."""
 
     head: bytes
     start: int
@@ -140,7 +140,7 @@ class Part(NamedTuple):
 
 
 class ByteRanges(NamedTuple):
-    """The parts of an answer; `end` comes after the last one."""
+    """The parts of a multipart response; `end` follows the last one."""
 
     parts: Sequence[Part]
     end: bytes
@@ -148,18 +148,18 @@ class ByteRanges(NamedTuple):
 
     @property
     def covered(self) -> int:
-        """Return the total size of the ranges in bytes."""
+        """Return the total size of the ranges in bytes, without headers."""
         return sum(part.stop - part.start for part in self.parts)
 
     @property
     def length(self) -> int:
-        """Return the length of the answer in bytes."""
+        """Return the length of the response body in bytes."""
         return self.covered + sum(len(part.head) for part in self.parts) + len(self.end)
 
     def cost_more_than_all(self, size: int) -> bool:
         """Return True if it costs less to send a blob of `size` bytes whole.
 
-        True if the answer is not shorter, or if more bytes must be read for it. Ascending ranges
+        True if the multipart response is not shorter, or must read more bytes. Ascending ranges
         never read more; others may decrypt the same frame several times.
         """
         read = sum(
@@ -170,14 +170,14 @@ class ByteRanges(NamedTuple):
 
 
 class RangesBody(NamedTuple):
-    """Ranges of an open blob, which is closed once they are sent."""
+    """The ranges of an open blob, as a response body; closes the blob once sent."""
 
     blob: OpenObject
     ranges: ByteRanges
 
 
 def byte_ranges(ranges: Sequence[tuple[int, int]], size: int) -> ByteRanges:
-    """Return the answer to a request for these ranges of a blob of `size` bytes."""
+    """Return the multipart response for these ranges of a blob of `size` bytes."""
     # Not to be guessed: whoever pushes the blob could write the end of a part into it.
     boundary = secrets.token_hex(_BOUNDARY_BYTES).encode()
     opening, parts = b"--" + boundary, []
@@ -192,13 +192,13 @@ def byte_ranges(ranges: Sequence[tuple[int, int]], size: int) -> ByteRanges:
 
 
 def in_memory(blob: InlineObject, ranges: ByteRanges) -> bytes:
-    """Return the whole answer from a blob that is in memory."""
+    """Return the whole response body, from a blob that is in memory."""
     found = (part.head + blob.in_memory(part.start, part.stop) for part in ranges.parts)
     return b"".join((*found, ranges.end))
 
 
 async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
-    """Send the parts: a large range of a file by ``sendfile``, others as they are read."""
+    """Send the parts: large ranges of a file by ``sendfile``, others as they are read."""
     blob, waiting = body.blob, bytearray()
     first = body.ranges.parts[0]
     is_file = blob.file_region(first.start, first.stop) is not None
@@ -231,12 +231,12 @@ async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
 
 
 def _sealed_together(size: int) -> int:
-    """Return the number of frames that this many bytes are sealed in."""
+    """Return the number of frames in which this many bytes are sealed."""
     return -(-size // _NEAR_BYTES)
 
 
 def _groups(parts: Sequence[Part], near: int) -> Iterator[Sequence[Part]]:
-    """Yield the parts in order, in groups whose neighbors are at most `near` bytes apart."""
+    """Split the parts, in order, into groups whose gaps are at most `near` bytes."""
     begin = 0
     for at, (before, part) in enumerate(pairwise(parts), 1):
         if not 0 <= part.start - before.stop <= near:
@@ -246,7 +246,7 @@ def _groups(parts: Sequence[Part], near: int) -> Iterator[Sequence[Part]]:
 
 
 def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
-    """Yield the pieces of a group's parts, chunk by chunk; its ranges ascend. Blocks.
+    """Yield the bytes of a group of ascending parts, chunk by chunk. Blocks.
 
     The bytes between the ranges are read and skipped.
     """
@@ -272,7 +272,7 @@ def _copied(view: memoryview) -> Iterator[bytes]:
 
 
 def _next_pieces(pieces: Iterator[list[bytes]]) -> list[bytes] | None:
-    """Return the next pieces, or None at the end."""
+    """Return the next pieces, or None at the end. Blocks."""
     return next(pieces, None)
 
 

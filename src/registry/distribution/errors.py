@@ -64,7 +64,7 @@ A 503 has it too: Docker aborts a push on most of the 14 codes, and retries on `
 
 
 def rendering(error: type[platform.PlatformError]) -> tuple[int, str]:
-    """Return the status and code of an error class, or of its nearest ancestor in the table."""
+    """Return the HTTP status and error code of a class, or of its nearest ancestor in `TABLE`."""
     return next(TABLE[base] for base in error.__mro__ if base in TABLE)
 
 
@@ -82,7 +82,7 @@ def render(error: platform.PlatformError) -> Response:
 
 
 def head_warning(error: platform.PlatformError) -> Headers:
-    """Return why a HEAD request is denied, as a warning (distribution-spec, "Warnings").
+    """Return a ``Warning`` header that says why a HEAD request is denied (distribution-spec).
 
     The response to HEAD has no body, and clients that begin a push with HEAD show only the warning.
     """
@@ -104,13 +104,13 @@ def server_refusal(status: int, message: str, _request_id: str) -> bytes:
 
 
 async def refuse(scope: Scope, send: Send, error: platform.PlatformError) -> None:
-    """Send `error` as the response; for applications that wrap the data plane."""
+    """Send the response for `error`; for applications that wrap the data plane."""
     request_id = str(scope.get("state", {}).get("request_id") or uuid4())
     await send_response(scope, send, render(error), request_id.encode())
 
 
 def _absent(code: str, error: registry.ManifestBlobUnknown) -> list[dict[str, Any]]:
-    """Return an item for each of the first missing digests, and the total if there are more."""
+    """Return an error item for each of the first missing digests, then one with the total."""
     shown = error.digests[: registry.MOST_SHOWN]
     items = [_item(code, error.message, {"digest": digest}) for digest in shown]
     count = len(error.digests)

@@ -1,8 +1,8 @@
-"""Reusable answers of the data plane, each with the read that proves it is still right.
+"""Reusable responses of the data plane, each with the read that proves it is still right.
 
-A proof names the reads of the services that find everything an answer depends on besides the
-request, and one that proves many answers together if there is one. No answer outlives the bearer
-token of its request.
+A proof names the service's read that returns everything the response depends on besides the
+request, and, if there is one, the read that proves many responses at once. No response outlives the
+bearer token of its request.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MOST_SECONDS: Final = 300
 def kept_manifest(
     ctx: ServiceContext, request: DataPlaneRequest, reference: str | Digest, found: StoredManifest
 ) -> KeepTerms | None:
-    """Return how the answer to a manifest pull may be reused.
+    """Return how the response to a manifest pull may be reused; None if it may not.
 
-    The answer for a tag of a cached repository is kept while the tag is fresh. An answer with an
-    ``Age`` header is never kept.
+    The response for a tag of a cached repository may be reused while the tag is fresh. One with an
+    ``Age`` header is never reused.
     """
     if not request.may_keep or len(found.body) > MOST_ANSWER_BYTES or found.stale_since is not None:
         return None
@@ -55,7 +55,7 @@ def kept_manifest(
 def kept_blob(
     ctx: ServiceContext, request: DataPlaneRequest, digest: Digest, found: FoundBlob
 ) -> KeepTerms | None:
-    """Return how the answer for an undamaged inline blob may be reused."""
+    """Return how the response for an undamaged inline blob may be reused, or None."""
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
@@ -70,7 +70,7 @@ def kept_blob(
 async def kept_list(
     ctx: ServiceContext, request: DataPlaneRequest, look: Callable[..., Hashable], *given: Hashable
 ) -> KeepTerms | None:
-    """Return the proof under which a page may be reused; call it before reading the page."""
+    """Return how a list page may be reused, or None; call it before reading the page."""
     if not request.may_keep:
         return None
     found = await ctx.database.read(look, request.name, *given)
@@ -78,14 +78,14 @@ async def kept_list(
 
 
 def kept_greeting(ctx: ServiceContext, request: DataPlaneRequest) -> KeepTerms | None:
-    """Return how the answer to a ping with a valid credential may be reused."""
+    """Return how the response to a ping with a valid credential may be reused, or None."""
     return KeepTerms(_until(ctx, request)) if request.may_keep else None
 
 
 def kept_challenge(ctx: ServiceContext, scope: Scope, error: Exception) -> KeepTerms | None:
     """Return how a 401 may be reused: only the challenge to a client without a credential.
 
-    It depends on the settings and the request alone.
+    That challenge depends only on the settings and the request.
     """
     if EXTENSION not in scope.get("extensions", ()) or not isinstance(error, TokenRequired):
         return None

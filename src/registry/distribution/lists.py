@@ -1,4 +1,4 @@
-"""List the tags of a repository, the repositories of an account, the referrers of a manifest."""
+"""List a repository's tags, an account's repositories, and a manifest's referrers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ CUT: Final = (b"warning", b'299 - "the upstream has more tags than are listed"')
 
 
 def stale_headers(now: int, told_at: int | None) -> Headers:
-    """Return `Age` and `Warning` for a cached answer of an upstream that is stale (RFC 9111).
+    """Return the headers `Age` and `Warning` for a stale answer of an upstream (RFC 9111).
 
-    Times are in microseconds.
+    `told_at` is when the upstream gave the answer, if known. Times are in microseconds.
     """
     headers = [(b"warning", b'299 - "upstream unreachable"')]
     if told_at is not None:
@@ -115,7 +115,7 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
 def _upstream_referrers(
     ctx: ServiceContext, told: UpstreamReferrers, artifact_type: str
 ) -> Response:
-    """Return the upstream's referrers on one page of at most the maximum size of a manifest."""
+    """Return the upstream's referrers in one page, at most as large as a manifest may be."""
     found = [each for each in told.listed if artifact_type in ("", each.artifact_type)]
     answer = _index(found, artifact_type)
     if told.stale_since is not None:

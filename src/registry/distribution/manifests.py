@@ -93,7 +93,7 @@ async def delete_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Res
 
 
 def _warnings(wrong_sizes: Sequence[str]) -> Headers:
-    """Return a warning for each of the first digests, and one with the total if there are more.
+    """Return warnings about wrong sizes: one for each of the first digests, then the total.
 
     Clients and proxies limit the size and the number of headers.
     """
@@ -121,7 +121,7 @@ def _tags(request: DataPlaneRequest) -> tuple[str, ...]:
 
 
 async def _read(request: DataPlaneRequest, hold: BodyHold) -> bytes:
-    """Read the body.
+    """Read the body of a manifest push.
 
     Raise `ManifestTooLarge` if it is over the limit, by its declared length before any of it is
     read; `SizeInvalid` if it ended early.

@@ -1,6 +1,6 @@
 """A parsed request with a valid name and digest, its conditions, and its query.
 
-Ambiguous query parameters are refused.
+Ambiguous query parameters are rejected.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class DataPlaneRequest:
         return ", ".join(lines)
 
     def change(self, ctx: ServiceContext) -> Change:
-        """Return a change that the caller makes now."""
+        """Return the caller, time and registry of a change that this request makes."""
         return ctx.change_by(self.grant.principal, self.grant.source, self.grant.client)
 
     @property
     def may_keep(self) -> bool:
-        """Return True if the server can keep the answer."""
+        """Return True if the server is able to reuse the response."""
         return KEEP in self.scope.get("extensions", ())
 
     @property
@@ -90,7 +90,7 @@ class DataPlaneRequest:
         return await asgi.receive_into(self.scope, self.receive, sink, finish)
 
     async def read_few(self, limit: int) -> SmallBody | None:
-        """Return the body if it has at most `limit` bytes, else None: `body` still has all of it.
+        """Read a body of at most `limit` bytes; return None for a longer one, for `body` to read.
 
         Raise `NoRoom` if too many bodies are arriving at once.
         """
@@ -102,7 +102,7 @@ class DataPlaneRequest:
         return SmallBody(*few)
 
     def give_back(self, few: SmallBody) -> None:
-        """Take back the result of `read_few`, so that the body can be read or moved again."""
+        """Undo `read_few`, so that the body can be read again."""
         self.scope, self.receive = asgi.from_whole_body(
             self.scope, self.receive, few.data, is_complete=few.is_complete
         )
@@ -129,7 +129,7 @@ def require_match(request: DataPlaneRequest, digest: str) -> None:
 
 
 def is_not_modified(request: DataPlaneRequest, digest: str) -> bool:
-    """Return True if ``If-None-Match`` contains this digest, so that the answer is 304."""
+    """Return True if ``If-None-Match`` contains this digest, so that the response is 304."""
     header = request.list_header(b"if-none-match")
     return header is not None and not tags_named(header).isdisjoint({digest, "*"})
 
@@ -170,15 +170,15 @@ class Query:
             self._values.setdefault(key, []).append(value)
 
     def has(self, key: str) -> bool:
-        """Return True if the parameter is given."""
+        """Return True if the parameter is present."""
         return key in self._values
 
     def all(self, key: str) -> list[str]:
-        """Return all values of a parameter."""
+        """Return all values of a parameter, in order."""
         return self._values.get(key, [])
 
     def one(self, key: str, error: type[InvalidInput] = InvalidInput) -> str | None:
-        """Return the value of a parameter, or None; raise `error` if it is given more than once."""
+        """Return the value of a parameter, or None; raise `error` if there are several."""
         values = self._values.get(key)
         if values is None:
             return None
@@ -190,7 +190,7 @@ class Query:
 def page_size(query: Query, default: int, most: int) -> int:
     """Return ``n``, limited to `most`, or `default` if it is absent (end-8b).
 
-    Raise `ListQueryInvalid` if it is not a decimal number, or given more than once.
+    Raise `ListQueryInvalid` if ``n`` is not a decimal number, or is repeated.
     """
     text = query.one("n", ListQueryInvalid)
     if text is None:
@@ -203,8 +203,7 @@ def page_size(query: Query, default: int, most: int) -> int:
 def page_cursor(query: Query) -> str:
     """Return ``last``, after which the page starts, or "" if it is absent.
 
-    Raise `ListQueryInvalid` if it has a control character, is too long, or is given more than
-    once.
+    Raise `ListQueryInvalid` if ``last`` has a control character, is too long, or is repeated.
     """
     text = query.one("last", ListQueryInvalid) or ""
     if len(text) > _MAX_CURSOR or not text.isprintable():
@@ -213,7 +212,7 @@ def page_cursor(query: Query) -> str:
 
 
 def mount_source(query_string: bytes) -> Name | None:
-    """Return the repository in ``from`` of a mount, or None without a mount or a valid name."""
+    """Return the repository in ``from`` of a mount, or None if absent or invalid."""
     try:
         query = Query(query_string)
         return parse_name(query.one("from") or "") if query.has("mount") else None

@@ -91,7 +91,7 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
 
 
 async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
-    """Send a blob's bytes: in parts while it grows, then the rest as for a stored blob."""
+    """Send a blob's bytes: in parts while it grows, then like a stored blob."""
     blob, start, stop, parts = body
     if parts is not None:
         await _send_parts(send, parts)
@@ -108,7 +108,7 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
 
 
 async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, stop: int) -> None:
-    """Send the bytes of a stored blob in the fastest way the server has.
+    """Send the bytes of a stored blob in the fastest way that the server has.
 
     By ``sendfile`` if they are plain in a file. Otherwise decrypt them: many in a bulk thread, few
     on the event loop.

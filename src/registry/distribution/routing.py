@@ -4,7 +4,7 @@ Repository names have any number of parts, which may be words such as ``blobs`` 
 endpoint is matched at the end of the path, and the rest is the name. The path is percent-decoded
 once; an encoded slash is refused, since a proxy might split the path differently.
 
-A client whose registry is configured as a mirror asks for ``library/alpine``, without an account:
+A client that uses this registry as a mirror requests ``library/alpine``, without an account:
 containerd names the registry (``?ns=docker.io``), Docker does not. So the operator maps the names
 of a registry to a prefix of an account, by ``ns`` or by ``Host`` (`settings.mirrors`). Any other
 ``ns`` is ignored: the server never connects to a host that a client names.
@@ -98,14 +98,14 @@ _LONGEST_QUERY: Final = 4096
 
 
 class Mirrors:
-    """Prefixes under which repositories of other registries are mirrored here."""
+    """The prefixes below which other registries are mirrored here."""
 
     def __init__(self, prefixes: Mapping[str, str] | None = None) -> None:
-        """Map names by ``ns`` or ``Host`` to ``<account>/<prefix>``."""
+        """Map ``ns`` or ``Host`` of a request to ``<account>/<prefix>``."""
         self._prefixes = dict(prefixes or {})
 
     def key(self, scope: Scope) -> str | None:
-        """Return the listed ``ns`` of a request, else its ``Host`` if that is listed, or None."""
+        """Return ``ns`` of a request if it is listed, else ``Host`` if that is listed, or None."""
         if not self._prefixes:
             return None
         query: bytes = scope["query_string"]
@@ -120,9 +120,9 @@ class Mirrors:
         return None
 
     def local(self, key: str | None, text: str) -> str:
-        """Return the local name of the repository in a request with this key.
+        """Return the local name of the repository that a request with the mirror key `key` names.
 
-        A name that is local already stays the same.
+        A name that is already local stays the same.
         """
         if key is None or not text:
             return text

@@ -35,7 +35,7 @@ Requested = dict[Name, tuple[str, ...]]
 
 
 class TokenEndpoint:
-    """Answers GET by the distribution token specification, and POST by OAuth 2.0."""
+    """Responds to GET by the distribution token specification, and to POST by OAuth 2.0."""
 
     def __init__(self, access: TokenAccess, mirrors: Mirrors | None = None) -> None:
         self._access = access
@@ -46,11 +46,11 @@ class TokenEndpoint:
         """Answer a request.
 
         Raises:
-            TokenRequired: GET with a wrong or expired credential.
-            InvalidInput: GET with a malformed query.
-            PolicyTooCostly: GET, and the policies take too many steps.
+            TokenRequired: a GET has a wrong or expired credential.
+            InvalidInput: a GET has a malformed query.
+            PolicyTooCostly: in a GET, the policies take too many steps.
             TooManyAttempts: too many failures with access keys.
-            MethodNotAllowed.
+            MethodNotAllowed: it is neither GET nor POST.
 
         """
         match scope["method"]:
@@ -146,16 +146,16 @@ def _name(kind: str, text: str, local: Callable[[str], str]) -> Name | None:
 
 
 def _actions(name: Name, requested: set[str]) -> tuple[str, ...]:
-    """Return the known actions in a fixed order; ``*`` of a repository stands for all of them."""
+    """Return the known actions in a fixed order; ``*`` on a repository means all of them."""
     if name == CATALOG:
         return ("*",) if "*" in requested else ()
     return tuple(action for action in PERMISSIONS if requested & {action, "*"})
 
 
 def _basic_credential(scope: Scope) -> ClientCredential | None:
-    """Return the pair of a Basic credential, or None without one (RFC 7617).
+    """Return user name and password of a Basic credential, or None without one (RFC 7617).
 
-    Raise Unauthenticated if it is malformed, or has another scheme.
+    Raise Unauthenticated if the header is malformed, or has another scheme.
     """
     given = [value for field, value in scope["headers"] if field == b"authorization"]
     if not given:

@@ -57,7 +57,7 @@ class Recent(Generic[K, V]):
         return self._entries.pop(key, None)
 
     def forget_first(self, is_old: Callable[[V], bool]) -> None:
-        """Remove the oldest entries, up to the first that is not `is_old`."""
+        """Remove the oldest entries, until one is not `is_old`."""
         while self._entries:
             first = next(iter(self._entries))
             if not is_old(self._entries[first]):
@@ -69,7 +69,8 @@ class TokenAccess:
     """Authorizes each request by its bearer token.
 
     A verified token is cached by its decoded signature until it expires, so that a request costs
-    one look-up in memory, however the token is spelled. Invalid tokens are not cached.
+    one look-up in memory, even if base64 spells the same token differently. Invalid tokens are not
+    cached.
     """
 
     def __init__(
@@ -96,11 +97,10 @@ class TokenAccess:
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
         """Return the rights of the request.
 
-        A missing or invalid token gives 401. So does a token that was not requested for this
-        action: the client shall request another. If policies denied the action when the token was
-        issued, it gives 403 or, to an unauthenticated client, 401 to sign in. The 401 is raised as
-        `TokenRequired`, the 403 as `TokenDenied`, also if a request that just got 401 is repeated
-        with the same token.
+        Raise `TokenRequired` (401) if the token is missing or invalid, or was not requested for
+        this action: the client shall request another. If policies denied the action when the token
+        was issued, raise `TokenDenied` (403), or `TokenRequired` if the client has not signed in. A
+        request that is repeated with the same token after a 401 also gets `TokenDenied`.
         """
         headers = scope["headers"]
         fields = dict(headers)
@@ -132,7 +132,7 @@ class TokenAccess:
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
 
     def note_refused_login(self, scope: Scope, refused: RefusedLogin) -> None:
-        """Count a refused login, such as one with a wrong secret."""
+        """Count a refused login, such as one with a wrong secret, for the account's audit log."""
         self._note_refusal(scope, SIGN_IN, refused)
 
     def _note_refusal(
@@ -156,21 +156,21 @@ class TokenAccess:
         self._auditor.note_refusal(refusal)
 
     def source_ip(self, scope: Scope) -> Address | None:
-        """Return the client's address, behind the trusted proxies."""
+        """Return the client's address, as seen through trusted proxies."""
         client = scope.get("client")
         forwarded = [value for field, value in scope["headers"] if field == b"x-forwarded-for"]
         return source_address(client[0] if client else None, forwarded, self._trusted)
 
     def client_of(self, scope: Scope) -> AuditClient:
-        """Return the request, for the audit log."""
+        """Return the client data that the audit log records for a request."""
         agent = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
         request_id = scope.get("state", {}).get("request_id", "")
         return client_of("data", self.source_ip(scope), agent, request_id)
 
     def check_mount(self, scope: Scope, bearer: Bearer, target: Name, source: Name) -> None:
-        """Ask the client for a token with a mount's source, but only once, to avoid a loop.
+        """Make the client request a token for the mount's source, but only once, to avoid a loop.
 
-        Raise `TokenRequired` if this is the first time for this token, target and source.
+        Raise `TokenRequired` the first time this token, target and source occur.
         """
         if self._mounts.take((bearer.token_id, target, source)):
             return
@@ -199,7 +199,7 @@ class TokenAccess:
         return bearer
 
     def _find_verified(self, credential: bytes) -> Bearer | None:
-        """Return the content of an already verified token, or None."""
+        """Return the content of a token if it was verified before, or None."""
         token = _split_bearer(credential)
         if token is None:
             return None
@@ -216,7 +216,7 @@ class TokenAccess:
         credential: bytes,
         message: str,
     ) -> TokenRequired | TokenDenied:
-        """Return the 401 that asks for another token or, for an identical repeat, the 403."""
+        """Return a 401 so that the client gets another token; a 403 if it repeats the request."""
         challenge = self._challenge(scope, name, need, error)
         connection = scope.get("client")
         token = _split_bearer(credential) or credential
@@ -242,7 +242,7 @@ class TokenAccess:
 
 
 def _split_bearer(credential: bytes) -> tuple[bytes, bytes] | None:
-    """Return the parts of a bearer token (`split_token`), or None if there is none."""
+    """Split a bearer token (`split_token`); return None if the credential is not one."""
     scheme, _, token = credential.partition(b" ")
     if scheme.lower() != b"bearer":
         return None
@@ -262,7 +262,7 @@ def _scopes_of_mount(target: Name, source: Name) -> str:
 
 
 def _refusal_words(entry: NameRights, name: Name | None, need: Need) -> str:
-    """Return why the action is denied; for another account's repository, only the general rule."""
+    """Return why the action is denied; for another account's repository, without the reason."""
     if name is None:
         return f"none of your policies allows {DESCRIBE}"
     denied = f"{PERMISSIONS[need.action]} on {name}"
@@ -282,7 +282,7 @@ def _refusal_words(entry: NameRights, name: Name | None, need: Need) -> str:
 
 
 class BearerGrant:
-    """The rights of one request: those in its bearer, others by current policies."""
+    """The rights of one request: from its bearer token, or if not in it, by current policies."""
 
     __slots__ = ("_access", "_bearer", "_scope", "counts_pulls")
 
@@ -301,7 +301,7 @@ class BearerGrant:
 
     @property
     def expires_at(self) -> int:
-        """Return when the token ends."""
+        """Return when the token expires."""
         return self._bearer.expires_at
 
     @property
@@ -311,7 +311,7 @@ class BearerGrant:
 
     @property
     def client(self) -> AuditClient:
-        """Return the request, for the audit log."""
+        """Return the client data that the audit log records for this request."""
         return self._access.client_of(self._scope)
 
     async def may_create(self, name: Name) -> bool:
@@ -319,7 +319,7 @@ class BearerGrant:
         return name in await self._allowed(CREATE, [name])
 
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
-        """Return a predicate of the repositories that token and current policies allow mounts from.
+        """Return a predicate: whether token and current policies allow mounts from a repository.
 
         Raise `TokenRequired` if the token has no scope for `source`; see
         `TokenAccess.check_mount`.
@@ -337,7 +337,7 @@ class BearerGrant:
         return (await self._allowed(PERMISSIONS["pull"], pullable)).__contains__
 
     async def listing(self) -> VisibleCatalog:
-        """Return the caller's account, and which of its repositories it may describe now.
+        """Return the caller's account, and a filter for the repositories it may describe now.
 
         Raise `TokenRequired` if the login behind the token has ended.
         """

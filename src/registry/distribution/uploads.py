@@ -82,7 +82,7 @@ async def delete_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
 
 
 async def _mount(ctx: ServiceContext, request: DataPlaneRequest, digest: Digest) -> bool:
-    """Mount a blob; return False if that is not possible, also for a malformed source (end-11)."""
+    """Mount a blob; return False if it cannot be mounted, or the source is malformed (end-11)."""
     source: Name | None = None
     if request.query.has("from"):
         try:

@@ -1,8 +1,8 @@
-"""A run of the collector over an account, as a job: phases of many batches.
+"""A run of the collector over an account: a job of several phases, in many batches.
 
 Each batch is one transaction that also updates the counts in the run's row, so if a worker dies,
-another repeats at most one batch. Safety does not depend on delays, which may all be 0: rows are
-locked, and foreign keys refuse (`registry.metadata.collector.collection`).
+another repeats at most one batch. Safety does not depend on delays, which may all be 0, but on
+locked rows and foreign keys (`registry.metadata.collector.collection`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BATCH: Final = 100
 
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
-    """Return the job kind of the collector, which alone gets the `sweeper` that deletes bytes."""
+    """Return the job kind of the collector, the only job that gets a `sweeper` to delete bytes."""
     return RUNS.job_kind(ctx, partial(_step, ctx, sweeper), partial(_count_freed, ctx))
 
 
@@ -57,9 +57,9 @@ def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
 
 
 async def _make_room(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
-    """Remove a batch like `remove`; if the store fails, leave the rest to the last phase.
+    """Remove a batch like `remove`; if the store fails, end the phase without an error.
 
-    Otherwise one file that can never be deleted would keep every run from the phases between.
+    Otherwise one file that cannot be deleted would stop every run before the next phases.
     """
     try:
         return await remove(sweeper, ctx, run)
@@ -70,7 +70,7 @@ async def _make_room(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> boo
 async def _step(ctx: ServiceContext, sweeper: BlobSweeper, run: Run, job: Job) -> Next | Done:
     """Do some batches of the run's current phase.
 
-    Raise `StepFailed` if the store or the database is unavailable, or nothing may be collected.
+    Raise `StepFailed` if the store or the database is unavailable, or nothing may be collected now.
     """
     number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)
     phases = phases_of(sweeper)
@@ -170,13 +170,12 @@ def _unmark(tx: Connection, run: Run, before: int) -> None:
 async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
     """Delete the bytes of a batch of swept objects; return True if there may be more.
 
-    The begin of the removal is committed before the first file is deleted, and the rows are deleted
-    after the last, so the next run continues after a crash. The bytes of inline objects go with
-    their rows. A client that has an object open reads
-    it to its end. While a backup is under way nothing is deleted, and the rows stay.
+    The start of the removal is committed before the first file is deleted, and the rows are deleted
+    after the last, so the next run continues after a crash. The bytes of inline objects are deleted
+    with their rows. A client that has an object open can read all of it. While a backup is under
+    way, neither bytes nor rows are deleted.
 
-    Raise `StoreUnavailable` if the store failed for some of them; the next run tries these
-    again.
+    Raise `StoreUnavailable` if the store failed for some objects; the next run tries these again.
     """
     now = ctx.clock()
     before = now - ctx.delays.quarantine

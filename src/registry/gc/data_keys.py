@@ -1,8 +1,8 @@
 """Data keys of sealed blobs: erase those wrapped under deleted KMS keys, and check the others.
 
-Erasing *shreds* a blob. The bytes of one that no other key opens are removed by the next
-collection; other blobs, sizes and manifests stay as they are. The check verifies that links have
-the wraps they need, and that these open the bytes.
+Erasing *shreds* a blob that no other key opens: the next collection removes its bytes. Other blobs,
+sizes and manifests stay as they are. The check verifies that links have the wraps they need, and
+that these open the bytes.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _log = logging.getLogger(__name__)
 
 
 async def shred_deleted_keys(ctx: ServiceContext) -> int:
-    """Erase the wraps under deleted keys; return of how many blobs.
+    """Erase the wraps under deleted KMS keys; return how many blobs lost a wrap.
 
-    A turn that is interrupted is continued by the next one, in whatever process.
+    The next turn, in any process, continues an interrupted one.
     """
     erased = 0
     after = ""
@@ -100,14 +100,14 @@ _MOST_AWAY: Final = 10
 
 
 class KeyFault(NamedTuple):
-    """A blob with a fault of its data keys."""
+    """A blob whose data keys are inconsistent."""
 
     digest: str
     problem: str
 
 
 async def find_key_faults(database: Database) -> list[KeyFault]:
-    """Return blobs whose links, wraps and objects contradict each other; 500 of each fault.
+    """Return blobs whose links, wraps and objects are inconsistent; at most 500 for each fault.
 
     Each fault is checked again, since a push may have changed the rows meanwhile.
     """
@@ -124,7 +124,7 @@ def _problem_of(problem: str, fault: ObjectFault) -> str:
 
 @dataclass
 class WrapCheck:
-    """A check that the wraps under enabled keys open, and that their data keys open the bytes."""
+    """A check that wraps under enabled KMS keys decrypt, and that their data keys fit the bytes."""
 
     database: Database
     reader: BlobReader
@@ -138,7 +138,7 @@ class WrapCheck:
     """The data key of the last object under its first KMS key."""
 
     async def run(self) -> AsyncIterator[KeyFault]:
-        """Yield the faults; wraps that could not be tried are in `untried`."""
+        """Yield the faults; afterwards `untried` tells which KMS keys were unavailable."""
         after = ("", "")
         while page := await self.database.read(stored_wraps, after, _PAGE):
             for wrap in page:
@@ -153,7 +153,7 @@ class WrapCheck:
                 yield fault
 
     async def _try(self, wrap: StoredWrap) -> str | None:
-        """Return the fault of a wrap, or None; record a KMS key whose material is not available."""
+        """Return the fault of a wrap, or None; if its KMS key is unavailable, record that."""
         is_over = len(self.untried) - len(self._broken) >= _MOST_AWAY
         if is_over or wrap.kms_key_id in self.untried:
             return None
@@ -185,9 +185,9 @@ class WrapCheck:
         return (await self.data_keys.open_all(wrap.account_id, [wrapped]))[0]
 
     async def _open_bytes(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
-        """Return the fault of the bytes' header under this data key, or None.
+        """Return why the header of the bytes does not fit this data key, or None.
 
-        Bytes that are marked as damaged, as absent ones are, are another finding.
+        Bytes marked as damaged (or absent) are skipped: they are another finding.
         """
         if wrap.is_damaged:
             return None

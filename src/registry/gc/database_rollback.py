@@ -1,9 +1,9 @@
-"""Detect that the database is older than the blobs, or another one; then delete nothing.
+"""Detect that the database is older than the blobs, or not theirs; then delete nothing.
 
-The database keeps the ids of its successive states (generations); the store keeps the last one in
-a file. A new id is committed to the database before the store notes it, so the database knows every
-id that the store notes, even after a crash between the two, or with several processes. If it does
-not know the noted id, an older backup was restored, or the database is another one.
+The database has the ids of its successive states (generations); the store has the last one in a
+file. A new id is committed to the database before it is saved in the store, so the database has
+every id that the store has, even after a crash between the two, or with several processes. If it
+lacks the saved id, an older backup was restored, or the database is another one.
 
 The rows of such a database do not show which bytes are needed.
 """
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class DatabaseWentBack(Exception):
-    """The database does not know the generation that the store has noted."""
+    """The database lacks the generation that the store has saved."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -53,7 +53,7 @@ class DatabaseWentBack(Exception):
 
 
 async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Check that the database is the one last used with the blobs, and not an older state of it.
+    """Check that the database is the one last used with the blobs, in no older state.
 
     Raise `DatabaseWentBack` if the database is older, or another one.
     """
@@ -63,9 +63,9 @@ async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 
 
 async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Begin a new generation.
+    """Begin a new generation, in the database and the store.
 
-    Raise `DatabaseWentBack` if the database does not know the noted one, which stays noted.
+    Raise `DatabaseWentBack` if the database lacks the store's generation, which then stays.
     """
     noted, new = await sweeper.generation(), ctx.new_id()
     if not await ctx.database.write(generations.follow, noted, new, ctx.clock()):
@@ -74,14 +74,14 @@ async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 
 
 async def accept_database(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Accept this database: stored bytes without a row are orphans."""
+    """Accept this database as the right one; then stored bytes without a row are orphans."""
     new = ctx.new_id()
     await ctx.database.write(generations.accept, new, ctx.clock())
     await sweeper.note_generation(new)
 
 
 class Generations:
-    """Begin the generations of one process."""
+    """Begins the generations of one process: at its start, regularly, and at its end."""
 
     def __init__(self, ctx: ServiceContext, sweeper: BlobSweeper) -> None:
         self._ctx = ctx
@@ -93,7 +93,7 @@ class Generations:
     async def begin(self) -> None:
         """Begin the first generation of the process.
 
-        Log an error if the database went back, or if the store is not the one of its last use.
+        Log an error if the database went back, or if it was last used with another store.
         """
         try:
             await self._check_store()
@@ -104,8 +104,8 @@ class Generations:
     async def _check_store(self) -> None:
         """Log an error if the database was used with another store, and this one is new.
 
-        Another process that starts for the first time too has committed the first generation before
-        it notes it: if it is that new, this waits for the note.
+        Another first process commits a generation before it saves it in the store: if the newest
+        one is recent, this waits until it is saved.
         """
         if await self._sweeper.generation() is not None:
             return
@@ -120,16 +120,16 @@ class Generations:
         _log.error(_NEVER_USED)
 
     async def go_on(self) -> None:
-        """Begin a generation if there are newer objects or uploads, or the last one is too old.
+        """Begin a generation if there are new objects or uploads, or the last one is too old.
 
-        So an older copy of the database is detected, unless nothing was pushed after it.
+        So an older copy of the database is detected, unless nothing was pushed after it was made.
         """
         newest = await self._ctx.database.read(generations.newest_owner)
         if newest != self._newest or self._renewed_at + _LONGEST <= self._ctx.clock():
             await self._renew()
 
     async def end(self) -> None:
-        """Begin the last generation of the process, for at most `_LAST_SECONDS`."""
+        """Begin the last generation of the process; give up after `_LAST_SECONDS`."""
         try:
             async with asyncio.timeout(_LAST_SECONDS):
                 await self._renew()

@@ -106,13 +106,11 @@ async def check(
     data_keys: DataKeys | None = None,
     buckets: BlobReader | None = None,
 ) -> FsckReport:
-    """Compare `store` with `database`; return all findings.
+    """Compare `store` with `database`; return all findings. Read `readers` objects at once.
 
-    `readers` is how many objects are read at once.
+    Without `buckets`, the store of buckets, their bytes are not checked.
 
-    Without `buckets`, the store of the buckets, that is not checked.
-
-    Without `data_keys`, no wrapped data key is opened.
+    Without `data_keys`, no wrapped data key is decrypted.
 
     Without `read_objects`, check only presence and size of objects, and do not hash their bytes.
     Call `tell` after each blob and manifest.
@@ -162,7 +160,7 @@ def _add_piece(report: FsckReport, found: DamagedPiece) -> None:
 
 
 async def _miscounts(database: Database) -> list[Finding]:
-    """Return the miscounts of buckets that a second count confirms."""
+    """Return the miscounts of buckets; count twice, since a change may be under way."""
     first = await database.read(recounts.miscounts)
     again = await database.read(recounts.miscounts) if first else []
     return [Finding("B2", each.what, each.problem) for each in again if each in first]
@@ -214,7 +212,7 @@ async def _check_keys(
 async def _check_staged(
     database: Database, store: BlobStore, clock: Clock, report: FsckReport
 ) -> None:
-    """Check the staged bytes of upload sessions; report staged bytes and objects without a row."""
+    """Check the staged bytes of upload sessions; report bytes that have no row."""
     lost = await _lost_bytes(database, store, clock)
     if lost:  # a request may have changed or ended a session after its row was read
         still_lost = await _lost_bytes(database, store, clock)
@@ -232,16 +230,16 @@ async def _check_staged(
 
 
 async def _check_strays(database: Database, report: FsckReport) -> None:
-    """Report inline bytes without an object: no scan looks for them, since none should exist."""
+    """Report inline bytes without an object, which should never exist."""
     for stray in await database.read(inline.stray_bodies, _PAGE):
         problem = f"{stray.stored_size} bytes of no blob"
         report.violations.append(Finding("I6", f"inline bytes {stray.stored_id}", problem))
 
 
 async def _is_orphan(database: Database, store: BlobStore, clock: Clock, object_id: str) -> bool:
-    """Return True if bytes have no row and nobody is writing them.
+    """Return True if bytes have no row, and no writer has them locked.
 
-    A writer locks its bytes until their row is written, so the row is looked up again after that.
+    A writer unlocks its bytes only after it has written their row, so the row is looked up again.
     """
     if await database.read(audit.owned, [object_id]):
         return False
@@ -252,7 +250,7 @@ async def _is_orphan(database: Database, store: BlobStore, clock: Clock, object_
 
 
 async def _lost_bytes(database: Database, store: BlobStore, clock: Clock) -> list[Finding]:
-    """Return a finding for each session that has lost bytes.
+    """Return a finding for each upload session whose acknowledged bytes are not all stored.
 
     An expired session may have none: the purge deletes its bytes before its row.
     """
@@ -301,7 +299,7 @@ async def recount_bytes(ctx: ServiceContext) -> int:
 
 
 async def miscounted_accounts(database: Database) -> AsyncIterator[tuple[str, Miscount]]:
-    """Yield the accounts whose number looks wrong; it is read without a lock."""
+    """Yield accounts whose number of stored bytes looks wrong; it is read without a lock."""
     after = ""
     while accounts := await database.read(quotas.counted_accounts, after, _PAGE):
         for after in accounts:

@@ -48,7 +48,7 @@ def body_problem(body: bytes, digest: str) -> str | None:
 
 
 def manifest_problem(document: ManifestBody) -> str | None:
-    """Return the problem of a manifest's bytes or edges, or None."""
+    """Return the problem of a manifest's bytes or edges, or None if there is none."""
     if document.body is None:
         return "its bytes are gone"
     problem = body_problem(document.body, document.digest)
@@ -79,7 +79,7 @@ _IMAGES: Final = 500
 
 
 class FoundManifest(NamedTuple):
-    """A damaged manifest, and the images that have it."""
+    """A damaged manifest, and the images that use it."""
 
     manifest: AccountManifest
     problem: str
@@ -89,7 +89,7 @@ class FoundManifest(NamedTuple):
 
 @dataclass
 class ManifestCheck:
-    """A check of manifests. It marks nothing: every pull hashes the manifest that it reads."""
+    """A check of manifests. It marks nothing: every pull verifies the manifest that it reads."""
 
     database: Database
     pace: Pace
@@ -103,7 +103,7 @@ class ManifestCheck:
     ) -> AsyncIterator[FoundManifest]:
         """Check the manifests of all pages; yield the damaged ones.
 
-        Raise `ReadingStopped` if the pace was stopped.
+        Raise `ReadingStopped` if the pace is stopped.
         """
         async for page in pages:
             for manifest, problem in await self.pace.in_thread(_problems, page, self.pace):
@@ -117,7 +117,7 @@ class ManifestCheck:
 
 
 def _problems(page: Sequence[AccountManifest], pace: Pace) -> list[tuple[AccountManifest, str]]:
-    """Return the damaged manifests with their problems. Blocks."""
+    """Return the damaged manifests of a page with their problems. Blocks."""
     found = []
     for manifest in page:
         problem = body_problem(manifest.body, manifest.digest)
@@ -128,7 +128,7 @@ def _problems(page: Sequence[AccountManifest], pace: Pace) -> list[tuple[Account
 
 
 async def all_manifests(database: Database) -> AsyncIterator[Sequence[AccountManifest]]:
-    """Yield pages of the manifests of all accounts, of deleted images too."""
+    """Yield pages of the manifests of all accounts, deleted images included."""
     after = ("", "")
     while page := await database.read(scrub.stored_manifests, after, PAGE):
         yield page

@@ -1,7 +1,7 @@
 """Check many stored objects, blobs and pieces of buckets, by several readers at a limited rate.
 
-The stored bytes are compared with their BLAKE3 checksum or, if they are stored as they were pushed,
-with the object's digest. That needs no key, whatever their encoding. fsck and the scrub use it.
+The stored bytes are compared with their BLAKE3 checksum or, if plain, with the object's digest.
+That needs no data key, even for sealed bytes. fsck and the scrub use it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FoundDamage(NamedTuple):
     """The first 500."""
 
     def log(self) -> None:
-        """Log it and the images that need it."""
+        """Log the damage and the images that need the blob."""
         _log.error("blob %s is damaged (%s): clients get 404 until it is pushed again", *self[:2])
         for image in self.images[:_LOGGED]:
             _log.error("image %s needs the damaged blob %s", image, self.digest)
@@ -63,7 +63,7 @@ class FoundDamage(NamedTuple):
 
 
 class DamagedPiece(NamedTuple):
-    """A damaged piece, and the object or upload that it is a part of."""
+    """A damaged piece, and the object or upload that it belongs to."""
 
     piece_id: str
     problem: str
@@ -73,12 +73,12 @@ class DamagedPiece(NamedTuple):
     """None if it was deleted or overwritten meanwhile."""
 
     def __str__(self) -> str:
-        """Return the piece and the object that needs it, on one line."""
+        """Return the piece and what needs it, on one line."""
         hit = "" if self.hit is None else f" of {str(self.hit)!r}"
         return f"piece {self.piece_id}{hit}"
 
     def log(self) -> None:
-        """Log it and the object that needs it."""
+        """Log the damage and the object that needs the piece."""
         _log.error("%s is damaged (%s): reading fails until it is stored again", self, self.problem)
 
 
@@ -87,7 +87,7 @@ F = TypeVar("F")
 
 @dataclass(frozen=True)
 class CheckedObjects(Generic[F]):
-    """The objects of one tenant of the check: blobs, or pieces of buckets."""
+    """A kind of objects to check: blobs, or pieces of buckets."""
 
     what: str
     stored_rows: StoredRows
@@ -109,7 +109,7 @@ PIECES: Final = CheckedObjects("pieces of buckets", PIECE_ROWS, _piece)
 
 
 def tell_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
-    """Log the damage; count it if it is new."""
+    """Log damage; if it is new, also count it."""
     if found.is_new:
         ctx.on_damage()
         ctx.count(SCRUBBED_DAMAGED, 1)
@@ -125,14 +125,14 @@ VERIFYING: Final = Threads("verifying")
 
 
 class ReadingStopped(Exception):
-    """`Pace.stop` was called."""
+    """Reading was ended because `Pace.stop` was called."""
 
 
 class Pace:
-    """The rate at which some threads read, in bytes per second; `NO_LIMIT` for as fast as can be.
+    """A shared limit on how fast some threads read, in bytes per second; or `NO_LIMIT`.
 
     Threads that read too fast wait in `spend`, each for its own bytes. The limit holds over any
-    period: a pause is not made up for.
+    period: time lost in a pause is not made up for.
     """
 
     def __init__(
@@ -150,9 +150,9 @@ class Pace:
         self._stopped = threading.Event()
 
     def spend(self, count: int) -> None:
-        """Count bytes that were read, and wait as long as they take at this rate. Blocks.
+        """Count bytes that were read, and wait as long as the rate requires. Blocks.
 
-        Raise `ReadingStopped` if `stop` was called, before or meanwhile.
+        Raise `ReadingStopped` if `stop` was called, before or while this waits.
         """
         seconds = 0.0
         if self._bytes_per_second:
@@ -164,14 +164,14 @@ class Pace:
             raise ReadingStopped
 
     def stop(self) -> None:
-        """Stop all that read at this pace, now and later."""
+        """Stop all threads that read at this pace, now and later."""
         self._stopped.set()
 
     async def in_thread(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
         """Call a function that reads at this pace, in a thread.
 
-        If this is cancelled, stop all that read at this pace, and wait for the thread: it may use
-        files that the caller closes.
+        If this is cancelled, stop all that read at this pace, and wait for the thread, which may
+        use files that the caller will close.
         """
         reading = asyncio.ensure_future(VERIFYING(call, *arguments))
         try:
@@ -191,7 +191,7 @@ _BATCH_BYTES: Final = 1 << 30
 
 
 class CheckProgress(NamedTuple):
-    """Progress of a check: blobs, manifests or pieces of buckets, and the bytes of all."""
+    """Progress of a check: items done and in total in a stage, and bytes read."""
 
     stage: str
     done: int
@@ -203,7 +203,7 @@ class CheckProgress(NamedTuple):
 async def work_through(
     rows: AsyncIterator[ObjectRow], work: Callable[[ObjectRow], Awaitable[None]], at_once: int
 ) -> None:
-    """Do the work of all rows, of so many at once; if one fails, end the others."""
+    """Call `work` for all rows, `at_once` at a time; if one call fails, cancel the others."""
     turn = asyncio.Lock()
 
     async def take() -> None:
@@ -228,7 +228,7 @@ async def work_through(
 
 @dataclass
 class ObjectCheck(Generic[F]):
-    """A check of objects: it marks the damaged ones, and sets `verified_at` of the whole ones."""
+    """A check of objects: it marks damaged ones, and sets `verified_at` of intact ones."""
 
     database: Database
     store: BlobReader
@@ -251,9 +251,9 @@ class ObjectCheck(Generic[F]):
     _verified_bytes: int = field(default=0, init=False)
 
     async def run(self, rows: AsyncIterator[ObjectRow], readers: int = READERS) -> None:
-        """Check objects, `readers` at once; if that is stopped, record what was checked.
+        """Check objects, `readers` at once; if stopped early, record those already checked.
 
-        Raise `ReadingStopped` if the pace was stopped.
+        Raise `ReadingStopped` if the pace is stopped.
         """
         try:
             await work_through(rows, self.check, readers)
@@ -308,7 +308,7 @@ class ObjectState(NamedTuple):
 async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
     """Check an object's stored bytes: presence and size, and with `reads` also their hash.
 
-    Raise `ReadingStopped` if `pace` was stopped.
+    Raise `ReadingStopped` if `pace` is stopped.
     """
     if row.is_inline:
         return await _inspect_body(row, pace, reads=reads)
@@ -327,7 +327,7 @@ async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool)
 
 
 async def _inspect_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
-    """Check an object whose stored bytes are in the database, as `inspect`."""
+    """Like `inspect`, for an object whose stored bytes are in the database."""
     if row.body is None:
         return ObjectState("its bytes are gone", damage.ABSENT)
     if len(row.body) != row.stored_size:
@@ -339,7 +339,7 @@ async def _inspect_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectSta
 
 
 def _hash(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectState:
-    """Read an object and compare its hash with the one it must have. Blocks."""
+    """Read an object and compare its hash with the expected one. Blocks."""
     size = 0
     hasher = sha256() if row.checksum is None else blake3()
     try:
@@ -359,7 +359,7 @@ def _hash(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectSta
 
 
 def _marked_before(row: ObjectRow) -> ObjectState:
-    """Return a problem if the object has a mark that only reading its bytes can remove."""
+    """Return a problem if the object's damage mark can only be removed by reading its bytes."""
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
         return ObjectState("it was found damaged before; without --quick its bytes are read again")
     return ObjectState()

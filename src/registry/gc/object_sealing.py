@@ -2,9 +2,9 @@
 
 The new bytes have a new id and a new data key, which is wrapped under the key of each repository
 that has the object. They are verified and durable before one transaction switches the object to
-them, writes the wraps, and sends the old bytes to the quarantine. So a process that dies has
-changed nothing, or all; new bytes without a row are found by the orphan scan. A reader that has
-the old bytes open reads on.
+them, writes the wraps, and moves the old bytes to the quarantine. So a process that dies has
+changed nothing or everything; new bytes without a row are found by the orphan scan. A reader that
+has the old bytes open can finish.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class Outcome(Enum):
 
 
 class _SourceFailed(Exception):
-    """The plain bytes cannot be read, or are not those of the digest."""
+    """The plain bytes cannot be read, or do not match their digest."""
 
 
 class _KeysChanged(Exception):
-    """An object needs other keys than those that its data key was wrapped under."""
+    """An object now needs other KMS keys than its data key was wrapped under."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealer:
-    """Seals objects at a pace; damaged ones are marked and reported to `found`."""
+    """Seals objects at a pace; marks damaged ones and passes them to `found`."""
 
     ctx: ServiceContext
     data_keys: DataKeys
@@ -72,8 +72,8 @@ class Sealer:
 
         Raises:
             StoreUnavailable: there is no room for the copy, or the store failed.
-            Unavailable: the database failed, or the provider of a key is not there.
-            ReadingStopped: the pace was stopped.
+            Unavailable: the database failed, or the provider of a KMS key is unavailable.
+            ReadingStopped: the pace is stopped.
 
         """
         keys = await self._needed(row)
@@ -89,7 +89,7 @@ class Sealer:
             return await self._report(row)
 
     def _seal_body(self, row: ObjectRow, data_key: DataKey) -> Stored:
-        """Return the sealed bytes of an inline object, which stays one."""
+        """Seal the bytes of an inline object, which stays inline."""
         try:
             body = row.body or b""
             return store_inline(body, Digest(row.digest), self.ctx.new_id(), data_key)
@@ -117,7 +117,7 @@ class Sealer:
         return await self.ctx.database.read(plain_objects.sealing_keys, row.account_id, row.id)
 
     async def _copy(self, row: ObjectRow, staged: Staged) -> Stored:
-        """Return the sealed copy, verified and durable.
+        """Make the sealed copy, verified and durable.
 
         Raise `_SourceFailed` if the plain bytes are absent, damaged or unreadable.
         """
@@ -131,7 +131,7 @@ class Sealer:
     async def _switch(
         self, row: ObjectRow, stored: Stored, data_key: DataKey, keys: Sequence[SharedKey]
     ) -> Outcome:
-        """Switch the object to its sealed copy; if not `SEALED`, nothing was changed."""
+        """Switch the object to its sealed copy; any outcome but `SEALED` means no change."""
         wraps: dict[str, bytes] = {}
         for _ in range(_TRIES):
             if (obstacle := _obstacle(keys)) is not None:
@@ -159,7 +159,7 @@ class Sealer:
             raise _SourceFailed from error
 
     async def _report(self, row: ObjectRow) -> Outcome:
-        """Check the plain bytes as the scrub does, which marks and reports the damage."""
+        """Check the plain bytes as the scrub does; that marks and reports damage."""
         ctx = self.ctx
         check = ObjectCheck(ctx.database, self.store, ctx.clock, BLOBS, self.found, pace=self.pace)
         await check.run(_one_row(row), readers=1)
@@ -181,9 +181,9 @@ def _copy(chunks: Iterator[memoryview], staged: Staged, row: ObjectRow, pace: Pa
     """Write plain bytes sealed, and verify and flush them. Blocks.
 
     Raises:
-        DigestMismatch: they are not those of the digest.
-        StoreUnavailable: they cannot be written.
-        _SourceFailed: they cannot be read.
+        DigestMismatch: the bytes do not match the digest.
+        StoreUnavailable: the copy cannot be written.
+        _SourceFailed: the plain bytes cannot be read.
 
     """
     while (view := _next(chunks)) is not None:
@@ -207,9 +207,9 @@ def _switch(
     quarantined_id: str,
     now: int,
 ) -> bool:
-    """Write the rows; return False if the object is gone or has other bytes.
+    """Write all rows of the switch; return False if the object is gone or has other bytes.
 
-    Raise `_KeysChanged` if it needs a key without a wrap, or one that is not enabled any more.
+    Raise `_KeysChanged` if the object needs a KMS key without a wrap, or one is no longer enabled.
     """
     new = new_object(stored)._replace(id=row.id)
     if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):

@@ -3,10 +3,10 @@
 Bytes that are being written have no row either, but their writer locks them until the row is
 committed. So bytes that can be locked here and have no row are orphans.
 
-If the database is the wrong one, all bytes look like orphans. So they are not deleted but set
-aside, and kept for days; those that have a row are put back.
+With the wrong database, all bytes look like orphans. So orphans are not deleted at once but set
+aside for days; any that get a row are put back.
 
-They are deleted after `gc_orphan_seconds` if they still have no row.
+Orphans that still have no row after `gc_orphan_seconds` are deleted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger("registry.gc.orphans")  # the name by which operators f
 
 
 class FoundOrphans(NamedTuple):
-    """The numbers and orphans of one place, or of several."""
+    """The files and orphans counted in one partition or `STAGED`, or in several."""
 
     files: int
     owned: int
@@ -73,12 +73,12 @@ class FoundOrphans(NamedTuple):
 
     @property
     def is_foreign(self) -> bool:
-        """Return True if the files seem to be of another database than this one."""
+        """Return True if the files seem to belong to another database."""
         return self.doubtful > 0 and not (self.owned and self.is_credible)
 
 
 class TooNew(Exception):
-    """More orphans are newer than the newest row than a crash leaves."""
+    """More orphans are newer than the newest row than a crash can leave."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -90,7 +90,7 @@ class TooNew(Exception):
 
 
 def together(places: Iterable[FoundOrphans]) -> FoundOrphans:
-    """Return the sums over several places."""
+    """Add up the counts of several places."""
     each = list(places)
     return FoundOrphans(
         sum(found.files for found in each),
@@ -102,7 +102,7 @@ def together(places: Iterable[FoundOrphans]) -> FoundOrphans:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant of a store, and the actions on bytes that none of its rows name."""
+    """A user of a store (blobs or buckets), with the actions on bytes that it has no row for."""
 
     what: str
     sweeper: BlobSweeper
@@ -115,13 +115,13 @@ class Tenant:
     """Microseconds for which orphans are kept."""
 
     async def find(self, place: str, since: int) -> tuple[int, Sequence[str]]:
-        """Return how many files of a place were begun `since`, and those of them without a row."""
+        """Count a place's files begun `since`; also return the ids without a row."""
         ids = ids_in(self.sweeper, place)
         listed = [each async for each in ids if not since or begun_at(each) >= since]
         return len(listed), await self._without_rows(listed)
 
     async def set_aside(self, object_id: str) -> bool:
-        """Lock an orphan and set it aside, unless it has a row; return True if that was done."""
+        """Lock an orphan and set it aside, unless it has a row; return True if set aside."""
         try:
             staged = await self.writer.resume(object_id)
         except (StageBusy, ObjectUnknown):
@@ -132,14 +132,14 @@ class Tenant:
             return await self.sweeper.set_aside(object_id, self.clock())
 
     async def tend(self) -> None:
-        """Put back the orphans that have a row; delete the others when their time is over."""
+        """Put back orphans that have a row; delete others that were set aside long enough ago."""
         await self.take_back()
         await self.remove_overdue()
 
     async def take_back(self) -> int:
-        """Put back every orphan that has a row; return how many.
+        """Put back every orphan that has a row; return how many were put back.
 
-        Log those that the store fails to put back, and go on with the others.
+        If the store fails for some, log them and continue.
         """
         orphans = [orphan.object_id for orphan in await list_orphans(self.sweeper)]
         count = failed = 0
@@ -156,10 +156,10 @@ class Tenant:
         return count
 
     async def remove_overdue(self) -> int:
-        """Delete the orphans that were set aside long enough ago and have no row; return how many.
+        """Delete orphans that were set aside long enough ago and have no row; return how many.
 
-        Delete nothing if the database is not the one last used with the bytes. Log those that the
-        store fails to delete, and go on with the others.
+        Delete nothing if the database is not the one last used with the bytes. If the store fails
+        for some, log them and continue.
         """
         before = self.clock() - self.kept
         overdue = {
@@ -196,7 +196,7 @@ class Tenant:
 
 
 def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
-    """Return the registry as the tenant of the store of blobs."""
+    """Return the tenant for the store of blobs."""
     return Tenant(
         "stored files",
         sweeper,
@@ -211,9 +211,9 @@ def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
 def due_places(
     sweeper: BlobSweeper, now: int, since: int | None
 ) -> Iterator[tuple[Sequence[str], int]]:
-    """Yield the places to scan in a turn, each with the earliest begin of the files to check.
+    """Yield the places to scan in a turn, each with the time since which files are checked.
 
-    Give `since` in the first turn of a process.
+    Pass `since` only in the first turn of a process.
     """
     partitions = sweeper.partitions()
     yield [STAGED], 0
@@ -223,7 +223,7 @@ def due_places(
 
 
 class OrphanScan:
-    """The scans of one process: each turn sets aside orphans of staged bytes and of one partition.
+    """The orphan scans of one process: each turn scans the staged bytes and one partition.
 
     The first turn also scans recent objects of every partition, for orphans of a process that died
     just before this one began.
@@ -253,17 +253,17 @@ class OrphanScan:
 
 
 def places_of(sweeper: BlobSweeper) -> Sequence[str]:
-    """Return every place: the partitions of objects, and the staged bytes."""
+    """Return every place to scan: the partitions of objects, and `STAGED`."""
     return (*sweeper.partitions(), STAGED)
 
 
 async def scan(
     ctx: ServiceContext, sweeper: BlobSweeper, places: Sequence[str], *, since: int = 0
 ) -> int:
-    """Set aside the orphans of some places, of uploads begun `since`; return how many.
+    """Set aside the orphans of some places, if their upload began `since`; return how many.
 
-    A place of a small registry has few files. So count files of more places first, and set nothing
-    aside unless at least one, and most of them, have a row.
+    In a small registry a place has few files. So count files in more places first, and set nothing
+    aside unless at least one file, and most of them, have a row.
     """
     found = {place: await find_orphans(ctx, sweeper, place, since=since) for place in places}
     seen = together(found.values())
@@ -293,7 +293,7 @@ async def scan(
 async def set_orphans_aside(
     ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
 ) -> int:
-    """Set aside the orphans of a place; return how many.
+    """Set aside the orphans of a partition or `STAGED`; return how many.
 
     If more than a tenth of the files seem to be orphans, or some are newer than every row, this is
     probably not the database of these bytes (an older backup, or another one): set nothing aside,
@@ -318,7 +318,7 @@ async def set_orphans_aside(
 async def find_orphans(
     ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
 ) -> FoundOrphans:
-    """Count the files of a place, and find orphans among them; change nothing.
+    """Count the files of a partition or `STAGED`; find orphans; alter nothing.
 
     Skip uploads begun before `since`, in microseconds since the epoch.
     """
@@ -334,7 +334,8 @@ async def find_orphans(
 async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Sequence[str]) -> None:
     """Check that few orphans are newer than the newest row.
 
-    An older copy of the database lacks the newest rows. A crash leaves only a few such files.
+    An older copy of the database lacks the newest rows; a crash leaves only a few files without
+    one.
 
     Raise `TooNew` if more than a few orphans, of all places together, are newer than every row.
     """
@@ -361,7 +362,7 @@ def begun_at(object_id: str) -> int:
 
 
 async def is_held(writer: BlobWriter, object_id: str) -> bool:
-    """Return True if these bytes are locked by a writer, or gone."""
+    """Return True if a writer has locked these bytes, or they are gone."""
     try:
         staged = await writer.resume(object_id)
     except (StageBusy, ObjectUnknown):
@@ -371,7 +372,7 @@ async def is_held(writer: BlobWriter, object_id: str) -> bool:
 
 
 async def may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
-    """Return False, and log it, if the database is older than the blobs, or another one."""
+    """Return False, and log why, if the database is older than the blobs, or not theirs."""
     try:
         await check_generation(ctx, sweeper)
     except DatabaseWentBack as error:
@@ -383,7 +384,7 @@ async def may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
 def _other_partitions(
     partitions: Sequence[str], place: str, places: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the partitions except `places`, beginning after `place`."""
+    """Yield the partitions that are not in `places`, starting after `place`."""
     start = partitions.index(place) + 1 if place in partitions else 0
     every = (*partitions[start:], *partitions[:start])
     return (other for other in every if other not in places)
@@ -399,7 +400,7 @@ def _refuse(found: FoundOrphans) -> None:
 
 
 async def ids_in(sweeper: BlobSweeper, place: str) -> AsyncIterator[str]:
-    """Yield the ids of a place's objects or staged bytes."""
+    """Yield the ids of the objects in a partition, or of the staged bytes."""
     if place == STAGED:
         async for entry in sweeper.list_staged():
             yield entry.object_id
@@ -409,7 +410,7 @@ async def ids_in(sweeper: BlobSweeper, place: str) -> AsyncIterator[str]:
 
 
 async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
-    """Return every orphan, the oldest first."""
+    """Return all orphans, sorted by the time of setting aside."""
     return sorted(
         [orphan async for orphan in sweeper.list_orphans()],
         key=lambda orphan: (orphan.set_aside_at, orphan.object_id),
@@ -417,5 +418,5 @@ async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
 
 
 async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
-    """Put back every orphan of the blobs that has a row (`Tenant.take_back`); return how many."""
+    """Put back every orphan of the blobs that has a row; return how many (`Tenant.take_back`)."""
     return await blobs_of(ctx, sweeper).take_back()

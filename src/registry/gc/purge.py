@@ -41,7 +41,7 @@ _GRACE: Final = 3600 * MICROSECONDS
 
 
 async def purge_tombstones(ctx: ServiceContext) -> int:
-    """Delete the expired tombstones; return how many. The collector deletes their bytes."""
+    """Delete expired tombstones; return how many. The collector deletes their bytes later."""
     gone = 0
     while removed := await ctx.database.write(_purge_batch, ctx.clock()):
         gone += removed
@@ -49,13 +49,13 @@ async def purge_tombstones(ctx: ServiceContext) -> int:
 
 
 async def forget_tag_history(ctx: ServiceContext) -> None:
-    """Delete the events of tags that are older than a year."""
+    """Delete the tag events that are older than a year."""
     while await ctx.database.write_relaxed(forget_tag_events, ctx.clock() - _HISTORY, _BATCH):
         pass
 
 
 def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int) -> int:
-    """Delete tombstones, and manifests' bytes that nothing else needs; condemn their objects.
+    """Delete tombstones, and manifest bodies that nothing else needs; condemn their objects.
 
     Return how many tombstones there were.
     """
@@ -77,21 +77,21 @@ def _purge_batch(tx: Connection, now: int) -> int:
 
 
 async def purge_deleted_tags(ctx: ServiceContext) -> None:
-    """Delete the expired rows of deleted tags; their events stay."""
+    """Delete the expired rows of deleted tags; their history stays."""
     while await ctx.database.write_relaxed(forget_deleted_tags, ctx.clock(), _BATCH):
         pass
 
 
 async def discard_expired_uploads(ctx: ServiceContext) -> int:
-    """End every expired session; return how many.
+    """End every expired upload session; return how many.
 
-    Skip sessions that a request writes to: it will extend them. Take the lease first, so that a
-    former holder cannot record anything. Delete the bytes before the row, so that after a crash the
-    next run ends the session. Bytes that were already made an object stay without a row, since a
-    later state of the database may have them as a blob; so do bytes that a former holder has open.
-    The orphan scan sets both aside.
+    Skip sessions that a request is writing to: it will extend them. Take the lease first, so that
+    an earlier holder can record nothing. Delete the bytes before the row, so that after a crash the
+    next run ends the session. Bytes that already became an object stay without a row, since a later
+    state of the database may use them; so do bytes that an earlier holder has open. The orphan scan
+    sets both aside.
 
-    Raise `StoreUnavailable` if the store failed for some of them; all others were tried.
+    Raise `StoreUnavailable` if the store failed for some sessions; all others were tried.
     """
     discarded = 0
     refusal: StoreUnavailable | None = None
@@ -112,7 +112,7 @@ async def discard_expired_uploads(ctx: ServiceContext) -> int:
 
 
 async def forget_ended_uploads(ctx: ServiceContext) -> int:
-    """Forget the ended sessions whose ids have expired; return how many."""
+    """Delete the records of ended sessions whose ids have expired; return how many."""
     before = lowest_id(ctx.clock() - ctx.limits.upload_idle)
     total = 0
     while forgotten := await ctx.database.write_relaxed(uploads.forget_ended, before, _SESSIONS):
@@ -121,7 +121,7 @@ async def forget_ended_uploads(ctx: ServiceContext) -> int:
 
 
 async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
-    """End one session; return False if it is in use or has ended."""
+    """End one upload session; return False if it is in use or has already ended."""
     taken = await ctx.database.write_relaxed(ctx.leases.take_expired, upload_id, ctx.clock())
     if taken is None:
         return False
@@ -133,7 +133,7 @@ async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
 
 
 async def purge_deleted_repositories(ctx: ServiceContext) -> int:
-    """Empty every repository that is no longer restorable; return how many rows were deleted.
+    """Empty and delete repositories that are no longer restorable; return how many were deleted.
 
     The collector deletes their bytes. A repository with open uploads keeps its row until
     `discard_expired_uploads` has ended them.
@@ -151,7 +151,7 @@ async def purge_deleted_repositories(ctx: ServiceContext) -> int:
 
 
 def _remove(tx: Connection, repository_id: str) -> bool:
-    """Delete the row of a deleted repository, and its runs; return False if it is not empty."""
+    """Delete the row of an empty deleted repository, and its runs; return False if not empty."""
     is_gone = rows.remove_repository(tx, repository_id)
     if is_gone:
         remove_runs(tx, repository_id)
@@ -159,7 +159,7 @@ def _remove(tx: Connection, repository_id: str) -> bool:
 
 
 def _purge_part(tx: Connection, repository_id: str, now: int) -> bool:
-    """Delete a batch of tombstones, manifests, links or events; return True if more may be left."""
+    """Delete a batch of a repository's content; return True if more may be left."""
     repository = rows.lock_deleted(tx, repository_id, now)
     if repository is None:
         return False
@@ -176,7 +176,7 @@ def _purge_part(tx: Connection, repository_id: str, now: int) -> bool:
 
 
 def _unlink(tx: Connection, repository: Repository, now: int) -> bool:
-    """Unlink a batch of blobs of a repository without manifests; return True if there were any."""
+    """Unlink a batch of blobs from a repository without manifests; return True if any were."""
     links = rows.list_links(tx, repository.id, _BATCH)
     object_ids = [link.object_id for link in links]
     lock_objects(tx, repository.account_id, object_ids)

@@ -1,7 +1,7 @@
 """Recover blobs from quarantine while their bytes exist.
 
 A recovered blob is read through the KMS key that its repository writes under. If its data key is
-wrapped under another one only, it is opened and wrapped again, as when it is mounted.
+wrapped only under another KMS key, it is unwrapped and wrapped again, as for a mount.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LOCKED: Final = (
 
 
 class _KeptNotSeenError(Exception):
-    """The account keeps other bytes of this digest, which were not looked at."""
+    """The account has another copy of these bytes, which was not checked before."""
 
 
 async def recover_blob(
@@ -62,14 +62,14 @@ async def recover_blob(
 ) -> None:
     """Link the quarantined blob with this sha256 digest into a repository of its account.
 
-    If the account has whole bytes of it again, link these; those in quarantine stay there.
+    If the account again has an intact copy, link that; the bytes in quarantine stay there.
 
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
-        DigestMismatch: its bytes are damaged.
-        KmsKeyDisabled: no KMS key opens it now, or the repository's key cannot be used.
+        DigestMismatch: the quarantined bytes are damaged.
+        KmsKeyDisabled: no KMS key opens its data key now, or the repository's key cannot be used.
         NameUnknown: the repository was deleted meanwhile.
-        Unavailable: the provider of its KMS key's material is not there.
+        Unavailable: the provider of its KMS key is unavailable.
 
     """
     found = await find_whole_bytes(ctx, account_id, digest)
@@ -107,10 +107,10 @@ def _recover(
     new_id: Callable[[], str],
     now: int,
 ) -> None:
-    """Link the blob.
+    """Link the recovered blob in the transaction `tx`.
 
     Raise `NotWrapped` if `made` lacks a KMS key under which the data key must be wrapped;
-    `_KeptNotSeenError` if the caller must look at the bytes that the account keeps, and repeat.
+    `_KeptNotSeenError` if the caller must check the account's own copy, and repeat.
     """
     swept = found.swept
     account_id, digest = swept.account_id, swept.digest
@@ -149,7 +149,7 @@ def _recover(
 def _own_target(
     tx: Connection, repository_id: str, found: WholeBytes, made: Wraps, object_id: str
 ) -> LinkTarget:
-    """Return the target of a link to the recovered bytes, and write its wrap."""
+    """Write the wrap for a link to the recovered bytes, if sealed; return the link's target."""
     account_id = found.swept.account_id
     if found.swept.encoding == PLAIN:
         return LinkTarget(object_id, None)
@@ -169,7 +169,7 @@ def _kept_target(
     kept: blobs.KeptObject,
     seen: CheckedCopy | None,
 ) -> LinkTarget:
-    """Return the target of a link to the bytes that the account keeps, and write its wrap."""
+    """Write the wrap for a link to the account's own copy, if sealed; return the link's target."""
     if kept.encoding == PLAIN:
         return LinkTarget(kept.id, None)
     kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
@@ -182,7 +182,7 @@ def _kept_target(
 
 
 class WholeBytes(NamedTuple):
-    """Bytes in quarantine that are whole."""
+    """Intact bytes in quarantine."""
 
     swept: Swept
     data_key: DataKey | None
@@ -190,12 +190,12 @@ class WholeBytes(NamedTuple):
 
 
 async def find_whole_bytes(ctx: ServiceContext, account_id: str, digest: str) -> WholeBytes:
-    """Return whole quarantined bytes with this sha256 digest; preferably those that can be opened.
+    """Return intact quarantined bytes with this sha256 digest; preferably ones that decrypt.
 
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
-        DigestMismatch: its bytes are damaged.
-        Unavailable: they may open when the provider of a KMS key is there again.
+        DigestMismatch: all its copies are damaged.
+        Unavailable: they may decrypt when the provider of a KMS key is available again.
 
     """
     refusal: BlobUnknown | DigestMismatch = unknown_in_quarantine(digest)
@@ -236,7 +236,7 @@ def _list(tx: Connection, account_id: str, digest: str) -> list[tuple[Swept, lis
 
 
 async def _verify(ctx: ServiceContext, swept: Swept, data_key: DataKey | None) -> None:
-    """Compare the bytes with their digest, or if they cannot be opened, with their checksum."""
+    """Verify the bytes by their digest or, if they cannot be decrypted, by their checksum."""
     is_closed = swept.encoding != PLAIN and data_key is None
     try:
         stored = await (_open_stored(ctx, swept) if is_closed else _open(ctx, swept, data_key))

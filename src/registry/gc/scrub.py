@@ -1,9 +1,9 @@
 """The scrub in the background: every stored byte is read once in a period, at a limited rate.
 
-Blobs and the pieces of buckets are read in turns, the one verified longest ago first. `verified_at`
-in its row says how far the scrub has come, so any process continues it after another died; of the
-blob that was being read, it begins anew. Turns begin with the blobs and the pieces alternately, so
-that neither waits until all of the other are read. Manifests are few bytes; one turn reads all.
+Blobs and the pieces of buckets are read in turns, starting with the one verified longest ago.
+Progress is `verified_at` in each row, so any process continues after another died; only the blob
+being read is read again. Turns start with blobs and with pieces alternately, so that neither waits
+for all of the other. Manifests have few bytes; one turn reads all.
 
 ``entrepot scrub`` reads a registry, or some repositories, from beginning to end (`scrub_all`).
 """
@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 def scrub_chores(
     ctx: ServiceContext, store: BlobStore, scrubbing: Scrubbing, buckets: BlobStore | None = None
 ) -> Sequence[Scheduled]:
-    """Return the chores of the scrub, also of `buckets`; none if it is turned off."""
+    """Return the chores of the scrub, also for `buckets`; none if the scrub is turned off."""
     if not scrubbing.scrub_rate_bytes:
         return ()
     objects = ObjectScrub(ctx, store, scrubbing, buckets)
@@ -84,7 +84,7 @@ def scrub_chores(
 
 @dataclass
 class ObjectScrub:
-    """The turns of one process."""
+    """The scrub turns of one process."""
 
     ctx: ServiceContext
     store: BlobStore
@@ -101,12 +101,11 @@ class ObjectScrub:
             self._reads.append((PIECES, buckets))
 
     async def turn(self) -> int:
-        """Read the blobs and pieces that are due, one after the other; return how many.
+        """Read blobs and pieces that are due, one after another; return how many were read.
 
-        End early while a backup is under way, and when the database is not the one of the blobs.
+        End early while a backup is under way, or if the database does not belong to the blobs.
 
-        Raise `StoreUnavailable` if the first ones are all damaged, as if their disk was not
-        mounted.
+        Raise `StoreUnavailable` if the first ones are all damaged, as if the disk was not mounted.
         """
         try:
             await check_generation(self.ctx, self.store)
@@ -153,7 +152,7 @@ class ObjectScrub:
 
 
 class _Turn:
-    """The counts and findings of one turn."""
+    """The counts of one scrub turn, and its findings."""
 
     def __init__(self, ctx: ServiceContext) -> None:
         self._ctx = ctx
@@ -162,14 +161,14 @@ class _Turn:
         self.is_suspicious = False
 
     def count(self, progress: CheckProgress) -> None:
-        """Count the bytes read since the last call."""
+        """Add the objects and bytes read since the last call to the counters."""
         objects, read = progress.done, progress.read_bytes
         self._ctx.count(SCRUBBED_OBJECTS, objects - self._counted_objects)
         self._ctx.count(SCRUBBED_BYTES, read - self._counted_bytes)
         self._counted_objects, self._counted_bytes = objects, read
 
     def note(self, found: FoundDamage | DamagedPiece) -> None:
-        """Report a damaged blob or piece."""
+        """Log and count a damaged blob or piece."""
         tell_damage(self._ctx, found)
         self._damaged += 1
         if self._damaged == self._counted_objects + 1 == _SUSPICIOUS:
@@ -210,7 +209,7 @@ class ScrubStatus(NamedTuple):
 
 
 async def scrub_status(database: Database, since: int) -> ScrubStatus:
-    """Return the status of verification `since` a moment. Reads every row of blobs and pieces."""
+    """Return the scrub's progress, with `since` as the start of the period. Reads all rows."""
     return await database.read(_status, since)
 
 
@@ -231,7 +230,7 @@ _WHOLE_PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ScrubScope:
-    """The scope of a scrub."""
+    """Which blobs and manifests a scrub reads."""
 
     repository_ids: Sequence[str] = ()
     """The repositories whose blobs and manifests are read; none: everything."""
@@ -261,12 +260,12 @@ async def scrub_all(
     tell: Callable[[CheckProgress], None],
     buckets: BlobReader | None = None,
 ) -> ScrubReport:
-    """Read the blobs and manifests of a scope; return the result.
+    """Read the blobs and manifests in a scope; return the result.
 
-    If it is everything, read the pieces in the store of the `buckets` too.
+    If the scope is everything, read the pieces in the store of `buckets` too.
 
-    Mark damaged blobs, and unmark those that are whole again. If it is interrupted, a later scrub
-    that skips recently verified blobs continues where this one stopped.
+    Mark damaged blobs, and unmark those that are intact again. A later scrub that skips recently
+    verified blobs continues an interrupted one.
     """
     report = ScrubReport()
     is_whole = not scope.repository_ids
@@ -303,9 +302,9 @@ async def scrub_all(
 async def _objects(
     database: Database, scope: ScrubScope, verified_before: int
 ) -> AsyncIterator[ObjectRow]:
-    """Yield the objects of a scope that were verified before a moment; none twice.
+    """Yield the objects in a scope that were last verified before a time, each once.
 
-    The pages are read while objects are verified, which changes no order.
+    Verifying objects while the pages are read does not change their order.
     """
     if not scope.repository_ids:
         async for row in BLOBS.stored_rows.each(database, verified_before):

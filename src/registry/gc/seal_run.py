@@ -1,7 +1,7 @@
-"""The background run that seals objects that are stored plain, at a limited rate.
+"""The background run that seals plain objects, at a limited rate.
 
-It works in turns, as the scrub does. A sealed object has left the list of plain ones, so any
-process continues after another died; the object that was being sealed is begun again.
+It works in turns, as the scrub does. Sealed objects leave the list of plain ones, so any process
+continues after another died; only the object being sealed is started again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SUSPICIOUS: Final = 20
 def seal_chores(
     ctx: ServiceContext, store: BlobStore, bytes_per_second: int
 ) -> Sequence[Scheduled]:
-    """Return the chore that seals; none if it is turned off, or new blobs are stored plain."""
+    """Return the sealing chore; none if it is turned off, or new blobs are stored plain."""
     if not bytes_per_second or not ctx.seals:
         return ()
     turn = SealTurns(ctx, store, bytes_per_second).turn
@@ -59,7 +59,7 @@ def seal_chores(
 
 @dataclass
 class SealTurns:
-    """The turns of one process."""
+    """The sealing turns of one process."""
 
     ctx: ServiceContext
     store: BlobStore
@@ -72,9 +72,9 @@ class SealTurns:
     _rests_until: float = field(default=0.0, init=False)
 
     async def turn(self) -> int:
-        """Seal plain objects, one after the other; return how many.
+        """Seal plain objects, one after another; return how many.
 
-        End early while a backup is under way, and when the database is not the one of the blobs.
+        End early while a backup is under way, or if the database does not belong to the blobs.
 
         Raise `StoreUnavailable` if there is no room for a copy, or the store failed; or the
         first objects are all damaged.
@@ -108,7 +108,7 @@ class SealTurns:
         return report.outcomes[Outcome.SEALED]
 
     async def _due(self) -> AsyncIterator[ObjectRow]:
-        """Yield the objects behind the last one of the previous turn; at the end start over."""
+        """Yield plain objects after the last of the previous turn, then from the beginning."""
         ends_at = self.monotonic() + _TURN_SECONDS
         look_at = 0.0
         async for row in plain_rows(self.ctx.database, self._after):
@@ -140,7 +140,7 @@ class SealTurns:
 
 
 class SealStatus(NamedTuple):
-    """Plain and total blobs and bytes; moments in microseconds."""
+    """How many blobs and bytes are plain, of how many, and the last turn; times in microseconds."""
 
     plain: PlainTotals
     object_count: int
@@ -152,7 +152,7 @@ class SealStatus(NamedTuple):
 
 
 async def seal_status(database: Database) -> SealStatus:
-    """Return the status. Reads every blob's row."""
+    """Return the progress of sealing. Reads every blob's row."""
     return await database.read(_status)
 
 
@@ -170,7 +170,7 @@ def _status(tx: Connection) -> SealStatus:
 
 @dataclass
 class SealReport:
-    """The numbers of objects by result."""
+    """How many objects a run has sealed or skipped, by outcome."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     sealed_bytes: int = 0
@@ -179,7 +179,7 @@ class SealReport:
 
     @property
     def is_suspicious(self) -> bool:
-        """Return True if the disk of the blobs seems not to be mounted."""
+        """Return True if the store seems to be missing: many objects damaged, none sealed."""
         return self.outcomes[Outcome.DAMAGED] >= _SUSPICIOUS and not self.outcomes[Outcome.SEALED]
 
 
@@ -194,8 +194,8 @@ async def seal_objects(
 
     Raises:
         StoreUnavailable: the store is full or failed; or the first objects are all damaged.
-        Unavailable: the database failed, or the provider of a key is not there.
-        ReadingStopped: the pace was stopped.
+        Unavailable: the database failed, or the provider of a KMS key is unavailable.
+        ReadingStopped: the pace is stopped.
 
     """
 
@@ -214,7 +214,7 @@ async def seal_objects(
 
 
 async def plain_rows(database: Database, after: Position) -> AsyncIterator[ObjectRow]:
-    """Yield the plain objects behind `after`; those that are sealed meanwhile change no order."""
+    """Yield the plain objects after `after`; sealing some meanwhile does not change the order."""
     while page := await database.read(plain_objects.next_plain, after, _PAGE):
         for row in page:
             yield row

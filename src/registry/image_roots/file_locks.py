@@ -1,4 +1,4 @@
-"""Locks that processes of a machine hold on names, each an empty file, until they end."""
+"""Locks on names, each an empty file, that processes of a machine hold until they end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 @contextmanager
 def held(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
-    """Hold a lock in the block; yield False, and hold nothing, if others do and it may not `wait`.
+    """Hold a lock in the block; without `wait`, yield False and hold nothing if others hold it.
 
-    Blocks while it waits. An exclusive holder may remove the file; a waiter then makes another.
+    Blocks while it waits. An exclusive holder may delete the file; a waiter then creates it again.
     """
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     while True:
@@ -32,7 +32,7 @@ def held(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[boo
 
 
 def _is_at(opened: int, path: Path) -> bool:
-    """Return False if the former holder removed the file."""
+    """Return False if an earlier holder has deleted the file."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(opened), path.stat())
     return False

@@ -1,7 +1,7 @@
-"""Read what an image says of itself: its platform, its layers, and how it wants to be run.
+"""Read what an image states about itself: platform, layers, and how to run it.
 
-Clients wrote it, and nothing is believed beyond its form: a layer is verified when it is unpacked,
-and names of users are looked up in the image without following links.
+Clients wrote all of it, and only its form is trusted: layers are verified when they are unpacked,
+and user names are looked up in the image without following links.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Configuration(msgspec.Struct):
 
 
 class ReadImage(NamedTuple):
-    """The configuration of an image, as instances need it."""
+    """What instances need to know of an image."""
 
     layers: Sequence[WantedLayer]
     """The lowest first."""
@@ -71,9 +71,9 @@ class ReadImage(NamedTuple):
 
 
 def choose_platform(index: bytes) -> str:
-    """Return the digest of the image in an index that is for this machine.
+    """Return the digest of the image for this machine in an index.
 
-    Raise `ImageRefused` if there is none.
+    Raise `ImageRefused` if the index has none.
     """
     contents = parse_contents(index)
     children: Sequence[ContentDescriptor] = (contents and contents.manifests) or ()
@@ -87,7 +87,7 @@ def choose_platform(index: bytes) -> str:
 
 
 def read_image(manifest: Manifest, configuration: bytes) -> ReadImage:
-    """Return what a manifest and its configuration say.
+    """Read a manifest and its configuration.
 
     Raise `ImageRefused` if this machine cannot run the image, or they are over a maximum.
     """
@@ -159,7 +159,7 @@ def find_user(user: str, layers: Sequence[Path]) -> ImageUser:
 
 
 def _number(text: str) -> int | None:
-    """Return a number; None for a name. Raise ImageRefused if it is too high."""
+    """Parse a numeric id; return None for a name. Raise ImageRefused if it is too high."""
     if not text.isascii() or not text.isdigit():
         return None
     if len(text) > 10 or int(text) >= IDS:
@@ -168,14 +168,14 @@ def _number(text: str) -> int | None:
 
 
 def _table(layers: Sequence[Path], name: str) -> Mapping[str, Sequence[str]]:
-    """Return the lines of ``etc/passwd`` or ``etc/group`` by their first field."""
+    """Map the first field of each line of ``etc/passwd`` or ``etc/group`` to all fields."""
     lines = _read(layers, name).decode("utf-8", "replace").splitlines()
     rows = [line.split(":") for line in lines]
     return {row[0]: row for row in reversed(rows)}
 
 
 def _read(layers: Sequence[Path], name: str) -> bytes:
-    """Return a file of ``etc`` in the merged layers; empty unless it is a plain file."""
+    """Return a file in ``etc`` of the merged layers; empty bytes unless it is a plain file."""
     for layer in reversed(layers):
         try:
             folder = os.open(layer / "etc", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

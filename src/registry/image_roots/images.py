@@ -1,10 +1,9 @@
 """Pull images of this registry for instances on this machine (`RegistryImages`, a port of compute).
 
 An image is pulled with the rights that any client has. The trust policy of the pool's role must
-admit instances, and its policies must allow to log container clients in and to pull from the
-repository, as for ``/v2/token`` and ``/v2``. Without a role, the rights are those of an
-unauthenticated client. Pulls count as those of clients do, and a cached repository is filled from
-its upstream.
+admit instances, and the role's policies must allow container logins and pulls from the repository,
+as for ``/v2/token`` and ``/v2``. Without a role, the rights are those of an unauthenticated client.
+Pulls count as those of clients do, and a cached repository is filled from its upstream.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _MOST_INDEXES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class RegistryImages:
-    """The `Images` of a registry in the same process."""
+    """The `Images` port, for images of the registry in the same process."""
 
     ctx: ServiceContext
     tokens: BearerTokens
@@ -57,7 +56,7 @@ class RegistryImages:
         parse_image(reference, self.hosts)
 
     async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
-        """Return an image, pulled as a role or as nobody; see `Images`."""
+        """Return an image, pulled in a role or without sign-in; see `Images`."""
         image = parse_image(reference, self.hosts)
         pull = await begin_pull(self.ctx, self.tokens, account_id, role_id, image)
         stored, manifest = await _find_image(pull, image.reference)
@@ -70,17 +69,17 @@ class RegistryImages:
         return ImageRoot(stored.digest, layers, read.config._replace(user=user))
 
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
-        """Ask for the right to pull an image; see `Images`."""
+        """Check the right to pull an image; see `Images`."""
         image = parse_image(reference, self.hosts)
         await begin_pull(self.ctx, self.tokens, account_id, role_id, image)
 
     async def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove what nothing uses; see `Images`."""
+        """Remove layers that no image needs; see `Images`."""
         await asyncio.to_thread(self.store.keep_only, digests)
 
 
 async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManifest, Manifest]:
-    """Return the image that a reference names, directly or by indexes."""
+    """Return the image that a reference names, following indexes."""
     for _ in range(_MOST_INDEXES + 1):
         stored = await pull.manifest(reference)
         if len(stored.body) > MAX_CONFIGURATION_BYTES:  # a parser would hold up others
@@ -96,7 +95,7 @@ async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManife
 
 
 async def _read_small(pull: Pull, digest: str) -> bytes:
-    """Return a configuration, which must be small, and whose bytes are verified."""
+    """Return the verified bytes of a configuration; refuse a large one."""
     data = b""
     async with pull.blob(digest) as parts:
         async for part in parts:
@@ -124,9 +123,10 @@ class ImageReference(NamedTuple):
 
 
 def parse_image(text: str, hosts: frozenset[str]) -> ImageReference:
-    """Read ``[host/][account/]repository[:tag][@digest]``; a repository with slashes has both.
+    """Parse ``[host/][account/]repository[:tag][@digest]``.
 
-    Raise `InvalidInput` if it is malformed, or names another host than one of `hosts`.
+    Only a repository without slashes in its name may lack the account. Raise `InvalidInput` if
+    `text` is malformed, or names another host than one of `hosts`.
     """
     rest, at, digest = text.partition("@")
     first, slash, below = rest.partition("/")
@@ -149,7 +149,7 @@ def parse_image(text: str, hosts: frozenset[str]) -> ImageReference:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The right to pull from one repository, as decided at the time of the request."""
+    """The right to pull from one repository, as it was when requested."""
 
     ctx: ServiceContext
     name: Name
@@ -157,7 +157,7 @@ class Pull:
     """A pull by this role means that the image is in use."""
 
     async def manifest(self, reference: str | Digest) -> StoredManifest:
-        """Return a manifest, and count that it was pulled.
+        """Return a manifest, and record the pull.
 
         Raise `ImageRefused` if there is none, `Unavailable` if it cannot be read now.
         """
@@ -209,10 +209,9 @@ async def begin_pull(
     role_id: str | None,
     image: ImageReference,
 ) -> Pull:
-    """Return the right to pull an image as a role of an account, or as an unauthenticated client.
+    """Return the right to pull an image in a role of an account; without a role, as anybody.
 
-    Raise `ImageRefused` if the account or the role is gone or suspended, or is not allowed to pull
-    the image.
+    Raise `ImageRefused` if the account or the role is gone or suspended, or may not pull the image.
     """
     account, role = await ctx.database.read(_find_caller, account_id, role_id)
     if account is None or account.status != "active" or (role_id is not None and role is None):
@@ -239,7 +238,7 @@ async def begin_pull(
 def _find_caller(
     tx: Connection, account_id: str, role_id: str | None
 ) -> tuple[Account | None, Role | None]:
-    """Return an account and its role."""
+    """Return an account and its role, each None if missing."""
     role = None if role_id is None else ROLES.find(tx, account_id, role_id)
     return find_account(tx, account_id), role
 
@@ -250,7 +249,7 @@ def _assumable(account: Account, role: Role) -> AssumableRole:
 
 
 def _login(account: Account, role: Role, now: int) -> Login:
-    """Return a login as the role, which is good for one look at its rights."""
+    """Return a temporary login as the role, used only to evaluate its rights."""
     return Login(
         id="",
         account_id=account.id,

@@ -8,10 +8,10 @@
     staging/                          layers and notes that are being made or removed
     locks/                            a lock for each name above
 
-All processes of the machine share it. An image is noted before its layers are unpacked, and a layer
-is removed only under its lock, and when no noted image has it. An image gets a layer not because
-its configuration names it, but because one of its blobs unpacks to it: the digest of another's
-layer alone gives no access.
+All processes of the machine share it. An image is recorded before its layers are unpacked, and a
+layer is removed only under its lock, and only if no recorded image uses it. An image gets a layer
+not because its configuration names it, but because one of its blobs unpacks to it: knowing the
+digest of another account's layer gives no access.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OpenBlob = Callable[[str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 
 
 class WantedLayer(NamedTuple):
-    """A layer of an image."""
+    """A layer that an image needs, and the blob to unpack it from."""
 
     diff_id: str
     """The sha256 of its tar, in hex."""
@@ -63,7 +63,7 @@ class _Size(NamedTuple):
 
 
 class LayerStore:
-    """Keeps layers below a folder of this machine; one per process."""
+    """Stores layers below a folder of this machine; one per process."""
 
     def __init__(
         self,
@@ -72,9 +72,10 @@ class LayerStore:
         most_bytes: int = MOST_BYTES,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
-        """With `first_uid`, for which the process must be root, ids of files begin there.
+        """Store layers in `folder`; with `first_uid`, which needs root, ids of files start there.
 
-        The folder is made when it is needed; all that was unpacked into it has the same ids.
+        The folder is created when needed; everything unpacked into it must use the same
+        `first_uid`.
         """
         self._folder = folder
         self._first_uid = first_uid
@@ -85,17 +86,18 @@ class LayerStore:
         self._staging, self._locks = folder / "staging", folder / "locks"
 
     def make_folders(self) -> None:
-        """Create the store's folders that are missing."""
+        """Create the missing folders of the store."""
         for each in (self._layers, self._images, self._staging, self._locks):
             each.mkdir(mode=0o711, parents=True, exist_ok=True)
 
     async def unpack(
         self, account_id: str, digest: str, wanted: Sequence[WantedLayer], open_blob: OpenBlob
     ) -> list[Path]:
-        """Return the folders of an image's layers, once all are there.
+        """Return the folders of an image's layers, after unpacking those that are missing.
 
-        Raise `ImageRefused` if a layer has contents that are not allowed, or the image is too large
-        unpacked; `Unavailable` if the disk is full or fails, or unpacking was ended from outside.
+        Raise `ImageRefused` if a layer has contents that are not allowed, or the unpacked image
+        would be too large; `Unavailable` if the disk is full or fails, or the unpacking program was
+        killed.
         """
         name = digest.removeprefix("sha256:")
         async with _in_thread(self._noted(name, wanted)):
@@ -117,9 +119,9 @@ class LayerStore:
         return [self._layers / each / "tree" for each in reversed(last)]
 
     def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove layers of no such image, and files that ended processes have left. Blocks.
+        """Remove layers that none of these images has, and files left by dead processes. Blocks.
 
-        An image that is being unpacked stays; any other goes with the second call in a row that
+        An image that is being unpacked stays; any other is removed by the second call in a row that
         does not name it.
         """
         if not self._folder.exists():
@@ -141,7 +143,7 @@ class LayerStore:
                     (self._locks / name).unlink(missing_ok=True)
 
     def _keep_image(self, image: Path, *, is_named: bool) -> None:
-        """Note that an image was not named, or forget it if that was noted before."""
+        """Mark an image that was not named as unused; if it already was, remove its record."""
         unused = image.with_suffix(".unused")
         if is_named:
             unused.unlink(missing_ok=True)
@@ -163,7 +165,7 @@ class LayerStore:
                 _remove_tree(gone)
 
     def _used(self) -> set[str]:
-        """Return the layers of all images that are noted."""
+        """Return the diff ids of the layers of all recorded images."""
         used: set[str] = set()
         for image in self._images.iterdir():
             with suppress(FileNotFoundError):
@@ -172,7 +174,7 @@ class LayerStore:
 
     @contextmanager
     def _noted(self, name: str, wanted: Sequence[WantedLayer]) -> Iterator[None]:
-        """Note the layers of an image, and keep the note during the block."""
+        """Record the layers of an image, and hold the record during the block."""
         self.make_folders()
         with held(self._locks / f"image-{name}", shared=True):
             image = self._images / name
@@ -190,9 +192,9 @@ class LayerStore:
             yield
 
     def _find(self, layer: WantedLayer) -> _Size | None:
-        """Return the size of a layer that its blob is known to unpack to, or None.
+        """Return the size of a layer if it is unpacked and known to come from its blob, or None.
 
-        Return None also while others make or remove it.
+        Return None also while others make or remove the layer.
         """
         at = self._layers / layer.diff_id
         with held(self._locks / layer.diff_id, shared=True, wait=False) as is_held:
@@ -201,7 +203,7 @@ class LayerStore:
             return _Size(**json.loads((at / "size.json").read_text()))
 
     async def _start(self, layer: WantedLayer, left: _Size, open_blob: OpenBlob) -> _Size:
-        """Run the program that unpacks a layer, and give it the blob if it needs it."""
+        """Run the program that unpacks a layer; send it the blob if it needs it."""
         task = {
             "folder": str(self._folder),
             **layer._asdict(),
@@ -235,7 +237,7 @@ class LayerStore:
 
 
 async def _feed(program: asyncio.subprocess.Process, blob: str, open_blob: OpenBlob) -> None:
-    """Give the program the bytes of the blob, unless it reads no more."""
+    """Send the bytes of the blob to the program, until it stops reading."""
     assert program.stdin is not None
     async with open_blob(blob) as parts:
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -259,7 +261,7 @@ async def _answer(program: asyncio.subprocess.Process) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _in_thread(block: AbstractContextManager[None]) -> AsyncIterator[None]:
-    """Enter a block in a thread, as that may wait for a disk."""
+    """Enter and leave a blocking context manager in a thread."""
     await asyncio.to_thread(block.__enter__)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The bytes of a layer as they come: hashed, decompressed, and bounded while they are read.
+"""The bytes of a layer as they arrive: hashed, decompressed and limited while being read.
 
 It runs in the program `unpack`.
 """
@@ -33,20 +33,20 @@ class Blob:
         self.size = 0
 
     def peek(self, size: int) -> bytes:
-        """Return the first bytes, which stay to be read."""
+        """Return the first bytes, without consuming them."""
         while len(self._ahead) < size and (more := self._take(size)):
             self._ahead += more
         return self._ahead[:size]
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes, and none at the end."""
+        """Return up to `size` bytes; empty at the end."""
         if not self._ahead:
             return self._take(size)
         found, self._ahead = self._ahead[:size], self._ahead[size:]
         return found
 
     def hexdigest(self) -> str:
-        """Return the digest of the bytes that were read."""
+        """Return the digest of the bytes read so far."""
         return self._hash.hexdigest()
 
     def _take(self, size: int) -> bytes:
@@ -57,7 +57,7 @@ class Blob:
 
 
 class Tar:
-    """The bytes of a layer's tar, hashed and bounded as they are read."""
+    """The bytes of a layer's tar, hashed and limited as they are read."""
 
     def __init__(self, blob: Blob, most_bytes: int) -> None:
         self._blob = blob
@@ -67,10 +67,10 @@ class Tar:
         self.size = 0
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes, and none at the end.
+        """Return up to `size` bytes; empty at the end.
 
-        Raise `LayerRefused` if they are too many, too many for the blob, or not compressed as they
-        say.
+        Raise `LayerRefused` if there are too many bytes, too many for the blob's size, or the
+        compression is broken.
         """
         data = self._source.read(min(size, CHUNK))
         self._hash.update(data)
@@ -86,19 +86,19 @@ class Tar:
         return data
 
     def drain(self) -> None:
-        """Read to the end: bytes after the last entry are hashed too."""
+        """Read to the end, since bytes after the last entry are hashed too."""
         while self.read(CHUNK):
             pass
         while self._blob.read(CHUNK):
             pass
 
     def diff_id(self) -> str:
-        """Return the sha256 of the bytes that were read, in hex."""
+        """Return the sha256 in hex of the bytes read so far."""
         return self._hash.hexdigest()
 
 
 def _decompressed(blob: Blob) -> Readable:
-    """Return the bytes of the tar, by how the blob begins: media types are not always right."""
+    """Return the decompressed tar, by the blob's first bytes, as media types may be wrong."""
     start = blob.peek(4)
     if start.startswith(_GZIP):
         return _Gzip(blob)

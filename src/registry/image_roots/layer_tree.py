@@ -1,7 +1,7 @@
 """Write the entries of a layer below a folder, as overlayfs takes a lower layer.
 
-Every name is opened relative to the folder it lies in, and no symbolic link is ever followed, so
-that nothing outside can be reached whatever the entries say. It runs in the program `unpack`.
+Every name is opened relative to its folder, and no symbolic link is ever followed, so that no entry
+can reach anything outside. It runs in the program `unpack`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class LayerTree:
     def __init__(self, root: int, first_uid: int | None) -> None:
         """Write below the open folder `root`.
 
-        With `first_uid`, for which this process must be root, ids begin there; without, everything
-        belongs to this user, who can read, write and remove it.
+        With `first_uid`, for which this process must be root, ids of files start there; without it,
+        this user owns everything, and can read, write and remove it.
         """
         self._root = root
         self._first = first_uid
@@ -48,8 +48,8 @@ class LayerTree:
     def add(self, entry: TarEntry, data: Iterator[bytes]) -> None:
         """Write one entry.
 
-        Raise `LayerRefused` if it cannot be part of this layer, `OSError` if the disk is full, or
-        does not work.
+        Raise `LayerRefused` if the entry is not allowed here, `OSError` if the disk is full or
+        fails.
         """
         for each in (entry.uid, entry.gid):
             if each >= IDS:
@@ -105,7 +105,7 @@ class LayerTree:
             os.close(made)
 
     def _link(self, parent: int, name: bytes, entry: TarEntry) -> None:
-        """Add another name of a file that this layer has already."""
+        """Add a hard link to a file that this layer already has."""
         linked = entry.linked
         missing = LayerRefused(
             f"{_named(entry.path)} is a hard link to {_named(linked)}, no file of this layer"
@@ -127,9 +127,9 @@ class LayerTree:
             os.close(source)
 
     def _hide(self, parent: int, name: bytes, entry: TarEntry) -> None:
-        """Hide a name of the layers below, or all that they have in this folder (whiteouts).
+        """Hide a name of the layers below, or all their names in this folder (whiteouts).
 
-        What this layer itself has stays, whichever comes first (image-spec, "Whiteouts").
+        Names of this layer itself stay, in either order (image-spec, "Whiteouts").
         """
         if entry.kind != "file":
             raise LayerRefused(f"{_named(entry.path)} is a whiteout, but no file")
@@ -155,7 +155,7 @@ class LayerTree:
         os.setxattr(folder, self._opaque, b"y")
 
     def _clear(self, parent: int, name: bytes, path: Path) -> None:
-        """Remove what an earlier entry has made under a name; the later one counts."""
+        """Remove what an earlier entry made under this name: the later entry counts."""
         was = _mode(parent, name)
         if was is None:
             return
@@ -172,7 +172,7 @@ class LayerTree:
             ) from None
 
     def _open_parent(self, path: Path) -> int:
-        """Return the open folder of a path, which is made if no entry has."""
+        """Return the open parent folder of a path; make it if no entry has."""
         wanted = path[:-1]
         if self._parent[0] != wanted:
             found = self._walk(wanted, None)
@@ -181,7 +181,7 @@ class LayerTree:
         return self._parent[1]
 
     def _walk(self, path: Path, missing: LayerRefused | None) -> int:
-        """Open a folder by its names; make those that are not there, or raise `missing`."""
+        """Open a folder name by name; make missing ones, or raise `missing` if it is not None."""
         found = os.dup(self._root)
         try:
             for depth, name in enumerate(path, 1):
@@ -221,12 +221,12 @@ class LayerTree:
         os.fchmod(folder, self._mode_of(mode, 0o700))
 
     def _mode_of(self, mode: int, least: int) -> int:
-        """Return the mode to set; if this user owns everything, with the bits `least`."""
+        """Return the mode to set; without `first_uid`, add `least` so that the owner has access."""
         return mode & _KEPT_MODE | (0 if self._first is not None else least)
 
 
 def _mode(parent: int, name: bytes) -> int | None:
-    """Return the type and permissions of a name, which is not followed; None if it is not there."""
+    """Return type and permissions of a name without following links; None if it is absent."""
     try:
         return os.lstat(name, dir_fd=parent).st_mode
     except FileNotFoundError:

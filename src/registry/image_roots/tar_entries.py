@@ -1,8 +1,8 @@
-"""Read the entries of a layer's tar strictly, as they come, in memory that does not grow.
+"""Read the entries of a layer's tar strictly, as a stream, in bounded memory.
 
 The forms are those that container clients write: ustar, pax (POSIX.1-2001) and the long names of
-GNU tar. Forms that readers understand differently are refused, and so are entries that no layer
-has. It runs in the program `unpack`.
+GNU tar. Forms that readers interpret differently are refused, and so are entries that a layer
+cannot have. It runs in the program `unpack`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Path = tuple[bytes, ...]
 
 
 class LayerRefused(Exception):
-    """The contents of a layer are not unpacked; the message says why in one line."""
+    """A layer was refused because of its contents; the message says why in one line."""
 
 
 class Readable(Protocol):
-    """Bytes that come in order."""
+    """A stream of bytes."""
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes, and none at the end."""
+        """Return up to `size` bytes; empty at the end."""
 
 
 class TarEntry(NamedTuple):
@@ -67,7 +67,7 @@ def shown(path: bytes) -> str:
 
 
 class TarEntries:
-    """The entries of a tar; between two of them, `data` yields the bytes of a file."""
+    """The entries of a tar; `data` yields the bytes of the current file."""
 
     def __init__(self, source: Readable, most_entries: int) -> None:
         self._source = source
@@ -81,7 +81,7 @@ class TarEntries:
     def __iter__(self) -> Iterator[TarEntry]:
         """Yield the entries in order.
 
-        Raise `LayerRefused` if the tar is broken or cut, or has what no layer may have.
+        Raise `LayerRefused` if the tar is broken or truncated, or has entries that are not allowed.
         """
         extended: dict[bytes, bytes] = {}
         while (header := self._header()) is not None:
@@ -110,7 +110,7 @@ class TarEntries:
             yield part
 
     def _header(self) -> bytes | None:
-        """Return the next header; None at the end: a block of zeros, or no more bytes."""
+        """Return the next header; None at the end (a block of zeros, or no more bytes)."""
         block = self._up_to(BLOCK)
         if not block or not block.strip(b"\0"):
             return None
@@ -122,7 +122,7 @@ class TarEntries:
         return block
 
     def _extend(self, extended: dict[bytes, bytes], kind: bytes, header: bytes) -> None:
-        """Read an extended header: of pax, for the next entry or all; or a long name of GNU."""
+        """Read an extended header: pax, for the next entry or all entries, or a GNU long name."""
         size = _number(header[124:136], "size")
         if size > _MOST_EXTENSION:
             raise LayerRefused(f"the tar has an extended header of {size} bytes")
@@ -171,7 +171,7 @@ class TarEntries:
         return data
 
     def _up_to(self, size: int) -> bytes:
-        """Return the next bytes, fewer than `size` only at the end."""
+        """Return the next `size` bytes, fewer only at the end."""
         data = self._source.read(size) if size else b""
         while 0 < len(data) < size and (more := self._source.read(size - len(data))):
             data += more
@@ -187,7 +187,7 @@ def _text(field: bytes) -> bytes:
 
 
 def _number(field: bytes, name: str) -> int:
-    """Return a number in octal or, of GNU tar, in base 256."""
+    """Parse a number in octal or, for GNU tar, in base 256."""
     if field[0] & 0x80:
         value = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
         if field[0] == 0xFF or value > _MOST_SIZE:
@@ -232,7 +232,7 @@ def _kind(kind: bytes, name: bytes, size: int) -> Kind:
 
 
 def _path(name: bytes) -> Path:
-    """Return the names of a path, which must lie below the root."""
+    """Split a path into its names; refuse one that leads outside the root."""
     if not name or len(name) > MOST_PATH:
         raise LayerRefused("the tar has an entry without a name, or with one too long")
     if name.startswith(b"/"):
@@ -248,7 +248,7 @@ def _path(name: bytes) -> Path:
 
 
 def _pax_records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the records of an extended header that count (POSIX pax, "Extended Header")."""
+    """Yield the keyword and value of each supported pax record (POSIX, "Extended Header")."""
     at = 0
     while at < len(data):
         space = data.find(b" ", at, at + 20)

@@ -1,9 +1,9 @@
 """The program that unpacks one layer: its blob on standard input, its verdict on standard output.
 
-It is a process of its own, so that no request waits for it, and that its memory and time are
-bounded. It holds the layer's lock: of two processes for one layer, the second waits, and then finds
-the layer. A layer is made in ``staging``, flushed, and moved to ``layers``, so that it appears
-whole or not at all.
+It is a process of its own, so that no request waits for it, and its memory and time can be limited.
+It holds the layer's lock: of two processes for the same layer, the second waits, then finds it
+there. A layer is made in ``staging``, flushed, and moved to ``layers``, so that it appears
+completely or not at all.
 
 It answers in lines of JSON: ``{"state": "there"}``; or ``"ready"``, and when the blob has come
 ``"unpacked"``, ``"refused"`` or ``"failed"``. With ``there`` and ``unpacked`` come ``bytes`` and
@@ -42,7 +42,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Task(NamedTuple):
-    """A layer to unpack, as the arguments of the program name it."""
+    """A layer to unpack, as in the program's first argument."""
 
     folder: str
     """Has ``layers``, ``staging`` and ``locks``."""
@@ -60,7 +60,7 @@ class DiskFull(Exception):
 
 
 def main() -> None:
-    """Unpack the layer of the first argument."""
+    """Unpack the layer in the first argument."""
     task = Task(**json.loads(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
@@ -138,7 +138,7 @@ def _size_of(layer: Path) -> dict[str, int]:
 
 
 def _verify(task: Task, blob: Blob, tar: Tar) -> None:
-    """Raise LayerRefused unless these are the bytes that were asked for."""
+    """Raise LayerRefused unless blob and tar have the expected digests."""
     algorithm, _, digest = task.blob.partition(":")
     if blob.hexdigest() != digest:
         raise LayerRefused(f"the bytes of the blob {task.blob} are others: {algorithm} differs")
@@ -150,14 +150,14 @@ def _verify(task: Task, blob: Blob, tar: Tar) -> None:
 
 
 class _Room:
-    """Checks from time to time that the disk keeps room for others, such as pushes."""
+    """Checks now and then that enough disk space is left for others, such as pushes."""
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
         self._parts = 0
 
     def take(self, part: T) -> T:
-        """Return `part`; raise DiskFull if there is no room for it."""
+        """Return `part` unchanged; raise DiskFull if there is too little space left."""
         if self._parts % _LOOK_PARTS == 0:
             self._look()
         self._parts += 1
@@ -173,7 +173,7 @@ class _Room:
 
 
 def _flush(folder: Path) -> None:
-    """Write to the disk all that this process has written (syncfs(2): each file alone is slow)."""
+    """Flush everything this process has written with syncfs(2), faster than file by file."""
     libc = ctypes.CDLL(None, use_errno=True)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -1,11 +1,11 @@
-"""The tables around the registry's content: history, tombstones, pins, policies, collector, days.
+"""The tables beside the registry's content: history, tombstones, pins, policies, runs, daily sums.
 
 Pulls read none of them. A tombstone references the objects of a deleted image by foreign keys: they
 cannot be collected before it is removed.
 
-Of what repositories held by day, the rows of pulls are written with each batch of pulls, all others
-by the measurement every six hours. So a graph of an account reads a row for each day, and a list of
-what grew or of what is stale reads as many rows as it shows.
+Of the daily sums, pulls are written with each batch of pulls, sizes by the measurement every six
+hours. So a graph of an account reads a row for each day, and a list of what grew or of what is
+stale reads as many rows as it shows.
 """
 
 from __future__ import annotations

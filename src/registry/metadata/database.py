@@ -83,7 +83,7 @@ def _is_newest(revision: str | None) -> bool:
 
 
 def _revision(url: str) -> str | None:
-    """Return the revision of the tables, or None if there are none, without loading Alembic."""
+    """Return the revision of the tables without loading Alembic; None if there are no tables."""
     if is_postgresql(url):
         import psycopg  # noqa: PLC0415 - one driver of two
 
@@ -133,7 +133,7 @@ def _check_file(path: Path, at_most: int | None) -> None:
 
 @contextmanager
 def migration_connection(url: str) -> Iterator[Connection]:
-    """Give Alembic a connection with an open transaction, under the lock for migrations."""
+    """Yield a connection for Alembic in a transaction, holding the lock for migrations."""
     if is_postgresql(url):
         import psycopg  # noqa: PLC0415 - one driver of two
 

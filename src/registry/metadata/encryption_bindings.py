@@ -1,7 +1,7 @@
 """Bindings of repositories and accounts to the KMS keys under which blobs are written.
 
-A repository's own binding counts, else the default of its account, else the account's platform
-key. A binding that is replaced or deleted ends; it stays as history.
+A repository uses its own binding, else its account's default, else the account's platform key. A
+binding that is replaced or deleted ends; it stays as history.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _own = encryption_bindings.alias("own")
 
 
 class EffectiveKey(NamedTuple):
-    """The key that a repository writes under now."""
+    """The KMS key that a repository now writes under."""
 
     kms_key_id: str
     state: KeyState
@@ -41,7 +41,7 @@ class EffectiveKey(NamedTuple):
 
 
 class SharedKey(NamedTuple):
-    """A key, and the repositories that write under it."""
+    """A KMS key, and the repositories that write under it."""
 
     kms_key_id: str
     state: KeyState
@@ -60,12 +60,12 @@ class BoundKey(NamedTuple):
 
     @property
     def crn(self) -> str | None:
-        """Return its CRN, or None once it is deleted."""
+        """Return the key's CRN, or None if the key was deleted."""
         return None if self.name is None else KEY.crn(self.region, self.account_id, self.name)
 
 
 class Binding(NamedTuple):
-    """What binds an account or a repository to a key, active or ended."""
+    """A binding of an account or a repository to a key, active or ended."""
 
     id: str | None
     """None for the platform key, which nobody has bound."""
@@ -81,7 +81,7 @@ class Binding(NamedTuple):
 
     @property
     def source(self) -> BindingSource:
-        """Return what has the binding."""
+        """Return what the binding belongs to: repository, account or platform."""
         if self.id is None:
             return "platform"
         return "account" if self.repository_id is None else "repository"
@@ -174,7 +174,7 @@ def effective_key(tx: Connection, account_id: str, repository_id: str) -> Effect
 def effective_keys(
     tx: Connection, account_id: str, repository_ids: Collection[str]
 ) -> list[SharedKey]:
-    """Return the keys that these repositories of an account write under, in any state."""
+    """Return the KMS keys that these repositories of an account write under, in any state."""
     ids = sorted(repository_ids)
     if not ids:
         return []
@@ -186,7 +186,7 @@ def effective_keys(
 
 
 def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding | None:
-    """Return the active binding of a repository, or of the account itself; or None."""
+    """Return the active binding of a repository or, if `repository_id` is None, of the account."""
     scope, ids = _scope(account_id, repository_id)
     row = tx.row(_FIND[scope], **ids)
     return None if row is None else _binding(row)
@@ -197,7 +197,7 @@ def list_bindings(
 ) -> list[Binding]:
     """Return the bindings of a repository, or of the account itself, newest first.
 
-    `before` is the id of the last one of the page before, or empty.
+    `before` is the last id of the previous page, or empty.
     """
     scope, ids = _scope(account_id, repository_id)
     rows = tx.rows(_LIST[scope], **ids, before=before or _LAST, limit=limit)

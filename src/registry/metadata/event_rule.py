@@ -1,6 +1,6 @@
 """An event rule (`EventRule`), which sends events of an account's resources to a topic.
 
-Its table is apart, in `event_rules`: commands need the description alone, without SQLAlchemy.
+Its table is in `event_rules`: commands import this description without SQLAlchemy.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _e = EVENT_RULES.table.c
 
 
 class Rules(NamedTuple):
-    """The event rules of an account."""
+    """An account's event rules, and its handle."""
 
     handle: str
     """Handle of the account; empty if it has no rule."""

@@ -1,4 +1,4 @@
-"""The repositories, blobs and images that a KMS key protects; each query reads a bounded part."""
+"""What a KMS key protects: repositories, blobs and images; each query reads a bounded number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _other = blob_object_keys.alias("other")
 
 
 class WrappedBlobs(NamedTuple):
-    """Blobs whose data keys a KMS key opens."""
+    """How many blobs' data keys a KMS key opens, and how many only it opens."""
 
     total: int
     exclusive_count: int
@@ -115,14 +115,14 @@ _LIST_IMAGES: Final = paged(
 
 
 def is_account_default(tx: Connection, account_id: str, kms_key_id: str) -> bool:
-    """Return True if the account has bound its repositories without one of their own to a key."""
+    """Return True if the account's default binding is to this key."""
     return tx.row(_IS_DEFAULT, account_id=account_id, kms_key_id=kms_key_id) is not None
 
 
 def list_bound_repositories(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[tuple[str, str]]:
-    """Return (id, name) of up to `limit` live repositories bound to a key, by name."""
+    """Return (id, name) of up to `limit` live repositories bound to a key, sorted by name."""
     rows = tx.rows(
         _LIST_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, limit=limit, most=most
     )
@@ -139,7 +139,7 @@ def count_bound_repositories(
 def count_wrapped_blobs(
     tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
 ) -> WrappedBlobs:
-    """Count the blobs that a key opens, or opened before it was deleted; up to `most` of them."""
+    """Count the blobs that a key opens, or opened before its deletion; at most `most` are read."""
     row = tx.row(_SUM, account_id=account_id, kms_key_id=kms_key_id, most=most)
     assert row is not None
     return WrappedBlobs(*map(int, row))
@@ -160,7 +160,7 @@ def count_key_images(
 def list_key_images(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[KeyImage]:
-    """Return up to `limit` of the images that `count_key_images` counts, by repository."""
+    """Return up to `limit` images that `count_key_images` counts, sorted by repository."""
     return find_all(
         tx,
         KeyImage,

@@ -1,7 +1,7 @@
 """Lifecycle policies, at most one per repository, and the images that their rules select from.
 
-Images are read page by page, or some by id. Their rows are plain tuples, since a repository may
-have a hundred thousand images.
+Images are read in pages or by id. Their rows are plain tuples, since a repository may have a
+hundred thousand images.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def store_policy(
 ) -> StoredLifecyclePolicy:
     """Insert or replace a repository's policy, and return it.
 
-    Its next run is that of the replaced policy, or `next_run_at` if that is earlier.
+    The next run stays as in the replaced policy, unless `next_run_at` is earlier.
     """
     tx.execute(
         _PUT, repository_id=repository_id, document=document, next_run_at=next_run_at, now=now
@@ -220,7 +220,7 @@ _SOLE_BYTES: Final = Statement(
 
 
 def _links() -> Select[Any]:
-    """Select digest, bytes and references of links, and if another repository has the object."""
+    """Build a query for links: digest, size, references, if another repository has the object."""
     return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
 
 
@@ -231,12 +231,12 @@ _LINK_PAGE: Final = paged(_links().where(_l.digest > bindparam("after")).order_b
 def page_of_images(
     tx: Connection, repository_id: str, after: str, limit: int, now: int
 ) -> Sequence[Row]:
-    """Return up to `limit` images after the id `after`, as `ImageColumns`, with pins of `now`."""
+    """Return up to `limit` images after the id `after`, as `ImageColumns`; pins are as of `now`."""
     return tx.rows(_PAGE, repository_id=repository_id, after=after, limit=limit, now=now)
 
 
 def some_images(tx: Connection, repository_id: str, ids: Sequence[str], now: int) -> Sequence[Row]:
-    """Return the images that have one of these ids, as `ImageColumns`."""
+    """Return the images with these ids, as `ImageColumns`."""
     return tx.rows(_SOME, repository_id=repository_id, ids=text_list(ids), now=now)
 
 
@@ -246,35 +246,35 @@ def page_of_tags(tx: Connection, repository_id: str, after: str, limit: int) -> 
 
 
 def tags_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
-    """Return the tags of images: name, image id, time of the last move."""
+    """Return tags of these images: name, image id, time of the last move."""
     return tx.rows(_TAGS_OF_SOME, repository_id=repository_id, ids=text_list(ids))
 
 
 def children_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
-    """Return the edges from these indexes to their children: parent id, child id."""
+    """Return (parent id, child id) edges from these indexes to their children."""
     return tx.rows(_CHILDREN, repository_id=repository_id, ids=text_list(ids))
 
 
 def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
-    """Return the digests of images, by id."""
+    """Map image ids to digests."""
     return dict(tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids)))
 
 
 def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[str, str]:
-    """Return the ids of the images that have one of these digests, by digest."""
+    """Map each digest to its image's id; unknown ones are left out."""
     return dict(tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests)))
 
 
 def sole_bytes(tx: Connection, manifest_id: str) -> int:
-    """Return the size of the blobs that only this image of the account references."""
+    """Return the size of the blobs that no other image of the account references."""
     return count(tx, _SOLE_BYTES, manifest_id=manifest_id)
 
 
 def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:
-    """Return the repository's links of these blobs, as in `_links`."""
+    """Return the repository's links of these blobs, with the columns of `_links`."""
     return tx.rows(_LINKS, repository_id=repository_id, digests=text_list(digests))
 
 
 def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
-    """Return up to `limit` links of a repository after the digest `after`, as in `_links`."""
+    """Return up to `limit` links after the digest `after`, with the columns of `_links`."""
     return tx.rows(_LINK_PAGE, repository_id=repository_id, after=after, limit=limit)

@@ -68,7 +68,7 @@ _ADD: Final = Statement(
 
 
 def _found_by(key: ColumnElement[bool]) -> Statement:
-    """Return the query for a login that is valid, as is the key that made it."""
+    """Build the query for a login that is valid, and whose access key or session is too."""
     return Statement(
         select(
             _l.id,
@@ -116,12 +116,12 @@ def add_login(tx: Connection, login: NewLogin, now: int) -> None:
 
 
 def find_login(tx: Connection, password_sha256: str, now: int) -> Login | None:
-    """Return the login with this password, or None if it or what it depends on is not valid."""
+    """Return the valid login with this password hash, or None."""
     return _login(tx, _FIND_BY_PASSWORD, password_sha256, now)
 
 
 def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
-    """Return the login with this id, or None if it or what it depends on is not valid."""
+    """Return the valid login with this id, or None."""
     return _login(tx, _FIND_BY_ID, login_id, now)
 
 

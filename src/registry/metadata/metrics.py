@@ -1,4 +1,4 @@
-"""Metrics of the database, at a cost that does not grow with the registry."""
+"""Metrics from the database, at a cost that does not grow with the registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIZES: Final = (Statement(select(func.pg_database_size(func.current_database())
 
 
 def open_uploads(tx: Connection) -> int:
-    """Count the upload sessions, at most `MOST_UPLOADS`."""
+    """Count the open upload sessions, up to `MOST_UPLOADS`."""
     return count(tx, _UPLOADS)
 
 

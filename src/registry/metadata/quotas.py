@@ -1,16 +1,16 @@
-"""Quotas of an account: the limits of operators; counts of its repositories, images, tags, bytes.
+"""Quotas of an account: operators' limits; counts of repositories, images, tags and bytes.
 
 Limits are read by the statements that need them (`limit_query`), so an account without a limit
 costs no statement of its own, and is not counted.
 
 *Stored bytes.* The first push that meets a limit begins to count (`begin_counting`). From then on
-whatever inserts or deletes an object changes the number in the same transaction; a push that meets
-no limit any more deletes it. The number is changed last, and locked until the transaction ends: so
-pushes of one account never exceed its limit together. Bytes that are being uploaded are no object,
-and do not count.
+each insertion or deletion of an object updates the number in the same transaction; a push that
+finds no limit any more deletes the number. The number is changed last, and locked until the
+transaction ends: so pushes of one account never exceed its limit together. Bytes being uploaded are
+not yet an object, and do not count.
 
 *Repositories, images and tags.* Their numbers are in the rows of the account's repositories, and
-are summed up there. Changes that add to a limited one wait for each other.
+are summed up there. Changes that increase a limited number wait for each other.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _HAS_BYTES: Final = sa.text("blob_objects.state <> 'shredded'")
 
 
 class NotCounted(Exception):
-    """The account has a limit of bytes, and is not counted yet; see `begin_counting`."""
+    """The account has a limit of bytes, but its bytes are not counted yet; see `begin_counting`."""
 
 
 class StorageAllowance(NamedTuple):
-    """The stored bytes of an account and their limit, as a statement has read them."""
+    """The limit and the counted bytes of an account, as one statement read them."""
 
     limit: int | None
     """None if no operator has set one."""
@@ -62,7 +62,7 @@ def _counted_of(account_id: Any) -> Any:  # noqa: ANN401
 
 
 def _sum_of(account_id: Any) -> Any:  # noqa: ANN401
-    """Return the bytes of an account's objects; each of the two sums has an index of its own."""
+    """Build the sum of an account's object sizes; each of its two terms uses its own index."""
     sums = (
         sa.select(total(_o.size)).where(_o.account_id == account_id, *where).scalar_subquery()
         for where in ((_IS_CURRENT,), (_IS_REPLACED, _HAS_BYTES))
@@ -75,16 +75,16 @@ def _used_of(account_id: Any) -> Any:  # noqa: ANN401
 
 
 def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """Return the columns that `read_use` reads: both null if the account has no limit.
+    """Build the columns that `read_use` reads: limit and use, both null without a limit.
 
-    In that case the sum is not computed.
+    Without a limit the sum is not computed.
     """
     limit = limit_query(BLOB_BYTES, account_id)
     return limit, sa.case((limit.is_(None), sa.null()), else_=_used_of(account_id))
 
 
 def read_use(row: Row) -> QuotaUse | None:
-    """Return the account's bytes and limit in the columns of `use_of`; None without a limit."""
+    """Convert the columns of `use_of`; return None without a limit."""
     limit, used = row
     return None if limit is None else QuotaUse(int(used), int(limit))
 
@@ -122,7 +122,7 @@ _RECOUNT: Final = Statement(sa.select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_
 
 
 def check_bytes(use: QuotaUse | None, adding: int) -> None:
-    """Raise QuotaExceeded if an account has no room for a blob of so many bytes."""
+    """Raise QuotaExceeded if an account has no room for a blob of `adding` bytes."""
     if use is not None and adding and use.used + adding > use.limit:
         refuse(
             BLOB_BYTES,
@@ -144,11 +144,11 @@ def begin_counting(tx: Connection, account_id: str) -> None:
 def count_new(
     tx: Connection, account_id: str, size: int, found: StorageAllowance, now: int
 ) -> None:
-    """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
+    """Count a new object if the account has a limit; `found` is what its insertion returned.
 
-    Notify the account if it has most or all of its bytes now.
+    Notify the account if it has now used most or all of its bytes.
 
-    Raise `QuotaExceeded` if the account may not have it, `NotCounted` if its bytes are not counted
+    Raise `QuotaExceeded` if the object exceeds the limit, `NotCounted` if the bytes are not counted
     yet: begin to count, and repeat the transaction.
     """
     if found.limit is None:
@@ -164,18 +164,18 @@ def count_new(
 
 
 def add_bytes(tx: Connection, account_id: str, change: int) -> None:
-    """Count objects that no quota refuses, or that are deleted, if the account is counted."""
+    """Add `change` to the account's count, if it is counted, without checking the limit."""
     if change:
         tx.row(_ADD, account_id=account_id, adding=change)
 
 
 def counted_accounts(tx: Connection, after: str, limit: int) -> list[str]:
-    """Return up to `limit` ids of accounts that are counted, after an id."""
+    """Return up to `limit` ids, above `after`, of accounts whose bytes are counted."""
     return [row[0] for row in tx.rows(_ACCOUNTS, after=after, limit=limit)]
 
 
 def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
-    """Return the miscount of an account's bytes; None if it is right, or not counted."""
+    """Compare an account's count with a recount; return None if equal, or not counted."""
     row = tx.row(_RECOUNT, account_id=account_id)
     if row is None or row[0] == row[1]:
         return None
@@ -184,7 +184,7 @@ def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
 
 
 def correct_count(tx: Connection, account_id: str) -> Miscount | None:
-    """Count an account again if its number is wrong; return the miscount. See `begin_counting`."""
+    """Correct an account's count if it is wrong; return the miscount. See `begin_counting`."""
     tx.execute(_HOLD_OBJECTS)
     wrong = find_miscount(tx, account_id)
     if wrong is not None:
@@ -213,11 +213,11 @@ COUNTED_RESOURCES: Final = tuple(_BY_QUOTA.values())
 def check_added(
     tx: Connection, account_id: str, quota: Quota, limit: int | None, added: int, now: int
 ) -> None:
-    """Check the quota of a resource that `tx` has added; `limit` is None if none is set.
+    """Check a quota after `tx` has added resources; `limit` is None if none is set.
 
-    Notify the account if it has most or all of its quota now.
+    Notify the account if it has now used most or all of its quota.
 
-    Raise `QuotaExceeded` if it has more than it may have.
+    Raise `QuotaExceeded` if the account has more than it may have.
     """
     if limit is None or added <= 0:
         return
@@ -232,6 +232,6 @@ def check_added(
 
 
 def check_restored(tx: Connection, account_id: str, quota: Quota, added: int, now: int) -> None:
-    """Check as `check_added`, and read the limit."""
+    """Like `check_added`, but read the limit."""
     limit = limit_of(tx, account_id, quota)
     check_added(tx, account_id, quota, None if limit == quota.default else limit, added, now)

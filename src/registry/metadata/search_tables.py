@@ -1,13 +1,13 @@
 """The tables behind the search for a part of a name.
 
 `search_names` has a row for each repository and each tag. Triggers, which the migrations make,
-insert and remove it with the repository or tag itself, however that happens (a push, a restoration,
-a cascade), so no change of a name runs one statement more. A tag that moves touches neither table.
+insert and delete it with the repository or tag itself, however that happens (a push, a restoration,
+a cascade), so no operation needs an extra statement. A tag that moves touches neither table.
 
-`search_terms` has the beginnings of all places of a name: up to `TERM_LENGTH` characters from each
-place on. A part of a name, of any length, is then a prefix of a term, and a page of matches is a
-range of the primary key. Both databases do this alike, without an extension, and no account pays
-for the names of another, which a trigram index of FTS5 or ``pg_trgm`` cannot promise.
+`search_terms` has a term for each position in a name: up to `TERM_LENGTH` characters from there on.
+Any part of a name is then a prefix of a term, and a page of matches is a range of the primary key.
+Both databases do this alike, without an extension, and no account pays for the names of another,
+which a trigram index of FTS5 or ``pg_trgm`` cannot promise.
 
 Terms cost as many rows as a name has characters, at random places of the index. Written by the
 push itself, a tag of 44 characters would change some 40 pages. So a worker writes and removes them

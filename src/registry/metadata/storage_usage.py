@@ -33,7 +33,7 @@ _home = repositories.alias("home")
 
 
 class LinkSums(NamedTuple):
-    """Sums over a slice of a repository's blobs."""
+    """Sums over one slice of a repository's links."""
 
     rows: int
     last: str | None
@@ -56,7 +56,7 @@ class MeasuredObject(NamedTuple):
 
 
 class ObjectUse(NamedTuple):
-    """An object in a live repository whose manifests reference it."""
+    """How many manifests of a live repository reference an object."""
 
     object_id: str
     repository_id: str
@@ -66,7 +66,7 @@ class ObjectUse(NamedTuple):
 
 
 class SharedSums(NamedTuple):
-    """Sums over the blobs of some manifests of one repository."""
+    """Sums over the distinct blobs of some manifests of one repository."""
 
     size_bytes: int
     exclusive_bytes: int
@@ -84,7 +84,7 @@ class NamedRepository(NamedTuple):
 
 
 def _needed_by(object_id: Any, *where: Any) -> sa.Exists:  # noqa: ANN401 - SQLAlchemy expressions
-    """Return the condition that a manifest references the object in a repository with `where`."""
+    """Build the condition that a manifest of a repository with `where` references the object."""
     return (
         sa.select(ONE)
         .select_from(_other)
@@ -124,7 +124,7 @@ def _live(object_id: Any, *where: Any) -> sa.Exists:  # noqa: ANN401
 
 
 def _sum(amount: Any, *where: Any) -> Any:  # noqa: ANN401
-    """Return the sum over the rows that meet `where`, or 0 if there are none."""
+    """Build the sum over the rows that meet `where`; 0 if there are none."""
     counted = sa.case((sa.and_(*where), amount), else_=ZERO) if where else amount
     return total(counted)
 
@@ -236,7 +236,7 @@ _SHARED: Final = Statement(
 def sum_links(
     tx: Connection, account_id: str, repository_id: str, after: str, limit: int
 ) -> LinkSums:
-    """Return the sums over up to `limit` blobs of a repository after the digest `after`."""
+    """Sum up to `limit` links of a repository, after the digest `after`."""
     row = tx.row(
         _LINKS, account_id=account_id, repository_id=repository_id, after=after, limit=limit
     )
@@ -245,16 +245,16 @@ def sum_links(
 
 
 def list_objects(tx: Connection, account_id: str, after: str, limit: int) -> list[MeasuredObject]:
-    """Return up to `limit` current objects of an account after the digest `after`, by digest."""
+    """Return up to `limit` current objects of an account after the digest `after`, sorted."""
     return find_all(tx, MeasuredObject, _OBJECTS, account_id=account_id, after=after, limit=limit)
 
 
 def list_replaced_objects(
     tx: Connection, account_id: str, after: str, limit: int
 ) -> list[MeasuredObject]:
-    """Return up to `limit` objects that are not their digest's current one, by id after `after`.
+    """Return up to `limit` objects after the id `after` that are not current for their digest.
 
-    They are shredded, without bytes, or retired for one that other keys open.
+    They were shredded and have no bytes, or retired in favour of one that other KMS keys open.
     """
     return find_all(
         tx, MeasuredObject, _REPLACED_OBJECTS, account_id=account_id, after=after, limit=limit
@@ -262,7 +262,7 @@ def list_replaced_objects(
 
 
 def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectUse]:
-    """Return the live repositories that use these objects."""
+    """Return which live repositories use these objects."""
     # No join with the list of ids: PostgreSQL would read all links of all accounts.
     return find_all(tx, ObjectUse, _USES, account_id=account_id, ids=text_list(object_ids))
 
@@ -276,7 +276,7 @@ def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], no
 def list_repositories(
     tx: Connection, account_id: str, after: str, limit: int
 ) -> list[NamedRepository]:
-    """Return up to `limit` live repositories of an account after the name `after`, by name."""
+    """Return up to `limit` live repositories after the name `after`, sorted by name."""
     return find_all(
         tx, NamedRepository, _REPOSITORIES, account_id=account_id, after=after, limit=limit
     )
@@ -285,7 +285,7 @@ def list_repositories(
 def list_tombstone_ids(
     tx: Connection, repository_id: str, now: int, after: tuple[int, str], limit: int
 ) -> list[tuple[int, str]]:
-    """Return the deletion times and ids of up to `limit` restorable images, in that order."""
+    """Return (deletion time, id) of up to `limit` restorable images, sorted."""
     deleted_at, last = after
     rows = tx.rows(
         _TOMBSTONES,
@@ -299,14 +299,14 @@ def list_tombstone_ids(
 
 
 def deleted_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:
-    """Return sizes of the objects, by id, that these tombstones reference and nothing live does."""
+    """Map id to size, for objects that these tombstones reference and nothing live does."""
     return dict(tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones)))
 
 
 def sum_blobs_of(
     tx: Connection, account_id: str, repository_id: str, manifest_ids: Sequence[str], now: int
 ) -> SharedSums:
-    """Return the sums over the distinct blobs of these manifests; an index itself has none."""
+    """Sum the distinct blobs of these manifests; an index itself has none."""
     row = tx.row(
         _SHARED,
         account_id=account_id,
@@ -337,10 +337,10 @@ _SUMS: Final = Statement(
 
 
 async def stored_by_account(database: Database) -> Mapping[str, int]:
-    """Return the bytes of each account's blobs, each of them once, as they were pushed.
+    """Map account id to the size of its blobs as pushed, each counted once.
 
-    So compression and sealing change no bill. What the collector condemned does not count. It takes
-    about a second for a million blobs, in which other requests run in between.
+    So compression and sealing do not affect bills. Condemned objects do not count. It takes about a
+    second per million blobs; other requests run in between.
     """
     sums: Counter[str] = Counter()
     after, count = "", _SLICE
@@ -355,6 +355,6 @@ async def stored_by_account(database: Database) -> Mapping[str, int]:
 
 
 def _sums(tx: Connection, after: str) -> dict[str, tuple[int, str, int]]:
-    """Return (bytes, the last id, the number) of the next objects, by account."""
+    """Map account to (bytes, last id, count) of the next objects."""
     rows = tx.rows(_SUMS, after=after, limit=_SLICE)
     return {row[0]: (int(row[1]), row[2], int(row[3])) for row in rows}

@@ -22,7 +22,7 @@ MAX_LENGTH: Final = len("sha512:") + 128
 
 
 class Hasher(Protocol):
-    """The methods of `hashlib` objects that we use."""
+    """The methods of `hashlib` objects that the registry uses."""
 
     def update(self, data: memoryview | bytes, /) -> object:
         """Add more bytes."""
@@ -38,7 +38,7 @@ class Digest(str):
 
     @classmethod
     def parse(cls, text: str) -> Digest:
-        """Return `text` as a digest.
+        """Parse a digest.
 
         Raise `DigestInvalid` if the algorithm is not supported, or the hex has the wrong length or
         case.
@@ -67,8 +67,8 @@ _HASHERS: Final[dict[str, Callable[..., Hasher]]] = {
 def check_reference(text: str) -> None:
     """Check the digest of content that is not stored here, which may be of any algorithm.
 
-    Raise `DigestInvalid` if it has not the form of a digest (image-spec, "Digests"), is longer than
-    `MAX_LENGTH`, or is not what one of `ALGORITHMS` gives.
+    Raise `DigestInvalid` if it does not have the form of a digest (image-spec, "Digests"), is
+    longer than `MAX_LENGTH`, or has a known algorithm but not that algorithm's length.
     """
     found = _ANY_ALGORITHM.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if found is None or found[1] in ALGORITHMS:
@@ -86,7 +86,7 @@ def digest_of(data: bytes, algorithm: str = "sha256") -> Digest:
 
 
 def parse_algorithm(text: str) -> str:
-    """Return the algorithm that ``digest-algorithm`` names (end-4c), or raise DigestInvalid."""
+    """Check the value of ``digest-algorithm`` (end-4c) and return it, or raise DigestInvalid."""
     if text not in ALGORITHMS:
         raise DigestInvalid("digest-algorithm is sha256, sha512 or blake3", algorithm=text[:64])
     return text

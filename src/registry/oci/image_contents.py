@@ -119,21 +119,21 @@ class Configuration(msgspec.Struct):
 
 
 def parse_contents(document: bytes) -> ManifestContents | None:
-    """Return a manifest or an index, or None if the document has another structure."""
+    """Parse a manifest or index; return None if the document has another structure."""
     return _parse(document, ManifestContents)
 
 
 def parse_layers(document: bytes) -> list[str]:
-    """Return the digests of a manifest's layers; none if the document has another structure.
+    """Return the digests of a manifest's layers; an empty list if it has another structure.
 
-    Everything else is skipped: what annotations say takes three times as long to read.
+    Everything else is skipped: parsing the annotations too would take three times as long.
     """
     found = _parse(document, _Layers)
     return [] if found is None else [each.digest for each in found.layers or ()]
 
 
 def parse_configuration(document: bytes) -> Configuration | None:
-    """Return the configuration of an image, or None if the document is not one.
+    """Parse the configuration of an image; return None if the document is not one.
 
     A configuration without a platform belongs to another kind of artifact.
     """

@@ -1,8 +1,7 @@
-"""Parse manifests and indexes, and reject those that two readers could read differently.
+"""Parse manifests and indexes, and reject those that two readers could interpret differently.
 
 Duplicate keys, both ``layers`` and ``manifests``, or a ``mediaType`` that contradicts the header
-are rejected (CVE-2021-41190). Unknown fields are accepted and kept, since the exact bytes are
-stored.
+are rejected (CVE-2021-41190). Unknown fields are accepted, since the exact bytes are stored.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def blobs(self) -> tuple[Descriptor, ...]:
-        """Return the config and the layers in order, each digest once."""
+        """Return the config and the layers in order, with each digest only once."""
         listed = (self.config, *self.layers) if self.config else self.layers
         return tuple({descriptor.digest: descriptor for descriptor in listed}.values())
 
@@ -78,13 +77,13 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class _Annotated(msgspec.Struct):
-    """The raw annotations of a descriptor."""
+    """The raw annotations of one descriptor."""
 
     annotations: msgspec.Raw = msgspec.Raw()
 
 
 class _Annotations(_Annotated):
-    """The raw annotations of a document and of its descriptors."""
+    """The raw annotations of a document and of all its descriptors."""
 
     config: _Annotated | None = None
     layers: list[_Annotated] | None = None
@@ -116,7 +115,7 @@ _sizes_decoder: Final = msgspec.json.Decoder(_Sizes)
 def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = False) -> Manifest:
     """Parse `body`, sent with the ``Content-Type`` header `content_type`.
 
-    A body that `is_stored` already is not checked against the maximums.
+    With `is_stored`, the body is not checked against the maximums: it was when it was pushed.
 
     Raise `ManifestInvalid` if `body` is not JSON, not a manifest, ambiguous, or over a maximum;
     `ManifestTypeUnsupported` if the media type is not one of `media_types.MANIFEST_TYPES`.
@@ -151,7 +150,7 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
 
 
 def _why(error: Exception) -> str:
-    """Return the parser's message without its Python-specific details."""
+    """Describe a parser's error without Python-specific details."""
     match error:
         case UnicodeDecodeError():
             return "it is not UTF-8"
@@ -179,7 +178,7 @@ def _refuse_negative_zero(body: bytes) -> None:
 
 
 def _check_size(body: bytes) -> None:
-    """Reject a document over the maximums, before a parser makes objects of its parts."""
+    """Reject a document over the maximums, before a parser creates objects for its parts."""
     if len(body) <= MAX_ANNOTATIONS * _NAME_BYTES:
         return  # too short to exceed a maximum, as nearly every manifest is
     size = json_size(body, MAX_PARTS)
@@ -215,7 +214,7 @@ def _bare(content_type: str | None) -> str:
 
 
 def _media_type(document: _Document, content_type: str | None) -> str:
-    """Return the media type of a document, on which its header and ``mediaType`` must agree.
+    """Return a document's media type; its header and its ``mediaType`` must agree.
 
     If the header is not specific, ``mediaType`` decides, and without one the fields present.
     """
@@ -266,7 +265,8 @@ def _check_shape(document: _Document, *, is_index: bool) -> None:
 def _check_descriptor(descriptor: Descriptor, *, is_stored: bool) -> None:
     """Reject a descriptor with an invalid digest, size or media type.
 
-    What must be stored here has a digest of an algorithm that we compute.
+    With `is_stored`, the content must be here, so its digest algorithm must be one that the
+    registry computes.
     """
     try:
         if is_stored:

@@ -1,4 +1,4 @@
-"""Changes: caller, time and registry of each; changes of ``/v2`` are recorded in the audit log.
+"""Changes: who makes them, when and where; changes of ``/v2`` go to the audit log from here.
 
 Changes of ``/v1`` are recorded by the kernel itself.
 """
@@ -42,25 +42,25 @@ class Change(NamedTuple):
     """Further details of the change's event in the audit log."""
 
     def begin(self) -> None:
-        """Drop the recorded details: the transaction begins, perhaps again after a conflict.
+        """Discard collected details, as the transaction begins, perhaps again after a conflict.
 
-        On ``/v1``, the kernel does it.
+        On ``/v1``, the kernel does this.
         """
         if self.details is not None:
             self.details.clear()
 
     def tell(self, kind: str, name: str, value: object) -> None:
-        """Add to the details that `value` became of the thing `name`."""
+        """Add an audit detail: under `kind`, the thing `name` got the value `value`."""
         if self.details is not None:
             self.details.setdefault(kind, {})[str(name)] = value
 
     @property
     def stored_source(self) -> str | None:
-        """Return the source as rows hold it."""
+        """Return the source identity in the form that rows store."""
         return stored_source(self.source)
 
     def deletion(self, restorable_until: int) -> SoftDeletion:
-        """Return a deletion by this change."""
+        """Return the record of a deletion that this change makes."""
         return SoftDeletion(self.principal, self.stored_source, self.now, restorable_until)
 
 
@@ -69,8 +69,8 @@ def record_change(
 ) -> None:
     """Write the audit event of a repository's change, in the transaction of the change.
 
-    It has the details that `Change.tell` was given since `Change.begin`. A transaction that calls
-    `tell` calls `begin` first, as it is run again after a conflict.
+    The event includes the details passed to `Change.tell` since `Change.begin`. A transaction that
+    calls `tell` must call `begin` first, as it may be run again after a conflict.
 
     Nothing is recorded for a change without a client: under ``entrepot dev`` nobody signs in, and
     the registry's own runs are recorded when they end.

@@ -1,4 +1,4 @@
-"""Start runs of the collector: on request or on schedule, one run at a time in an account.
+"""Start runs of the collector, on request or on schedule; an account has one run at a time.
 
 A run is a job; its steps are in `registry.gc.collection`.
 """
@@ -38,7 +38,7 @@ _ACCOUNTS: Final = 500
 
 
 class Status(NamedTuple):
-    """The collector's pending work in an account, by stage, and its last run."""
+    """An account's pending work of the collector, by stage, and its last run."""
 
     unreferenced: Amount
     condemned: Amount
@@ -48,12 +48,12 @@ class Status(NamedTuple):
 
 
 def start_collection(tx: Connection, account_id: str, run_id: str, change: Change) -> Run:
-    """Start a run in an account, or return the one that is running."""
+    """Start a run in an account, or return the running one."""
     return RUNS.start(tx, account_id, None, run_id, change)
 
 
 def status(tx: Connection, account_id: str) -> Status:
-    """Return the collector's status; costs a step for each object to be collected."""
+    """Return the collector's status; the cost grows with the number of objects to collect."""
     (last,) = runs.list_runs(tx, KIND, account_id, "", 1) or (None,)
     return Status(
         unreferenced=collection.measure_stage(tx, account_id, "unreferenced"),

@@ -1,6 +1,6 @@
 """Data keys of blobs: made here, wrapped under KMS keys, and opened again.
 
-Errors of the KMS become those that the services know.
+Errors of the KMS are translated to errors of the registry.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class DataKeys:
 
     Every method that wraps or opens raises:
         KmsKeyDeleted: there is no such KMS key, or it was deleted.
-        KmsKeyDisabled: it is disabled, or its deletion is pending.
-        Unavailable: the provider of its material is not there.
+        KmsKeyDisabled: the KMS key is disabled, or its deletion is pending.
+        Unavailable: the provider of the KMS key is unavailable.
     """
 
     def __init__(self, vault: Vault) -> None:
@@ -46,41 +46,41 @@ class DataKeys:
     async def wrap_all(
         self, account_id: str, kms_key_id: str, data_keys: Sequence[tuple[str, DataKey]]
     ) -> list[bytes]:
-        """Wrap data keys, each given with its stored id, under one KMS key."""
+        """Wrap data keys, each paired with its stored id, under one KMS key."""
         with _translated(KmsKeyDeleted):
             return await self._vault.wrap_all(account_id, kms_key_id, _bound(data_keys))
 
     def usable_version(
         self, tx: Connection, account_id: str, kms_key_id: str, version: int
     ) -> UsableKeys:
-        """Return a KMS key that was found enabled, to wrap under this version of it after `tx`."""
+        """Return a version of an enabled KMS key, for use after `tx`."""
         with _translated(KmsKeyDeleted):
             return self._vault.usable_version(tx, VersionRef(account_id, kms_key_id, version))
 
     async def wrap_under(
         self, usable: UsableKeys, data_keys: Sequence[tuple[str, DataKey]]
     ) -> list[bytes]:
-        """Wrap data keys like `wrap_all`, after `usable_version` in a transaction of the caller."""
+        """Like `wrap_all`, with a key that `usable_version` returned in an earlier transaction."""
         with _translated(KmsKeyDeleted):
             return await self._vault.wrap_under(usable, _bound(data_keys))
 
     def wrap_if_open(self, usable: UsableKeys, stored_id: str, data_key: DataKey) -> bytes | None:
-        """Wrap a data key like `wrap_under` if that waits for nothing; return None if not."""
+        """Like `wrap_under` for one data key, but return None if the KMS key is not open here."""
         return self._vault.wrap_if_open(usable, data_key.plaintext, _aad(stored_id))
 
     async def open(
         self, account_id: str, kms_key_id: str, wrapped: bytes, stored_id: str
     ) -> DataKey:
-        """Return the data key of the bytes `stored_id`.
+        """Unwrap the data key of the bytes `stored_id`.
 
-        Raise `WrapBroken` if it was not wrapped under this KMS key for these bytes.
+        Raise `WrapBroken` if `wrapped` was not made under this KMS key for these bytes.
         """
         return (await self.open_all(account_id, [WrappedKey(kms_key_id, wrapped, stored_id)]))[0]
 
     async def open_all(self, account_id: str, wraps: Sequence[WrappedKey]) -> list[DataKey]:
-        """Return the data keys of one account's bytes; all KMS keys are read at once.
+        """Unwrap the data keys of one account's bytes; their KMS keys are read in one query.
 
-        Raise `WrapBroken` if one of them does not open.
+        Raise `WrapBroken` if one of the wraps does not open.
         """
         with _translated():
             opened = await self._vault.unwrap_all(account_id, _wraps(wraps))
@@ -89,21 +89,21 @@ class DataKeys:
     def usable_for(
         self, tx: Connection, account_id: str, wraps: Sequence[WrappedKey]
     ) -> UsableKeys:
-        """Find the KMS keys of these wraps usable, to open them after this transaction.
+        """Return the KMS keys of these wraps, if usable, to unwrap them after this transaction.
 
-        Raise `WrapBroken` if one of them has not the form of a wrap.
+        Raise `WrapBroken` if one of the wraps is malformed.
         """
         with _translated():
             return self._vault.usable_for(tx, account_id, _wraps(wraps))
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return until when the KMS keys that were just used stay open in this process."""
+        """Return until when the just used KMS keys stay open in this process."""
         return self._vault.opened_until(usable)
 
     async def open_under(
         self, account_id: str, usable: UsableKeys, wraps: Sequence[WrappedKey]
     ) -> list[DataKey]:
-        """Return data keys like `open_all`, after `usable_for` in a transaction of the caller."""
+        """Like `open_all`, with keys that `usable_for` returned in an earlier transaction."""
         with _translated():
             opened = await self._vault.unwrap_under(usable, _wraps(wraps))
         return _made(account_id, opened)
@@ -130,9 +130,9 @@ def _made(account_id: str, opened: Sequence[bytes]) -> list[DataKey]:
 
 @contextmanager
 def _translated(invalid: type[Exception] = WrapBroken) -> Iterator[None]:
-    """Raise the errors of the registry for those of the KMS; `invalid` for CiphertextInvalid.
+    """Translate errors of the KMS in the block; CiphertextInvalid becomes `invalid`.
 
-    To wrap, there is no ciphertext: the version of the KMS key was erased since it was looked at.
+    When wrapping, CiphertextInvalid means that the key's version was erased after it was read.
     """
     try:
         yield

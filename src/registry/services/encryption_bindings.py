@@ -1,7 +1,7 @@
-"""Bind repositories, or all of an account without a binding of their own, to KMS keys.
+"""Bind repositories, or an account's default, to KMS keys.
 
 A binding applies to later pushes; blobs stay under their former key until they are pushed or
-rewrapped. A key protects the blobs, in repositories and buckets, that deleting it would shred.
+rewrapped. A key protects the blobs, in repositories and buckets, that its deletion would shred.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STATUS_OF: dict[KeyState, BindingStatus] = {
 
 
 class KeyToBind(NamedTuple):
-    """The key to bind a repository or an account to."""
+    """A key, already checked, to bind a repository or an account to."""
 
     id: str
     binding_id: str
@@ -64,7 +64,7 @@ def bind_key(
 ) -> Binding:
     """Bind a repository, or the account itself, to a key; an earlier binding ends.
 
-    A binding to the same key stays as it is. Nobody disables or deletes the key meanwhile.
+    A binding to the same key stays as it is. The key cannot be disabled or deleted meanwhile.
 
     Raises:
         KeyMissing: there is no such key any more.

@@ -51,7 +51,7 @@ class RegistryEvent(NamedTuple):
 def descriptions(
     tx: Connection, repository: Repository, ids: Sequence[str]
 ) -> Mapping[str, Description]:
-    """Return descriptions of images for events, by id; empty ones if the account has no rules."""
+    """Map image id to its description for events; empty if the account has no rules."""
     found = describe(tx, ids) if repository.has_event_rules else {}
     return dict.fromkeys(ids, Description()) | found
 
@@ -59,9 +59,10 @@ def descriptions(
 def publish(
     tx: Connection, change: Change, repository: Repository, events: Sequence[RegistryEvent]
 ) -> None:
-    """Put those of `events` that a rule of the account matches into the outbox.
+    """Put the `events` that match a rule of the account into the outbox.
 
-    Call it last in a transaction: until that ends, other transactions of the account may wait here.
+    Call it last in a transaction: until that ends, other transactions of the account may wait for
+    it.
     """
     if not events or not repository.has_event_rules:
         return
@@ -76,7 +77,7 @@ def publish(
 
 
 def _wants(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
-    """Return True if a rule matches an event's repository, and its type exactly or by a ``*``."""
+    """Return True if a rule matches an event's repository, and its type (exactly or by ``*``)."""
     is_of_repository = repository.name.startswith(rule.repository_prefix)
     return is_of_repository and is_asked_for(event.type, rule.event_types)
 
@@ -96,7 +97,7 @@ def topics_asking(tx: Connection, account_id: str, event_type: str) -> Sequence[
 
 
 def is_asked_for(event_type: str, event_types: Sequence[str]) -> bool:
-    """Return True if types of events have this one, exactly or by a ``*``."""
+    """Return True if a list of types contains this one, exactly or by ``*``."""
     return any(
         event_type.startswith(wanted[:-1]) if wanted.endswith("*") else event_type == wanted
         for wanted in event_types
@@ -128,7 +129,7 @@ def _plain(digest: str | None) -> str | None:
 
 
 class NamedTopic(NamedTuple):
-    """The topic that a rule names, and its existence."""
+    """The topic that a rule names, and whether it exists."""
 
     id: str | None
     """None if there is no such topic; then the moments may be known."""
@@ -163,7 +164,7 @@ def no_topic(_tx: Connection, _account_id: str, _value: str, _authorize: Authori
 
 
 def no_topics(_tx: Connection, _account_id: str, crns: Sequence[str]) -> Mapping[str, NamedTopic]:
-    """Return no topics: the default in an install without the notifications family."""
+    """Map all CRNs to missing topics: the default without the notifications family."""
     return {crn: NamedTopic(None) for crn in crns}
 
 
@@ -184,7 +185,7 @@ _FAMILIES: Final = re.compile(r"[a-z]+\.(?:[a-z]+\.)?\*")
 def check_rule(
     event_types: Sequence[str], repository_prefix: str, known: Sequence[str] = EVENT_TYPES
 ) -> None:
-    """Check a rule; `known` are the types of all events.
+    """Check the event types and the prefix of a rule; `known` are all existing types.
 
     Raise InvalidInput, with ``field`` and ``reason``, for one that no event can match.
     """
@@ -245,13 +246,13 @@ def _is_known(wanted: str, known: Sequence[str]) -> bool:
 
 
 def _near(wanted: str, known: Sequence[str]) -> Sequence[str]:
-    """Return the types of the service that a type begins with, or a pattern for each service."""
+    """Return the known types of the same service, or else a pattern for each service."""
     own = [each for each in known if each.partition(".")[0] == wanted.partition(".")[0]]
     return own or list(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in known))
 
 
 def _begins_a_name(prefix: str) -> bool:
-    """Return True if a repository's name can start with `prefix`."""
+    """Return True if some valid repository name starts with `prefix`."""
     for rest in ("", "a"):
         with suppress(NameInvalid):
             parse_name(f"aa/{prefix}{rest}")

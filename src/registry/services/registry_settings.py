@@ -42,7 +42,7 @@ def update_settings(
 def counts_pulls_of(
     principal: str, uncounted_pullers: Sequence[str], work: StepBudget | None = None
 ) -> bool:
-    """Return True if pulls by the principal of this CRN count; an anonymous client has no CRN.
+    """Return True if pulls by the principal with this CRN count; "" is an anonymous client.
 
     Raise `TooCostly` if the patterns need more steps than `work` has left.
     """
@@ -52,7 +52,7 @@ def counts_pulls_of(
 def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return the patterns with the account's handle replaced by its id, as in CRNs.
 
-    Any other handle is refused, so that the error does not reveal which accounts exist.
+    Every other handle is refused alike, so that the error does not reveal which accounts exist.
     """
     account = find_account(tx, account_id)
     patterns = [*map(lower_ids, patterns)]
@@ -67,7 +67,7 @@ def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple
 
 
 def _account(pattern: str, index: int) -> str:
-    """Return the account handle in a pattern; empty if the account is an id or a pattern."""
+    """Return the account handle in a pattern; empty if the account is an id or a wildcard."""
     found = _PATTERN.fullmatch(pattern)
     if found is None:
         form = "* or a pattern of principals: crn:iam::<account>:<type>/<name>"

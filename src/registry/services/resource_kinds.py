@@ -1,4 +1,4 @@
-"""Resource kinds of the registry, with CRNs and actions; its ready-made policies and its SKUs."""
+"""The registry's resource kinds, with CRNs and actions; its policy templates and SKUs."""
 
 from __future__ import annotations
 

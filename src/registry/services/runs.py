@@ -1,4 +1,4 @@
-"""Runs of the registry: start them, and record their results in the log and the audit log."""
+"""Runs of the registry: start them, and record their ends in the log and the audit log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class RegistryRuns(NamedTuple):
-    """A kind of runs over a repository, or over all of an account."""
+    """A kind of run over a repository, or over a whole account."""
 
     kind: str
     words: str
@@ -50,9 +50,9 @@ class RegistryRuns(NamedTuple):
         change: Change,
         arguments: Any = None,  # noqa: ANN401 - JSON
     ) -> Run:
-        """Start a run over the `repository` of an id and a name, or over all of an account.
+        """Start a run over `repository`, (id, name), or over the whole account if it is None.
 
-        If one is running, return that.
+        If one is already running, return that one.
         """
         scope_id, name = repository or (account_id, "*")
         new = NewRun(
@@ -75,7 +75,7 @@ class RegistryRuns(NamedTuple):
         step: RunStep,
         on_end_committed: OnEndCommitted | None = None,
     ) -> JobKind:
-        """Return the kind of job of these runs.
+        """Return the job kind that carries out these runs.
 
         `on_end_committed` is called with each run after the commit that ends it.
         """
@@ -99,7 +99,7 @@ class RegistryRuns(NamedTuple):
         return f"crn:registry:{ctx.registry_host.region}:{run.account_id}:{self.type}/{run.id}"
 
     def _record_end(self, ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
-        """Record a run that ends and has deleted something: one event with its counts."""
+        """Record the end of a run that deleted something in the audit log, with its counts."""
         if not ctx.audits or not any(run.counts[name] for name in self.deletions):
             return
         assert run.finished_at is not None
@@ -121,7 +121,7 @@ class RegistryRuns(NamedTuple):
         add_event(tx, event)
 
     def _log_end(self, ctx: ServiceContext, run: Run) -> None:
-        """Log and count that a run has ended, after the commit: so each is logged once."""
+        """Log and count the end of a run; called after the commit, so that it happens only once."""
         ctx.count(f"{RUNS}.{self.words}.{run.state}", 1)
         assert run.finished_at is not None
         over = {} if run.scope_id == run.account_id else {"repository_id": run.scope_id}

@@ -65,7 +65,7 @@ class RepositoryStorage(ResponseBody):
 
 
 def _storage_of(sums: Sequence[int]) -> RepositoryStorage:
-    """Return the storage of a repository for its logical, distinct and exclusive bytes."""
+    """Convert (logical, distinct, exclusive) bytes to a repository's storage."""
     logical, size, exclusive = sums
     return RepositoryStorage(
         logical_bytes=logical,
@@ -95,7 +95,7 @@ class StorageUsage(ResponseBody):
 
 
 def saved_by_compression(unique: int, stored: int, restorable: int, pending: int) -> int:
-    """Return how many bytes fewer than `unique` are on disk; sealing takes a few more."""
+    """Return how many of the `unique` bytes are not on disk because of compression."""
     return max(0, unique - (stored - restorable - pending))
 
 
@@ -129,7 +129,7 @@ def measure_image(
 async def measure_repository(
     database: Database, account_id: str, repository_id: str
 ) -> RepositoryStorage:
-    """Return the storage of a repository; the cost grows with its blobs.
+    """Return the storage of a repository; the cost grows with the number of its blobs.
 
     Each slice is a transaction of its own, so that other requests run in between.
     """
@@ -149,7 +149,7 @@ async def measure_restorable(
 ) -> int:
     """Return the bytes that only restorable images of a repository need.
 
-    The cost grows with the number of its restorable images. They are read in slices, as by
+    The cost grows with the number of its restorable images. They are read in slices, as in
     `measure_repository`.
     """
     sizes: dict[str, int] = {}
@@ -167,7 +167,7 @@ async def measure_restorable(
 async def measure_account(
     database: Database, account_id: str, now: int
 ) -> tuple[StorageUsage, Sequence[tuple[NamedRepository, RepositoryStorage]]]:
-    """Return the storage of an account, and of its repositories, most exclusive bytes first.
+    """Return the storage of an account and its repositories, sorted by exclusive bytes, descending.
 
     It reads each object and each link once: about 1 s per 100,000. Each slice is a transaction of
     its own, and other requests run in between, so the result is not of a single moment.
@@ -209,7 +209,7 @@ async def measure_account(
 
 
 class _Slice(NamedTuple):
-    """Some of an account's objects, with their links."""
+    """A slice of an account's objects, with the repositories that use them."""
 
     objects: Sequence[MeasuredObject]
     uses: Sequence[ObjectUse]
@@ -229,7 +229,7 @@ def _read_slice(
 
 @dataclass
 class _Sums:
-    """The sums over the slices of an account's objects."""
+    """Sums over an account's objects, added up slice by slice."""
 
     unique_bytes: int = 0
     stored_bytes: int = 0
@@ -267,5 +267,5 @@ async def _repositories(database: Database, account_id: str) -> AsyncIterator[Na
 
 
 async def _yield() -> None:
-    """Yield to the event loop, which a read of SQLite does not."""
+    """Let other tasks run, which reading SQLite does not."""
     await asyncio.sleep(0)

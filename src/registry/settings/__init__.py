@@ -1,9 +1,9 @@
-"""The settings of a server: plain values, read and checked once, before anything is made.
+"""The settings of a server: plain values, read and checked once at the start.
 
-`fields` are the settings and their defaults, `settings` the checks, and the values, hosts and URLs
-that follow from them. Groups of settings have modules of their own.
-`texts` parses single values; `reading` takes the values from the environment and a file.
-``catalog.json`` has the default regions and prices.
+`fields` has the settings and their defaults; `settings` has the checks, and the values, hosts and
+URLs derived from them. Groups of settings have modules of their own. `texts` parses single values;
+`reading` takes the values from the environment and a file. ``catalog.json`` has the default regions
+and prices.
 
 Settings import nothing of the registry, and of `cloudcore` only parsers and value types.
 """

@@ -21,7 +21,7 @@ EMAIL: Final = re.compile(r"(?:[!-~]{1,64}@[A-Za-z0-9.-]{1,253})?")
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
-    """Return the host and port of ``HOST:PORT``, or None if it is not that."""
+    """Parse ``HOST:PORT``; return None for other text."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > _MOST_PORT:
         return None
@@ -59,7 +59,7 @@ class AcmeSettings:
 
     @property
     def problem(self) -> str:
-        """Return the first problem, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting's name before it, or an empty string."""
         if not self.tls_acme:
             return ""
         for name in self.names:
@@ -106,7 +106,7 @@ class CertificateSettings:
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """Return the names in lower case, each once."""
+        """Return the name servers' names in lower case, each once."""
         listed = (part.strip().lower() for part in self.dns_name_servers.split(","))
         return tuple(dict.fromkeys(name.removesuffix(".") for name in listed if name))
 
@@ -116,7 +116,7 @@ class CertificateSettings:
         return parse_address(self.dns_listen)
 
     def problem(self, zone: str) -> str:
-        """Return the first problem, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting's name before it, or an empty string."""
         return self._acme_problem(zone) or self._dns_problem(zone)
 
     def _acme_problem(self, zone: str) -> str:

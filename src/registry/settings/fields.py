@@ -1,4 +1,4 @@
-"""The settings of a process as they are given, with their defaults and their groups."""
+"""The settings of a process as they are configured, with their defaults and their groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from registry.settings.store import StoreSettings
 
 @dataclass(frozen=True, slots=True)
 class SettingFields:
-    """The settings as they are given."""
+    """The settings as they are configured, before `Settings` derives values from them."""
 
     data: Path
     """Folder of the blobs, the root key and, without `database_url`, the SQLite database."""

@@ -49,7 +49,7 @@ _RANGES: Final = {
 
 
 class Microseconds:
-    """A setting of seconds in microseconds."""
+    """A property that returns a setting of seconds in microseconds."""
 
     def __init__(self, seconds: str) -> None:
         self._seconds = seconds
@@ -61,14 +61,14 @@ class Microseconds:
     def __get__(self, settings: object, _owner: type) -> int: ...
 
     def __get__(self, settings: object | None, _owner: type) -> int | Self:
-        """Return the microseconds of these settings, or itself of their class."""
+        """Return the value in microseconds; on the class itself, return the property."""
         if settings is None:
             return self
         return int(getattr(settings, self._seconds)) * MICROSECONDS
 
 
 def check_numbers(settings: DataclassInstance) -> None:
-    """Raise SettingsError for a number out of its range."""
+    """Raise SettingsError if a number is out of its range."""
     for item in fields(settings):
         value, name = getattr(settings, item.name), item.name
         if not isinstance(value, int):
@@ -79,7 +79,7 @@ def check_numbers(settings: DataclassInstance) -> None:
 
 
 def word_problem(settings: DataclassInstance) -> str:
-    """Return the first setting with a word that it does not take, and its words, or ""."""
+    """Return a problem if a setting of fixed words has another value, or ""."""
     for name, words in _words_of(type(settings)).items():
         given = getattr(settings, name)
         if given not in words:
@@ -92,7 +92,7 @@ def word_problem(settings: DataclassInstance) -> str:
 
 @cache
 def _words_of(kind: type) -> Mapping[str, Sequence[str]]:
-    """Return the words of each setting of a group that is one of some words."""
+    """Map the settings that take one of some fixed words to these words."""
     return {
         name: get_args(each)
         for name, each in get_type_hints(kind).items()
@@ -158,7 +158,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbing:
-    """Period and rate of the scrub in the background, which looks for damaged bytes."""
+    """Period and rate of the background scrub, which looks for damaged bytes."""
 
     scrub_every_seconds: int = 30 * 24 * 3600
     """Time within which the scrub in the background reads the bytes of every blob and manifest."""
@@ -170,7 +170,7 @@ class Scrubbing:
 
 @dataclass(frozen=True, slots=True)
 class PlainSealing:
-    """Rate of the run in the background that seals plain blobs."""
+    """Rate of the background run that seals plain blobs."""
 
     seal_rate_bytes: int = 32 * 1024**2
     """Bytes per second that the run which seals plain blobs may read; 0 turns it off."""
@@ -178,7 +178,7 @@ class PlainSealing:
 
 @dataclass(frozen=True, slots=True)
 class BillingSettings:
-    """The payment processor of invoices."""
+    """The payment processor for invoices, and its key."""
 
     payment_processor: Literal["embedded", "stripe"] = "embedded"
     """``embedded``: test cards, which move no money; ``stripe``: Stripe."""
@@ -189,7 +189,7 @@ class BillingSettings:
 
     @property
     def problem(self) -> str:
-        """Return the first problem, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting's name before it, or an empty string."""
         if self.payment_processor == "stripe" and not self.stripe_key_file:
             return "payment_processor stripe needs stripe_key_file, the file of its secret key"
         return ""

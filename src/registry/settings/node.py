@@ -1,4 +1,4 @@
-"""The settings of what runs on machines: networks, load balancers, instances and databases."""
+"""Settings of what runs on machines: networks, load balancers, instances and databases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class NodeSettings:
         return self.node_name or _host_name()
 
     def node(self, data: Path) -> Node:
-        """Return this machine; `data` is the folder of the service."""
+        """Return the record of this machine; `data` is the service's data folder."""
         found = ["networks", "backups"]
         if self.vips:
             found.append("balancers")
@@ -87,7 +87,7 @@ class NodeSettings:
 
     @property
     def ipv6_ranges(self) -> Sequence[IPv6Network]:
-        """Return the networks that VPCs take theirs from."""
+        """Return the networks from which VPCs get their IPv6 ranges."""
         found: list[IPv6Network] = []
         for each in _networks("network_ipv6_ranges", self.network_ipv6_ranges):
             if not isinstance(each, IPv6Network) or each.overlaps(_ULA):
@@ -97,7 +97,7 @@ class NodeSettings:
 
     @property
     def vips(self) -> Sequence[Network]:
-        """Return the networks whose addresses load balancers get."""
+        """Return the networks from which load balancers get their addresses."""
         return _networks("balancer_vips", self.balancer_vips)
 
     @property
@@ -107,7 +107,7 @@ class NodeSettings:
 
     @property
     def database_range(self) -> tuple[int, int]:
-        """Return the first and the last port of database servers."""
+        """Return the first and last port that database servers may use."""
         found = _PORTS.fullmatch(self.database_ports)
         first, last = (int(each) for each in found.groups()) if found else (1, 0)
         if not first <= last < _MOST_PORT:  # the number after the last is of verifications
@@ -124,7 +124,7 @@ class NodeSettings:
 
     @property
     def problem(self) -> str:
-        """Return the first problem, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting's name before it, or an empty string."""
         if self.node_name and _NAME.fullmatch(self.node_name) is None:
             return f"node_name: {self.node_name!r} is no name of a-z 0-9 . -, at most 63"
         _ = self.ipv6_ranges, self.vips, self.targets
@@ -150,6 +150,6 @@ def _networks(name: str, text: str) -> Sequence[Network]:
 
 @cache
 def _host_name() -> str:
-    """Return the name of this machine as a name of a node."""
+    """Return this machine's host name, if it is valid as a node name."""
     found = _NO_NAME.sub("-", socket.gethostname().lower())[:63].strip(".-")
     return found or "localhost"

@@ -1,4 +1,4 @@
-"""Read settings by their names, from the variables of the environment and from a TOML file."""
+"""Read settings by name, from environment variables and from a TOML file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ NAMES: Final = (
 
 
 def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings:
-    """Return `defaults` with the values of the ``ENTREPOT_*`` variables.
+    """Return `defaults` overridden by the ``ENTREPOT_*`` environment variables.
 
     Raise `SettingsError` if a variable is not a setting, or a value is not a whole number.
     """
@@ -87,7 +87,7 @@ def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings
 
 
 def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings:
-    """Return `defaults` with these values, by `NAMES`; numbers are numbers, all else is text."""
+    """Return `defaults` overridden by `values`, by the setting names in `NAMES`."""
     top: dict[str, Any] = {
         name: Path(str(value)) if name == "data" else value
         for name, value in values.items()
@@ -102,7 +102,7 @@ def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings
 
 
 def similar_name(name: str) -> str:
-    """Return the setting whose name is most like this one, or an empty string if none is."""
+    """Return the setting whose name is most similar to this one, or an empty string."""
     return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")
 
 
@@ -113,9 +113,9 @@ def _number(variable: str, text: str) -> int:
 
 
 def read_config(path: Path) -> Mapping[str, str | int]:
-    """Return the settings in a file; a list is joined with commas, as in the environment.
+    """Map setting names to values in a file; lists are joined with commas, as in the environment.
 
-    Raise `OSError` if the file cannot be read, `SettingsError` if it is no TOML, names an unknown
+    Raise `OSError` if the file cannot be read, `SettingsError` if it is not TOML, has an unknown
     setting, or a value has the wrong type.
     """
     import tomllib  # noqa: PLC0415 - most servers have no file

@@ -1,4 +1,4 @@
-"""The settings of a process: their checks, and the values and addresses that follow from them."""
+"""The settings of a process: checks, and the values and addresses derived from them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Settings(SettingFields):
             raise SettingsError("kms_provider aws needs kms_aws_key, the ARN of a key in AWS KMS")
 
     def _check_region(self) -> None:
-        """Raise SettingsError if names of resources cannot carry the region."""
+        """Raise SettingsError if the region cannot be part of resource names."""
         if not _REGION.fullmatch(self.region):
             raise SettingsError(
                 f"region: {self.region!r} is no name of a region such as local or eu-1: lower-case"
@@ -103,7 +103,7 @@ class Settings(SettingFields):
             )
 
     def _check_blobs(self) -> None:
-        """Raise SettingsError if a blob may be larger than its store takes."""
+        """Raise SettingsError if blobs may be larger than the store can take."""
         most = self.limits.max_blob_bytes
         if self.store.store_s3_bucket and most > MOST_S3_BLOB_BYTES:
             raise SettingsError(
@@ -112,7 +112,7 @@ class Settings(SettingFields):
             )
 
     def _check_metrics(self) -> None:
-        """Raise SettingsError if the endpoint of the metrics is where the server itself listens."""
+        """Raise SettingsError if the metrics endpoint has the server's own address."""
         address = self.metrics_address
         if address is None or not address[1]:
             return
@@ -124,7 +124,7 @@ class Settings(SettingFields):
                 )
 
     def _check_tls(self) -> None:
-        """Raise SettingsError if the settings of TLS do not fit together."""
+        """Raise SettingsError if the TLS settings contradict each other."""
         if bool(self.tls_certificate) is not bool(self.tls_key):
             missing = "tls_key" if self.tls_certificate else "tls_certificate"
             raise SettingsError(f"a certificate and its key are set together; {missing} is not set")
@@ -146,25 +146,25 @@ class Settings(SettingFields):
 
     @property
     def operator_handles(self) -> frozenset[str]:
-        """Return the handles of the accounts that act for the install."""
+        """Return the handles of the accounts that operate the install."""
         return frozenset(listed(self.operators))
 
     @property
     def own_folder(self) -> Path | None:
-        """Return the folder of a certificate of the install's own authority, or None."""
+        """Return the folder for a certificate of the built-in authority, or None."""
         if not self.tls or self.tls_certificate or self.acme.names:
             return None
         return local_folder(self.root_key.absolute().parent)
 
     @property
     def acme_folder(self) -> Path | None:
-        """Return the folder of the certificate that is ordered, or None if none is."""
+        """Return the folder for a certificate ordered by ACME, or None."""
         if not self.acme.names:
             return None
         return own_folder(self.root_key.absolute().parent, self.acme.tls_acme_directory)
 
     def check_data(self) -> None:
-        """Raise SettingsError if the data folder is a file, or would be below one."""
+        """Raise SettingsError if the data folder is, or would be below, a file."""
         with suppress(OSError):  # a folder that may not be read: opening it gives the error
             for place in (self.data, *self.data.parents):
                 if place.exists() and not place.is_dir():
@@ -190,29 +190,29 @@ class Settings(SettingFields):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Return the origins of `cors_origins`."""
+        """Return the origins in `cors_origins`."""
         return listed_origins("cors_origins", self.cors_origins)
 
     @property
     def internal_issuers(self) -> tuple[str, ...]:
-        """Return the origins of `oidc_internal_origins`."""
+        """Return the origins in `oidc_internal_origins`."""
         return listed_origins("oidc_internal_origins", self.oidc_internal_origins)
 
     @property
     def allowed_upstreams(self) -> Allowed:
-        """Return the upstream registries that may be asked besides those of the public internet."""
+        """Return the upstream registries allowed besides those on the public internet."""
         return allowed_destinations("upstream_allowed", self.upstream_allowed)
 
     @property
     def allowed_webhooks(self) -> Allowed:
-        """Return the webhooks that may be called besides those of the public internet."""
+        """Return the webhook destinations allowed besides those on the public internet."""
         return allowed_destinations("webhook_allowed", self.webhook_allowed)._replace(
             takes_plain_http=True
         )
 
     @property
     def smarthost(self) -> Smarthost | None:
-        """Return the mail server of `smtp_url`, or None if there is none.
+        """Return the mail server in `smtp_url`, or None.
 
         Raise `SettingsError` if `smtp_url` is malformed, or `smtp_from` is not an address.
         """
@@ -228,7 +228,7 @@ class Settings(SettingFields):
 
     @property
     def granted_domains(self) -> tuple[DomainGrant, ...]:
-        """Return the domains of `certificate_grants`."""
+        """Return the domains in `certificate_grants`."""
         try:
             return parse_grants(listed(self.certificate_grants))
         except GrantError as error:
@@ -244,7 +244,7 @@ class Settings(SettingFields):
 
     @property
     def resolver(self) -> tuple[str, int] | None:
-        """Return address and port of `dns_resolver`, or None for those of the machine."""
+        """Return the address and port in `dns_resolver`, or None to use the machine's resolvers."""
         if not self.dns_resolver:
             return None
         try:
@@ -257,17 +257,17 @@ class Settings(SettingFields):
 
     @property
     def mirrored(self) -> Mapping[str, str]:
-        """Return the account and prefix by each registry or host of `mirrors`."""
+        """Map each registry or host in `mirrors` to its account/prefix."""
         return mirrored_prefixes(self.mirrors)
 
     @property
     def root_key(self) -> Path:
-        """Return the file of the root key."""
+        """Return the path of the root key's file."""
         return Path(self.root_key_file) if self.root_key_file else self.data / "root.key"
 
     @property
     def catalog(self) -> Path:
-        """Return the file of regions and prices."""
+        """Return the path of the file with regions and prices."""
         return Path(self.catalog_file) if self.catalog_file else _PACKAGED_CATALOG
 
     @property
@@ -287,12 +287,12 @@ class Settings(SettingFields):
 
     @property
     def buckets(self) -> Path:
-        """Return the folder of the bytes of buckets."""
+        """Return the folder for the bytes of buckets."""
         return self.data.absolute() / "buckets"
 
     @property
     def cache(self) -> Path:
-        """Return the folder of the cache of a bucket; it may be deleted."""
+        """Return the folder of the disk cache for a bucket store; it may be deleted."""
         return self.data.absolute() / "cache"
 
     @property
@@ -302,9 +302,9 @@ class Settings(SettingFields):
 
     @property
     def url(self) -> str:
-        """Return the base URL in tokens and references.
+        """Return the registry's base URL, as in tokens and references.
 
-        For a host that is every address of this machine and no name, it is the loopback address.
+        If no name is configured and `host` means every address, it has the loopback address.
         """
         if self.public_url:
             return self.public_url.rstrip("/")
@@ -332,7 +332,7 @@ class Settings(SettingFields):
         return tuple(dict.fromkeys(name for name in found if name))
 
     def check_has_url(self) -> None:
-        """Raise SettingsError if no setting says under which URL clients reach the registry."""
+        """Raise SettingsError if no setting has the URL at which clients reach the registry."""
         if is_every_address(self.host) and not self.public_url and not self.hosts:
             raise SettingsError(
                 f"{self.host or 'an empty host'} is every address of this machine and no URL for"
@@ -354,16 +354,16 @@ class Settings(SettingFields):
 
     @property
     def pull_host(self) -> str:
-        """Return the ``host:port`` in image references and bearers."""
+        """Return the ``host:port`` in image references and bearer tokens."""
         return urlsplit(self.url_of(PULL)).netloc
 
     def url_of(self, part: str) -> str:
-        """Return the base URL of a family by its `host`, or of another part (`family_hosts`)."""
+        """Return the base URL of a part that `family_hosts` may list, by default `url`."""
         return self.own_urls.get(part, self.url)
 
     @property
     def own_urls(self) -> Mapping[str, str]:
-        """Return the base URL of each part of `family_hosts`, and of ``s3`` if it has a host."""
+        """Map parts in `family_hosts`, and ``s3`` if it has a host, to their base URLs."""
         scheme, _, main = self.url.partition("://")
         found = {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
         if self.s3_host:
@@ -372,9 +372,9 @@ class Settings(SettingFields):
 
     @property
     def own_hosts(self) -> Mapping[str, Sequence[str]]:
-        """Return the hosts of each part in `family_hosts`; clients are sent to the first.
+        """Map each part in `family_hosts` to its hosts; URLs use the first.
 
-        Raise `SettingsError` if one is set without `public_url`, or is malformed.
+        Raise `SettingsError` if `family_hosts` is set without `public_url`, or is malformed.
         """
         found = hosts_of_parts(self.family_hosts)
         if found and not self.public_url:
@@ -390,7 +390,7 @@ class Settings(SettingFields):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the hosts of `allowed_hosts`, else those that a certificate is ordered for."""
+        """Return the hosts in `allowed_hosts`, by default those in the ordered certificate."""
         # Port 443 of a name leads here, whatever the port is that the server listens on.
         hosts = listed(self.allowed_hosts) or self.acme.names
         for host in hosts:
@@ -400,9 +400,9 @@ class Settings(SettingFields):
 
     @property
     def s3_name(self) -> str:
-        """Return the host name of the S3 endpoint, or an empty text.
+        """Return the host name of the S3 endpoint, or an empty string.
 
-        Raise `SettingsError` if `s3_host` is no host name, or `s3_port` is the registry's port.
+        Raise `SettingsError` if `s3_host` is not a host name, or `s3_port` is the registry's port.
         """
         if self.s3_host and not _S3_HOST.fullmatch(self.s3_host):
             raise SettingsError(
@@ -414,5 +414,5 @@ class Settings(SettingFields):
 
     @property
     def mail_host_name(self) -> str:
-        """Return the name by which this machine greets mail servers."""
+        """Return the name with which this machine greets mail servers."""
         return self.email.email_host_name or urlsplit(self.url).hostname or "localhost"

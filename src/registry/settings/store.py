@@ -1,4 +1,4 @@
-"""Settings of the store of blobs and buckets: on the disk, or in a bucket of S3."""
+"""Settings of the store of blobs and buckets: on disk, or in an S3 bucket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_S3_BLOB_BYTES: Final = 265 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The store of the bytes; without a bucket, it is in the folder `data`."""
+    """Where bytes are stored: in an S3 bucket if one is set, else in the folder `data`."""
 
     store_s3_bucket: str = ""
     """Bucket of the bytes, which needs the extra ``entrepot[s3]``; empty: they are on the disk."""
@@ -53,7 +53,7 @@ class StoreSettings:
 
     @property
     def problem(self) -> str:
-        """Return the first problem, with its setting, or an empty string."""
+        """Return the first problem, with the setting's name, or an empty string."""
         if not self.store_s3_bucket:
             is_meant = self.store_s3_endpoint or self.store_s3_prefix
             return "store_s3_bucket is missing: it names the bucket" if is_meant else ""
@@ -82,13 +82,13 @@ class StoreSettings:
 
     @property
     def key_prefix(self) -> str:
-        """Return the prefix of all keys: empty, or with a slash at its end."""
+        """Return the prefix of all keys: empty, or ending with a slash."""
         prefix = self.store_s3_prefix.strip("/")
         return f"{prefix}/" if prefix else ""
 
     @property
     def encryption_fields(self) -> Mapping[str, str]:
-        """Return the fields of ``PutObject`` that say how the server encrypts."""
+        """Return the arguments of ``PutObject`` that request server-side encryption."""
         if not self.store_s3_encryption.startswith("aws:kms"):
             kind = self.store_s3_encryption
             return {"ServerSideEncryption": kind} if kind else {}

@@ -1,4 +1,4 @@
-"""Parse the texts of settings: lists, origins, networks, addresses, hosts, mirrors, and URLs."""
+"""Parse texts in settings: lists, origins, networks, addresses, hosts, mirrors, and URLs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SettingsError(Exception):
 
 
 def allowed_destinations(name: str, text: str) -> Allowed:
-    """Return the origins and networks that the setting `name` lists.
+    """Parse the origins and networks in the setting `name`.
 
     Raise `SettingsError` if an entry is neither an origin nor a network.
     """
@@ -44,9 +44,9 @@ def allowed_destinations(name: str, text: str) -> Allowed:
 
 
 def listed_origins(name: str, text: str) -> tuple[str, ...]:
-    """Return the origins that the setting `name` lists.
+    """Parse the origins in the setting `name`.
 
-    Raise `SettingsError` if one of them is not an origin as browsers send it.
+    Raise `SettingsError` if an entry is not an origin as browsers send it.
     """
     origins = listed(text)
     for origin in origins:
@@ -59,7 +59,7 @@ def listed_origins(name: str, text: str) -> tuple[str, ...]:
 
 
 def address_and_port(text: str) -> tuple[str, int]:
-    """Return an IP address and a port, by default that of DNS; raise ValueError for all else."""
+    """Parse an IP address and a port, by default 53 (DNS); raise ValueError for other text."""
     try:
         return str(ip_address(text.strip("[]"))), _DNS_PORT
     except ValueError:
@@ -68,12 +68,12 @@ def address_and_port(text: str) -> tuple[str, int]:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Return the entries of a list that is separated by commas, without empty ones."""
+    """Split a comma-separated list; omit empty entries."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def mirrored_prefixes(text: str) -> Mapping[str, str]:
-    """Return the account and prefix by each registry or host of the setting ``mirrors``.
+    """Map each registry or host in the setting ``mirrors`` to account/prefix.
 
     Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
     """
@@ -90,7 +90,7 @@ def mirrored_prefixes(text: str) -> Mapping[str, str]:
 
 
 def hosts_of_parts(text: str) -> Mapping[str, Sequence[str]]:
-    """Return the hosts of each part that the setting ``family_hosts`` lists, in lower case.
+    """Map each part in the setting ``family_hosts`` to its hosts, in lower case.
 
     Raise `SettingsError` if an entry is not NAME=HOST.
     """
@@ -114,8 +114,8 @@ _EXAMPLE: Final = "https://registry.example.com"
 def public_url_problem(url: str) -> str:
     """Return the problem of a public URL, with a correction, or an empty string.
 
-    It is ``http://`` or ``https://`` and a host: container clients look for ``/v2`` at the root of
-    a host, and know no other place.
+    A public URL is ``http://`` or ``https://`` and a host, without a path: container clients look
+    for ``/v2`` only at the root of a host.
     """
     scheme, separator, rest = url.rpartition("://")
     host, _, path = rest.partition("/")
@@ -151,7 +151,7 @@ def is_every_address(host: str) -> bool:
 
 
 def ports_clash(host: str, other: str) -> bool:
-    """Return True if one host is, or includes, the other's address: one port cannot serve both."""
+    """Return True if two hosts share an address, so that one port cannot serve both."""
     host, other = ("127.0.0.1" if each == "localhost" else each for each in (host, other))
     if host == other:
         return True

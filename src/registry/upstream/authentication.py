@@ -1,6 +1,6 @@
-"""Authenticate to upstreams: read their challenges (RFC 9110 §11), and fetch tokens.
+"""Authenticate at upstreams: parse their challenges (RFC 9110 §11), and fetch tokens.
 
-Tokens are kept by scope until they expire (distribution's ``auth/token``).
+Tokens are cached by scope until they expire (distribution's ``auth/token``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COUNTRY_LETTERS: Final = 2
 
 
 def check_realm(origin: str, realm: str, allowed: Allowed) -> Destination:
-    """Return the destination of a realm that an upstream may name.
+    """Check that an upstream may name this realm; return the realm's destination.
 
     Raise NotAllowed with the reason as a sentence.
     """
@@ -61,9 +61,9 @@ def check_realm(origin: str, realm: str, allowed: Allowed) -> Destination:
 
 
 def _domain(host: str) -> str | None:
-    """Return the domain that belongs to a host's owner alone, or None if unknown.
+    """Return the domain that only the host's owner controls, or None if unknown.
 
-    It is the name without its first label, unless strangers have names there.
+    It is the host name without its first label, unless strangers can have names in that domain.
     """
     domain = host.partition(".")[2]
     labels = domain.split(".")
@@ -84,7 +84,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class Challenge(NamedTuple):
-    """A challenge: ``basic``, or a ``bearer`` token from a realm."""
+    """A parsed challenge: ``basic``, or ``bearer`` with the realm that issues tokens."""
 
     scheme: str
     realm: str = ""
@@ -94,7 +94,7 @@ class Challenge(NamedTuple):
 
 
 def read_challenges(headers: Sequence[str]) -> list[Challenge]:
-    """Return the Bearer and Basic challenges of ``WWW-Authenticate`` headers, Bearer first.
+    """Parse the Bearer and Basic challenges in ``WWW-Authenticate`` headers, Bearer first.
 
     Malformed challenges are skipped, also those with a repeated parameter.
     """
@@ -147,7 +147,7 @@ class _CachedToken(NamedTuple):
 
 
 class _TokenAnswer(msgspec.Struct):
-    """The answer of a realm."""
+    """The response of a realm, with a token."""
 
     token: str | None = None
     access_token: str | None = None
@@ -155,7 +155,7 @@ class _TokenAnswer(msgspec.Struct):
 
 
 class Tokens:
-    """Gives the ``Authorization`` that an upstream wants; one per process."""
+    """Provides the ``Authorization`` headers that upstreams want; one per process."""
 
     def __init__(self, http: HttpClient, clock: Clock) -> None:
         self._http = http
@@ -165,11 +165,11 @@ class Tokens:
         self._locks: dict[_Key, asyncio.Lock] = {}
 
     async def known(self, remote: Remote, scope: str) -> str | None:
-        """Return the header for a known challenge of the upstream, or else None.
+        """Return the header for the upstream's last known challenge, or None.
 
-        A challenge that leads to no header is forgotten, since the upstream may have changed it.
+        A challenge that gives no header is forgotten, since the upstream may have changed it.
 
-        Raise `UpstreamFailed` if a token is wanted, and its realm cannot be asked.
+        Raise `UpstreamFailed` if a token is needed, and its realm cannot be reached.
         """
         challenge = self._challenges.get(_key(remote, ""))
         if challenge is None:
@@ -185,9 +185,9 @@ class Tokens:
     async def renewed(
         self, remote: Remote, scope: str, headers: list[str], refused: str | None
     ) -> str:
-        """Return another header than the one that was refused with these challenges.
+        """Return a new header, after `refused` was refused with the challenges in `headers`.
 
-        Raise `UpstreamFailed` if it cannot be had, or would be the same.
+        Raise `UpstreamFailed` if there is none, or it would be the same.
         """
         wanted = read_challenges(headers)
         if remote.credential is None:

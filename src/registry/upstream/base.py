@@ -1,4 +1,4 @@
-"""What upstream registries are asked with, what they answer, and how they fail.
+"""The inputs, results and failures of requests to upstream registries.
 
 Answers of an upstream are untrusted: the caller checks bytes against their digest before it stores
 them.
@@ -39,7 +39,7 @@ class UpstreamRefused(UpstreamFailed):
 
 
 class UpstreamLimited(UpstreamFailed):
-    """No request may be sent before `retry_at` (429, or the budget that this install keeps)."""
+    """No request may be sent before `retry_at` (a 429, or this install's own budget)."""
 
     def __init__(self, message: str, retry_at: int) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class UpstreamLimited(UpstreamFailed):
 
 
 class UpstreamBroken(UpstreamFailed):
-    """The answer is not one of a registry: an HTML page, a wrong length, an endless body, a 5xx."""
+    """The response is not a registry's: an HTML page, a wrong length, an endless body, a 5xx."""
 
 
 class NotUpstream(Exception):
@@ -56,17 +56,17 @@ class NotUpstream(Exception):
 
 
 class HiddenUpstream(NotUpstream):
-    """The upstream does not have the content, or hides it: a 401 may mean both.
+    """The upstream lacks the content, or hides it: a 401 may mean either.
 
-    Docker Hub and Quay give everybody a token, and refuse it for a repository that does not exist.
-    GHCR and others give none for it.
+    For a repository that does not exist, Docker Hub and Quay issue a token and then refuse it; GHCR
+    and others issue none.
     """
 
     http_status: int = 401
 
 
 class Credential(NamedTuple):
-    """The name and secret that an upstream is asked with."""
+    """The user name and secret to send to an upstream."""
 
     username: str
     secret: str
@@ -76,7 +76,7 @@ class Credential(NamedTuple):
 
 
 class Remote(NamedTuple):
-    """A repository of an upstream, and the rule under which it is asked."""
+    """A repository of an upstream, and the cache rule it is fetched for."""
 
     rule_id: str
     origin: str
@@ -89,7 +89,7 @@ class Remote(NamedTuple):
 
 
 class ManifestHead(NamedTuple):
-    """The headers of a manifest, without its bytes."""
+    """What a HEAD request for a manifest returned."""
 
     digest: Digest | None
     """None if the upstream does not tell."""
@@ -105,7 +105,7 @@ class FetchedManifest(NamedTuple):
 
 
 class BlobStream(NamedTuple):
-    """A blob that an upstream is sending."""
+    """A blob that an upstream is just sending."""
 
     start: int
     """Offset of the first byte that comes: 0 if the upstream ignores ranges."""
@@ -116,7 +116,7 @@ class BlobStream(NamedTuple):
 
 
 class ListedTags(NamedTuple):
-    """The tags of a repository, as an upstream lists them."""
+    """A repository's tags, as an upstream lists them."""
 
     names: list[str]
     """Valid tags, each once."""
@@ -133,13 +133,13 @@ class RateLimit(NamedTuple):
 
 
 class UpstreamObserver(Protocol):
-    """Records how upstreams answer; all workers share its state."""
+    """Records how upstreams respond; all workers share the recorded states."""
 
     async def check(self, remote: Remote) -> None:
-        """Return if the upstream may be asked now.
+        """Check that the upstream may be asked now.
 
-        Raise `UpstreamLimited` if it wants no requests until a later time, `UpstreamUnreachable` if
-        it failed a moment ago.
+        Raise `UpstreamLimited` while it wants no requests, `UpstreamUnreachable` if it has just
+        failed.
         """
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
@@ -149,7 +149,8 @@ class UpstreamObserver(Protocol):
         """Record that an upstream did not answer as a registry does."""
 
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
-        """Return True if its credential was accepted within the hour; `elsewhere`, for another one.
+        """Return True if the upstream has accepted the credential within the last hour.
 
-        The caller has just called `check`.
+        With `elsewhere`, only acceptance for another repository counts. The caller has just called
+        `check`.
         """

@@ -1,7 +1,7 @@
 """The HTTP client of upstream registries.
 
-Answers are untrusted: lengths bound the bytes that are read, a digest in a header is only a claim,
-and an answer in an unrequested encoding is refused.
+Responses are untrusted: the bytes read are limited, a digest in a header is only a claim, and a
+response in an unrequested encoding is refused.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MAX_PAGES: Final = 20
 
 
 class RegistryClient:
-    """Asks upstream registries; one per process.
+    """Sends requests to upstream registries; one per process.
 
     Every method raises NotUpstream or one of `UpstreamFailed`.
     """
@@ -72,9 +72,9 @@ class RegistryClient:
         self._watch = watch
 
     async def ping(self, remote: Remote) -> int:
-        """Ask for ``/v2/``, with a token if the upstream wants one; return the last status.
+        """Request ``/v2/``, with a token if the upstream wants one; return the last status.
 
-        It asks even while requests to the upstream are paused.
+        This is sent even while requests to the upstream are paused.
         """
         await self._check_lock(remote)
         request = Request("GET", "/v2/", {}, "", _OK)
@@ -97,9 +97,9 @@ class RegistryClient:
     async def head_manifest(
         self, remote: Remote, reference: str | Digest, known_etag: str | None = None
     ) -> ManifestHead | None:
-        """Return the headers of a manifest; None if it still has the given ETag.
+        """Return the headers of a manifest; None if it still has the ETag `known_etag`.
 
-        An upstream that does not answer HEAD is asked by GET.
+        If the upstream does not support HEAD, use GET.
         """
         headers = dict(_ACCEPT_MANIFESTS)
         is_conditional = known_etag is not None and response_headers.is_etag(known_etag)
@@ -122,8 +122,7 @@ class RegistryClient:
     async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
         """Return a manifest, of at most `oci.manifest.MAX_BYTES`.
 
-        Its bytes are those of the digest that was asked for, and of the one that the answer
-        claims, if that is sha256.
+        Its bytes match the requested digest and, if it is a sha256, the digest in the response.
         """
         path = _path(remote, "manifests", reference)
         async with self._asked(remote, "GET", path, _ACCEPT_MANIFESTS, _OK) as answer:
@@ -140,7 +139,7 @@ class RegistryClient:
             return FetchedManifest(body, media_type, response_headers.etag(answer.head))
 
     async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
-        """Return the index of a manifest's referrers; None if the upstream has no such API."""
+        """Return the index of a manifest's referrers; None if the upstream has no referrers API."""
         first = _path(remote, "referrers", subject)
         path: str | None = first
         pages: list[bytes] = []
@@ -169,7 +168,7 @@ class RegistryClient:
             raise self._broken(remote, str(error)) from None
 
     async def list_tags(self, remote: Remote) -> ListedTags:
-        """Return the tags of the repository, up to a bound."""
+        """Return the tags of the repository, up to a maximum number."""
         first = _path(remote, "tags", "list")
         path: str | None = f"{first}?n={lists.PAGE_SIZE}"
         pages = lists.TagPages()
@@ -207,7 +206,7 @@ class RegistryClient:
     async def open_blob(
         self, remote: Remote, digest: Digest, start: int = 0
     ) -> AsyncIterator[BlobStream]:
-        """Ask for a blob from an offset; leaving the context ends the request."""
+        """Request a blob from an offset on; leaving the block ends the request."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         expected = _WHOLE_OR_PART if start else _OK
         path = _path(remote, "blobs", digest)
@@ -222,7 +221,7 @@ class RegistryClient:
                 yield BlobStream(first, size, chunks)
 
     def _part(self, remote: Remote, answer: HttpAnswer, start: int) -> tuple[int, int | None]:
-        """Return where a partial answer begins, and the size of the whole."""
+        """Return where a partial response begins, and the size of the whole blob."""
         part = response_headers.content_range(answer.head)
         length = answer.head.length
         if part is None or part.first != start:
@@ -258,9 +257,9 @@ class RegistryClient:
         headers: Mapping[str, str],
         expected: frozenset[int],
     ) -> AsyncIterator[HttpAnswer]:
-        """Ask, unless requests are paused, and record in the watch how the upstream answered.
+        """Send a request, unless requests are paused, and record how the upstream responded.
 
-        Failures that the block raises about the answer are recorded too.
+        Failures that the block raises about the response are recorded too.
         """
         await self._check_lock(remote)
         await self._watch.check(remote)
@@ -290,10 +289,10 @@ class RegistryClient:
             await opened.__aexit__(None, None, None)
 
     def _is_hidden(self, remote: Remote, path: str, refused: UpstreamRefused) -> bool:
-        """Return True if the repository was refused, and not the credential.
+        """Return True if a refusal is about the repository, not the credential.
 
-        True if there is no credential, or if it was accepted recently: for another repository, or
-        for this one if the request lists its tags, which needs more rights than a pull.
+        That is so without a credential, or if it was accepted recently: for another repository or,
+        if the request lists tags, for this one, as listing needs more rights than a pull.
         """
         if not refused.is_of_repository or remote.credential is None:
             return refused.is_of_repository
@@ -302,7 +301,7 @@ class RegistryClient:
         )
 
     async def _check_lock(self, remote: Remote) -> None:
-        """Raise UpstreamRefused, and record it in the watch, if the credential cannot be opened."""
+        """Raise UpstreamRefused, and record it, if the rule's credential cannot be opened."""
         if remote.is_locked:
             failure = UpstreamRefused(
                 "the rule's secret was sealed under another root key; give it again"
@@ -327,7 +326,7 @@ def _path(remote: Remote, kind: str, reference: str) -> str:
 
 
 def _next_referrers(head: AnswerHead, origin: str, first: str) -> str | None:
-    """Return the path of the next page of referrers; None if its link is refused."""
+    """Return the path of the next page of referrers; None if its link is missing or refused."""
     try:
         return lists.next_page(head, origin, first)
     except lists.RefusedLink:

@@ -1,4 +1,4 @@
-"""Follow the pages of an upstream's lists, and join those of referrers to one index (end-12)."""
+"""Follow the pages of an upstream's lists; join pages of referrers to one index (end-12)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def next_page(head: AnswerHead, origin: str, first: str) -> str | None:
 
 
 def join_pages(pages: Sequence[bytes]) -> bytes:
-    """Return one index of all pages, or a single page as it came; raise RefusedPage."""
+    """Join pages to one index; return a single page as it came. Raise RefusedPage if invalid."""
     if len(pages) == 1:
         return pages[0]
     if sum(map(len, pages)) > MAX_BYTES:
@@ -88,7 +88,7 @@ class _Page(msgspec.Struct):
 
 
 class TagPages:
-    """The pages of a list of tags so far."""
+    """The tags collected from the pages of a list so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -100,12 +100,12 @@ class TagPages:
 
     @property
     def is_full(self) -> bool:
-        """Return True if the bound is reached and no more pages are read."""
+        """Return True if a limit is reached, so that no more pages are read."""
         is_late = time.monotonic() - self._began > MAX_SECONDS
         return self._is_cut or self.count >= MAX_PAGES or (self.count > 0 and is_late)
 
     def add(self, body: bytes) -> None:
-        """Add the valid tags of a page; raise BadTagPage."""
+        """Add the valid tags of a page; raise BadTagPage if it is not a list of tags."""
         try:
             found = msgspec.json.decode(body, type=_Page).tags or []
         except (ValueError, RecursionError):
@@ -121,9 +121,9 @@ class TagPages:
             self._names[name] = None
 
     def cut(self) -> None:
-        """Record that there are more pages than were read."""
+        """Record that there are more pages than will be read."""
         self._is_cut = True
 
     def listed(self, *, is_whole: bool) -> ListedTags:
-        """Return all tags; `is_whole` is False if some pages were not read."""
+        """Return all collected tags; pass `is_whole` False if some pages were not read."""
         return ListedTags(list(self._names), is_whole and not self._is_cut)

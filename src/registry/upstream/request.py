@@ -34,7 +34,7 @@ _SHORT: Final = 16 * 1024
 
 
 class Request(NamedTuple):
-    """A request to an upstream."""
+    """A request to an upstream, without authorization."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
 
 class Exchange:
-    """Sends requests; one per process."""
+    """Sends requests to upstreams, with authorization; one per process."""
 
     def __init__(
         self, http: HttpClient, clock: Clock, answer_seconds: float = ANSWER_SECONDS
@@ -58,14 +58,14 @@ class Exchange:
 
     @asynccontextmanager
     async def ask(self, remote: Remote, request: Request) -> AsyncIterator[HttpAnswer]:
-        """Send a request and give its answer, of one of the expected statuses.
+        """Send a request; yield the response if it has an expected status.
 
         Errors of the caller's own block pass unchanged.
 
         Raises:
-            NotUpstream: the upstream does not have it.
-            HiddenUpstream: or it does not show it.
-            UpstreamFailed.
+            NotUpstream: the upstream lacks the content.
+            HiddenUpstream: the upstream lacks the content, or hides it.
+            UpstreamFailed: there is no usable response.
 
         """
         opened = self._opened(remote, request)
@@ -126,7 +126,7 @@ class Exchange:
     async def _followed(
         self, url: str, redirect: HttpAnswer, request: Request, authorization: str | None
     ) -> AsyncIterator[HttpAnswer]:
-        """Follow redirects; the first one away from the upstream ends its authorization."""
+        """Follow redirects; after one to another origin, send no authorization any more."""
         upstream = check_url(url, self._http.allowed).origin
         answer = redirect
         for _ in range(MAX_REDIRECTS):
@@ -185,10 +185,11 @@ class Exchange:
 
 
 def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
-    """Return True if a new token was refused for what is asked, and not as a token.
+    """Return True if a new token was refused because of the content requested, not as invalid.
 
-    The realm issued the token, so the credential is right. Docker Hub says ``insufficient_scope``,
-    also with a credential. Others say nothing, which counts as hidden for anonymous requests.
+    The realm issued the token, so the credential is right. Docker Hub responds with
+    ``insufficient_scope``, even with a credential. Others give no error, which counts as hidden
+    only for anonymous requests.
     """
     if not request.scope:
         return False
@@ -197,7 +198,7 @@ def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> b
 
 
 def _errors(challenges: Sequence[str]) -> set[str]:
-    """Return the errors in the challenges of a response that refused a token."""
+    """Return the error codes in the bearer challenges of a response that refused a token."""
     return {each.error for each in read_challenges(challenges) if each.scheme == "bearer"}
 
 

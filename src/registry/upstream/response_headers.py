@@ -24,12 +24,12 @@ _TOO_MANY: Final = 429
 
 
 def origin_name(origin: str) -> str:
-    """Return the name of an origin in messages: host and port."""
+    """Return the name of an origin for messages: host and port."""
     return origin.partition("://")[2]
 
 
 def failure_of(host: str, error: RequestFailed) -> UpstreamFailed:
-    """Return the failure for an error of the HTTP client."""
+    """Convert an error of the HTTP client to a failure."""
     if isinstance(error, BadAnswer):
         return UpstreamBroken(f"{host}: {error}")
     failure = UpstreamUnreachable(f"{host} cannot be reached: {error}")
@@ -41,7 +41,7 @@ def failure_of(host: str, error: RequestFailed) -> UpstreamFailed:
 
 
 def failure_of_status(host: str, head: AnswerHead, now: int) -> UpstreamFailed:
-    """Return the failure for a response with an unexpected status."""
+    """Convert a response with an unexpected status to a failure."""
     failure: UpstreamFailed
     if head.status == _TOO_MANY:
         failure = UpstreamLimited(f"{host} wants fewer requests (status 429)", retry_at(head, now))
@@ -94,7 +94,7 @@ def content_digest(head: AnswerHead) -> Digest | None:
 
 
 def etag(head: AnswerHead) -> str | None:
-    """Return the ``ETag``, or None."""
+    """Return a valid ``ETag``, or None."""
     text = head.get("etag") or ""
     return text if is_etag(text) else None
 
@@ -111,13 +111,13 @@ def media_type(head: AnswerHead) -> str | None:
 
 
 def is_encoded(head: AnswerHead) -> bool:
-    """Return True if the body has a content encoding, which no request accepts."""
+    """Return True if the body has a content encoding; no request accepts one."""
     given = ",".join(head.all("content-encoding")).strip().lower()
     return given not in ("", "identity")
 
 
 def retry_at(head: AnswerHead, now: int) -> int:
-    """Return the time of the next allowed request after a 429: ``Retry-After``, bounded."""
+    """Return the time of the next request allowed after a 429: ``Retry-After``, within limits."""
     text = (head.get("retry-after") or "").strip()
     seconds = RETRY_SECONDS
     if _SECONDS.fullmatch(text):

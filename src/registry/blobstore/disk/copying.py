@@ -23,7 +23,7 @@ _NO_COPY: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.
 
 
 def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> None:
-    """Fill the empty file `target` with the first `size` bytes of an id.
+    """Copy the first `size` bytes stored under `source_id` to the empty file `target`.
 
     Raise `ObjectUnknown` if there are fewer, `OSError` if the disk failed.
     """
@@ -43,10 +43,10 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
 def prefix_of(
     folders: Folders, source_id: str, data_key: DataKey | None, size: int
 ) -> Iterator[memoryview]:
-    """Yield the first `size` bytes of an id, sealed ones decrypted; each view until the next.
+    """Yield the first `size` bytes of an id, decrypted; each view is valid until the next.
 
-    Raise `ObjectUnknown` if there are fewer, or they were not sealed with `data_key`;
-    `StoreUnavailable` if the disk failed.
+    Raise `ObjectUnknown` if there are fewer, or `data_key` does not open them; `StoreUnavailable`
+    if the disk failed.
     """
     with disk_errors():
         source = _open_bytes(folders, source_id)
@@ -76,7 +76,7 @@ def _plain_prefix(source: int, source_id: str, size: int) -> Iterator[memoryview
 def _sealed_prefix(
     source: int, source_id: str, data_key: DataKey, size: int
 ) -> Iterator[memoryview]:
-    """Yield the bytes of whole frames, then the acknowledged ones of the frame they end in.
+    """Yield the bytes of all full frames, then the acknowledged bytes of the frame after them.
 
     Raise `SealBroken` if a frame does not open.
     """
@@ -103,7 +103,7 @@ def _sealed_rest(
 
 
 def _open_bytes(folders: Folders, object_id: str) -> int:
-    """Open a staged file, or the object it has become, for reading."""
+    """Open the file of an upload for reading, staged or already committed."""
     flags = os.O_RDONLY | os.O_NOFOLLOW
     for is_object in (False, True, False):  # it may move between two looks
         folder = folders.objects if is_object else folders.uploads

@@ -29,7 +29,7 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 def unavailable(error: OSError) -> StoreUnavailable:
-    """Return the error for callers: it names the kind of `error`, never a path."""
+    """Return the error to raise for `error`: it names the kind of `error`, never a path."""
     if error.errno in _FULL:
         return StoreUnavailable("the blob store is full")
     if error.errno == errno.EROFS:
@@ -39,9 +39,9 @@ def unavailable(error: OSError) -> StoreUnavailable:
 
 
 class DiskErrors:
-    """Raises `StoreUnavailable` for an `OSError` in the block, after a call of `on_failure`.
+    """Raises `StoreUnavailable` for an `OSError` in the block, after calling `on_failure`.
 
-    It is ten times cheaper than a context manager made of a generator.
+    A context manager made of a generator would be ten times slower.
     """
 
     __slots__ = ("_on_failure",)
@@ -73,9 +73,9 @@ def check_room(
 ) -> None:
     """Raise `OSError` (ENOSPC) if `count` more bytes would use the reserve of the file system.
 
-    Deletions need some room too: the database writes rows, and some file systems write. So uploads
-    leave 64 MiB, or a sixteenth of a small file system; other uses leave `most`, or that `share` of
-    it.
+    Deletions need free space too, for the database and for some file systems. So uploads leave 64
+    MiB free, or a sixteenth of a small file system; other uses leave `most` bytes, or one part in
+    `share`.
     """
     found = os.fstatvfs(descriptor)
     reserve = min(most, found.f_blocks * found.f_frsize // share)
@@ -87,10 +87,10 @@ def check_room(
 def check_writable(folder: int) -> None:
     """Check that a file can be made in a folder: a disk that fails may become read-only.
 
-    The file has no name, and is gone once it is closed. Only an attempt shows it: after an error,
-    ext4 refuses writes although its flags and `os.access` permit them.
+    The file has no name, and is gone once it is closed. Only an attempt is reliable: after an
+    error, ext4 refuses writes although its flags and `os.access` permit them.
 
-    Raise `OSError` if none can be made.
+    Raise `OSError` if no file can be made.
     """
     try:
         os.close(os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=folder))
@@ -116,7 +116,7 @@ def check_folder_room(folder: Path) -> None:
 def open_folder(name: str, parent: int | None = None) -> int:
     """Return a descriptor of folder `name`, looked up below the folder descriptor `parent`.
 
-    Without a parent, `name` is a path in the settings, which may be a symbolic link.
+    Without a parent, `name` is a path from the settings, and may be a symbolic link.
     """
     no_links = 0 if parent is None else os.O_NOFOLLOW
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | no_links, dir_fd=parent)
@@ -134,7 +134,7 @@ def names_in(name: str, parent: int) -> list[str]:
 def make_folder(path: Path) -> None:
     """Create a folder that only its owner may enter, and its missing parents, with durable entries.
 
-    Do nothing if it exists.
+    Do nothing if the folder exists.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def try_lock(descriptor: int, kind: int) -> bool:
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
     """Begin to write dirty pages to the disk without waiting, if the system can.
 
-    It only shortens the later flush, and makes nothing durable. The waiting flags of
+    This only shortens the later flush, and makes nothing durable. The waiting flags of
     ``sync_file_range`` are not used: they would consume an I/O error that the flush must see.
 
     Raise `OSError` if writing failed; treat it as a failed flush.
@@ -198,15 +198,14 @@ _HOW_BYTES: Final = 24
 
 
 def how(flags: int) -> bytes:
-    """Return the ``open_how`` of `open_cached` for flags of `os.open`."""
+    """Pack flags of `os.open` as the ``open_how`` that `open_cached` passes to the kernel."""
     return struct.pack("=QQQ", flags, 0, _RESOLVE_CACHED)
 
 
 def open_cached(folder: int, path: str, how: bytes) -> int | None:
     """Return a descriptor of `path` below a folder descriptor, or None.
 
-    None if the lookup may wait or has failed: then open the file in a thread, which raises the
-    error.
+    None means that the lookup might wait, or failed: open the file in a thread to get the error.
     """
     if _system_call is None:
         return None

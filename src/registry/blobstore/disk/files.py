@@ -41,7 +41,7 @@ class DiskFiles:
         uploads/<upload id>                              staged bytes
         objects/<last two hex digits of id>/<object id>  objects; the 256 folders always exist
         orphans/<moment>.<kind>.<object id>              bytes without a row, kept for some days
-        generation                                       the last generation of their database
+        generation                                       the saved generation of the database
 
     An object's id is the id under which it was staged. A writer keeps its file locked (``flock``)
     while it is open. So the orphan scan of any process of this machine skips the bytes of a push in
@@ -52,7 +52,7 @@ class DiskFiles:
     def __init__(
         self, root: Path, *, compresses: bool = False, locks: FleetLocks | None = None
     ) -> None:
-        """Open the folders; with `compresses`, compress what is sealed if that pays.
+        """Open the folders; with `compresses`, compress sealed objects if that saves space.
 
         With `locks`, processes of other machines share the folders.
         """
@@ -63,7 +63,7 @@ class DiskFiles:
         self._frames = SharedFrames()
 
     def close(self) -> None:
-        """Release the folders; what was opened can still be read."""
+        """Release the folders; objects that were opened stay readable."""
         self._folders.close()
 
     def open(
@@ -79,9 +79,9 @@ class DiskFiles:
     def open_cached(
         self, object_id: str, size: int | None, data_key: DataKey | None = None
     ) -> stored_file.StoredFile | SealedObject | None:
-        """Open an object if the file data that this needs is in the kernel's memory; never block.
+        """Open an object if the kernel has the needed file data in memory; never block.
 
-        Return None if it is not, or the object is absent: then call `open`.
+        Return None if it has not, or the object is absent: then call `open`.
         """
         path = object_path(canonical_id(object_id))
         if data_key is None:
@@ -135,9 +135,9 @@ class DiskFiles:
             return StagedFile.take_up(self._folders, self._shared, name)
 
     def resume_cached(self, upload_id: str) -> StagedFile | None:
-        """Hold staged bytes again if their inode is in the kernel's memory; never block.
+        """Hold staged bytes again if the kernel has their inode in memory; never block.
 
-        Return None if it is not, or they are not in ``uploads``: then call `resume`.
+        Return None if it has not, or they are not in ``uploads``: then call `resume`.
 
         Raise `StageBusy` or `StoreUnavailable` as `resume` does.
         """
@@ -191,7 +191,7 @@ class DiskFiles:
             disk_io.check_writable(self._folders.uploads)
 
     def partitions(self) -> Sequence[str]:
-        """Return the names of the folders of objects."""
+        """Return the names of the folders that objects are in, one for each pair of hex digits."""
         return SHARDS
 
     def list_objects(self, partition: str | None = None) -> Iterator[ListedBytes]:
@@ -209,7 +209,7 @@ class DiskFiles:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning; raise DeletionsHeld if one is under way."""
+        """Prevent backups from beginning in the block; raise DeletionsHeld if one is under way."""
         with ExitStack() as held:
             if self._locks is not None:
                 held.enter_context(self._locks.deleting())
@@ -248,7 +248,7 @@ class DiskFiles:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Hold the lock of orphan scans in the block; give False if another process has it."""
+        """Hold the lock of orphan scans in the block; yield False if another process has it."""
         with disk_io.disk_errors():
             # The lock is the descriptor's.
             folder = disk_io.open_folder("orphans", self._folders.root)
@@ -262,7 +262,7 @@ class DiskFiles:
             os.close(folder)
 
     def generation(self) -> str | None:
-        """Return the noted generation, or None."""
+        """Return the saved generation, or None."""
         with disk_io.disk_errors():
             return read_generation(self._folders.root)
 
@@ -271,7 +271,7 @@ class DiskFiles:
             write_generation(self._folders.root, generation)
 
     def _found(self, object_id: str, call: Callable[[int, str], T]) -> T:
-        """Return `call` of an object's folder and path; an orphan is put back first."""
+        """Return `call` of an object's folder and path; if unknown, move back its orphan first."""
         path = object_path(canonical_id(object_id))
         try:
             return call(self._folders.objects, path)

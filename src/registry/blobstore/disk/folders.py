@@ -1,4 +1,4 @@
-"""The folders of a filesystem store, opened by descriptor, and the noted generation beside them."""
+"""Open folders of a filesystem store, and the file with its database generation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Folders:
 
 
 def shard(object_id: str) -> str:
-    """Return the folder of an object: the last two digits, random in a UUID of any version."""
+    """Return the folder name of an object: the last two digits of its id, random in any UUID."""
     return object_id[-2:]
 
 
@@ -67,7 +67,7 @@ _LONGEST_GENERATION: Final = 64
 def read_generation(root: int) -> str | None:
     """Return the generation in the file, or None if the file does not exist.
 
-    A damaged file gives a generation that no database knows.
+    For a damaged file, return a generation that no database has.
     """
     try:
         descriptor = os.open(_GENERATION, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root)
@@ -80,9 +80,9 @@ def read_generation(root: int) -> str | None:
 
 
 def forget_generation(root: Path) -> None:
-    """Delete the noted generation of the store at `root`, so that it accepts its next database.
+    """Delete the saved generation of the store at `root`, so that it accepts any database next.
 
-    Only for a store that is being restored.
+    Only a restoration may do this.
     """
     (root / _GENERATION).unlink(missing_ok=True)
 

@@ -38,7 +38,7 @@ class GrowingFile(BlockingGrowing):
         return None
 
     def growth(self) -> StagedGrowth:
-        """Return the size of the file, and whether it has become an object."""
+        """Return the size of the file, and whether it has been committed as an object."""
         with disk_errors():
             # The file may move between two of these, but not twice: moving it needs the lock.
             for is_object in (False, True, False):
@@ -47,7 +47,7 @@ class GrowingFile(BlockingGrowing):
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes that `growth` has counted."""
+        """Return bytes within the size that `growth` returned."""
         with disk_errors():
             found = os.pread(self.descriptor, count, offset)
         if len(found) < count:
@@ -76,9 +76,9 @@ sizes that tell the length of a last frame, end before."""
 
 
 class GrowingSealedFile(BlockingGrowing):
-    """A sealed staged file, of which whole frames are visible, and a last one at its end.
+    """A sealed staged file; its full frames are visible to readers, and a last one at its end.
 
-    So bytes become visible 1 MiB at a time, and the rest when they are flushed or committed.
+    So bytes become visible in steps of 1 MiB, and the rest when flushed or committed.
     """
 
     def __init__(self, file: GrowingFile, upload_id: str, data_key: DataKey) -> None:
@@ -96,13 +96,13 @@ class GrowingSealedFile(BlockingGrowing):
         """The record that `_plain` has, and its bytes there."""
 
     def growth(self) -> StagedGrowth:
-        """Return the number of visible bytes, and whether they are all of an object."""
+        """Return the number of visible bytes, and whether they are a whole committed object."""
         size, is_committed = self._file.growth()
         with disk_errors():
             return StagedGrowth(self._visible(size), is_committed)
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes that `growth` has counted."""
+        """Return bytes within the size that `growth` returned."""
         found = b""
         with disk_errors():
             while len(found) < count:
@@ -146,7 +146,7 @@ class GrowingSealedFile(BlockingGrowing):
             raise StagedDropped(f"the upload {self._upload_id} has another key") from error
 
     def _seen(self, size: int, *, is_last: bool) -> Record | None:
-        """Return the whole or the last frame behind those that were seen, if it is there."""
+        """Return the next full or last frame behind those already seen, or None."""
         number = self._whole
         certain = self._layout.start(number) + _UNSURE * slot_bytes(self._layout)
         for record in self._layout.in_place(self._file.descriptor, number, size):
@@ -160,7 +160,7 @@ class GrowingSealedFile(BlockingGrowing):
         return None
 
     def _frame(self, number: int) -> memoryview:
-        """Return the bytes of a visible frame."""
+        """Return the decrypted bytes of a visible frame."""
         if number >= self._whole:
             return memoryview(self._rest if number == self._whole else b"")
         try:

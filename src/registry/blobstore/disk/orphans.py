@@ -1,7 +1,7 @@
 """Orphans in a filesystem store: files in a folder of their own.
 
-Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. Its name has the time when
-it was set aside, since the file's own times are those of its bytes and change with a copy.
+Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. The name has the time of
+setting aside, since the file's own times tell when its bytes were written, and change with a copy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def set_aside(folders: Folders, object_id: str, moment: int, *, staged_too: bool
 
 
 def listed(folders: Folders) -> Iterator[Orphan]:
-    """Yield every orphan; skip those deleted meanwhile, and other files."""
+    """Yield every orphan; skip any deleted meanwhile, and other files."""
     for name in names_in(_FOLDER, folders.root):
         orphan = _parsed(name)
         if orphan is not None:
@@ -53,7 +53,7 @@ def listed(folders: Folders) -> Iterator[Orphan]:
 
 
 def take_back(folders: Folders, object_id: str) -> bool:
-    """Move an orphan back to where it was, durably; return False if there is none of this id."""
+    """Move an orphan back to its former path, durably; return False if this id has none."""
     is_found = False
     for name in names_in(_FOLDER, folders.root):
         if not name.endswith(object_id):  # there may be many, and a request waits

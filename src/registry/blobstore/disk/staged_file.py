@@ -42,7 +42,7 @@ def open_held(folder: int, path: str, flags: int = 0) -> int:
     The lock belongs to the open file, so the kernel releases it when the process dies.
 
     Raise `FileNotFoundError` if there is no such file, or it was just deleted or renamed;
-    `StageBusy` if another writer holds it, or it exists and `flags` has ``O_EXCL``.
+    `StageBusy` if another writer holds it, or the file exists although `flags` has ``O_EXCL``.
     """
     try:
         descriptor = os.open(path, flags | os.O_RDWR | os.O_NOFOLLOW, 0o600, dir_fd=folder)
@@ -75,8 +75,8 @@ def _check_linked(folder: int, path: str, descriptor: int) -> None:
 class Shared:
     """Settings and caches that the staged files of a store share.
 
-    The caches keep hash states from one hold to the next in this process. With `compresses`, sealed
-    bytes are compressed if that pays.
+    The caches keep hash states for the next request of an upload in this process. With
+    `compresses`, sealed bytes are compressed if that saves space.
     """
 
     def __init__(self, *, compresses: bool) -> None:
@@ -88,7 +88,7 @@ class Shared:
 class StagedFile:
     """A staged file of `DiskFiles`; see `Staged`.
 
-    Resumed bytes are sealed if `rewind` is given a data key.
+    Resumed bytes are sealed if `rewind` gets a data key.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class StagedFile:
         algorithm: str | None,
         data_key: DataKey | None,
     ) -> StagedFile:
-        """Create and hold an empty file."""
+        """Create an empty file and lock it for this writer."""
         try:
             descriptor = open_held(folders.uploads, upload_id, os.O_CREAT | os.O_EXCL)
         except FileNotFoundError as error:  # deleted by another process before it was locked
@@ -149,7 +149,7 @@ class StagedFile:
     def take_up_cached(cls, folders: Folders, shared: Shared, upload_id: str) -> StagedFile | None:
         """Open and lock the file in ``uploads``, or return None if `take_up` must be called.
 
-        None if that might wait for the disk, or the file has two names or is an object.
+        None means that opening might wait for the disk, or the file has two names or is an object.
         """
         descriptor = disk_io.open_cached(folders.uploads, upload_id, _TAKE_UP)
         if descriptor is None:
@@ -165,12 +165,12 @@ class StagedFile:
 
     @property
     def offset(self) -> int:
-        """Return the number of staged bytes; before `rewind`, that of stored bytes."""
+        """Return the number of staged bytes; before `rewind`, the number of stored bytes."""
         return self._stored_size if self._bytes is None else self._bytes.length
 
     @property
     def closes_slowly(self) -> bool:
-        """Return True if the file is large and has no name any more: closing frees its blocks."""
+        """Return True if the file is large and already deleted: closing then frees its blocks."""
         return (
             not self._is_let_go
             and self.offset >= _LARGE_BYTES
@@ -178,7 +178,7 @@ class StagedFile:
         )
 
     def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
-        """Return True if the file is in ``uploads`` and has this length; False if it is sealed."""
+        """Return True if the file is in ``uploads``, not sealed, and `offset` bytes long."""
         return offset == self.offset and not self._is_object and not is_sealed
 
     def rewind(
@@ -188,10 +188,10 @@ class StagedFile:
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Cut the bytes off at `offset`; move the file back to ``uploads`` if it is an object.
+        """Truncate the bytes to `offset`; move the file back to ``uploads`` if it is an object.
 
         For resumed bytes, non-empty `digests` also prove that the bytes were flushed at this
-        offset. For a new file they do not: they may be those of an earlier, lost file.
+        offset. For a new file they prove nothing: they may belong to an earlier, lost file.
 
         There may be bytes beyond `offset` because a flush failed (`PlainBytes.rewind`); then
         `commit` reads all bytes again.
@@ -228,10 +228,10 @@ class StagedFile:
         self._state = State.HELD
 
     def copy_from(self, source_id: str, size: int, source_key: DataKey | None) -> None:
-        """Fill a new file with the first `size` bytes of another id.
+        """Fill a new file with the first `size` bytes stored under another id.
 
         Plain bytes are copied by the system, and hashed at the commit, which finds a wrong copy.
-        Others are opened, and sealed again as `write` does.
+        Sealed bytes are decrypted, and sealed again as `write` does.
 
         Raise `ObjectUnknown` if there are fewer, `StoreUnavailable` as `write` does.
         """
@@ -306,7 +306,7 @@ class StagedFile:
             self._let_go()
 
     def close(self) -> None:
-        """End the hold; keep the bytes, and their hashers for the next request."""
+        """Release the file; keep its bytes, and its hash states for the next request."""
         if self._state is State.HELD and self._digests.hashers:
             self._shared.hashers.put(self._upload_id, self._digests.hashers)
         if self._state is State.HELD and self._bytes is not None:
@@ -337,16 +337,16 @@ class StagedFile:
         os.close(self._file.descriptor)
 
     def _condemning(self, *, keeps: bool = False) -> disk_io.DiskErrors:
-        """Return a block after whose disk error this hold can write nothing more.
+        """Return a context manager: after a disk error in its block, this writer can write no more.
 
         After a failed flush the kernel forgets which pages it lost, so a second flush that succeeds
-        proves nothing. With `keeps`, the next hold has what was acknowledged before this one.
-        Without it, or if nothing was acknowledged, all bytes are discarded.
+        proves nothing. With `keeps`, bytes acknowledged before stay for the next writer. Without
+        it, or if nothing was acknowledged, all bytes are discarded.
         """
         return disk_io.DiskErrors(self._condemn_new if keeps else self._condemn)
 
     def _condemn_new(self) -> None:
-        """Condemn this hold; keep what was acknowledged before it, if possible."""
+        """Stop this writer for good; keep the bytes acknowledged before it began, if possible."""
         if self._state is State.CONDEMNED:
             return
         if self._state is State.OPENED:  # the next rewind finds what this one did

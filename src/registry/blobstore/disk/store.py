@@ -32,10 +32,10 @@ class FilesystemStore(BlobStore):
         compresses: bool = False,
         locks: FleetLocks | None = None,
     ) -> None:
-        """Create the missing folders, and open all. Blocks.
+        """Create the missing folders, and open all folders. Blocks.
 
-        With `compresses`, sealed objects are compressed if that pays. With `locks`, other machines
-        share the folders.
+        With `compresses`, compress sealed objects if that saves space. `locks` coordinate machines
+        that share the folders.
         """
         self.files: Final = DiskFiles(root, compresses=compresses, locks=locks)
         super().__init__(self.files, Threads("files"), look_seconds)

@@ -1,4 +1,4 @@
-"""An object's open file: for ``sendfile``, through a buffer, or past the page cache."""
+"""An object's open file, read by ``sendfile``, through a buffer, or past the page cache."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StoredFile(StoredBytes):
 
     @property
     def closes_slowly(self) -> bool:
-        """Return True if the file is large and has no name any more: closing frees its blocks."""
+        """Return True if the file is large and already deleted: closing then frees its blocks."""
         return (
             self.length >= _SEQUENTIAL_BYTES
             and self._is_open
@@ -182,11 +182,11 @@ _BLOCK_BYTES: Final = 4096
 
 
 class ColdFile(BlockingObject):
-    """The bytes of a stored file as they lie on the disk, whatever their encoding.
+    """A stored file, read from the disk past the page cache, as it is encoded.
 
     A page in memory may be intact while its block on the disk is damaged, and bytes that are read
-    once would displace those that pulls need. So they are read past the page cache. If the file
-    system does not support that, they are read through it and dropped from it afterwards.
+    once would displace those that pulls need. If the file system does not support such reads, pages
+    are dropped from the cache afterwards.
     """
 
     __slots__ = ("_file", "length")
@@ -239,7 +239,7 @@ class ColdFile(BlockingObject):
 
 
 def _set_direct(descriptor: int, *, is_direct: bool) -> bool:
-    """Let a descriptor read past the page cache, or not; return True if it does."""
+    """Turn reading past the page cache on or off; return True if it is on afterwards."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
     if is_direct:
         with suppress(OSError):  # EINVAL: the file system cannot

@@ -1,7 +1,7 @@
 """Calls to S3: one bucket, below one prefix, in bounded time.
 
 No module but this one and `responses` knows boto3. Every part and object is sent with its CRC32C,
-which the server checks before it keeps the bytes.
+which the server checks before it stores the bytes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class BucketEntry(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """An upload in parts that has not ended."""
+    """A multipart upload that has not ended."""
 
     key: str
     upload: str
@@ -79,14 +79,14 @@ class Begun(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part that was sent."""
+    """A part of a multipart upload, as sent."""
 
     etag: str
     checksum: str
 
 
 class Ranged(NamedTuple):
-    """A range of an object on its way."""
+    """An object's range whose bytes are being received."""
 
     body: Any
     """botocore's stream."""
@@ -98,14 +98,14 @@ class Ranged(NamedTuple):
 
 
 def crc32c(body: bytes | bytearray) -> str:
-    """Return a checksum as S3 takes it."""
+    """Return the CRC32C of `body` in base64, as S3 expects it."""
     from awscrt import checksums  # noqa: PLC0415 - a native library, for those who need it
 
     return b64encode(checksums.crc32c(body).to_bytes(4, "big")).decode()
 
 
 class Bucket:
-    """A bucket below a prefix; its calls block, and may be made by several threads."""
+    """A bucket below a key prefix. Calls block; several threads may make them."""
 
     def __init__(self, settings: StoreSettings, prefix: str = "") -> None:
         """Use the bucket of the settings, below their prefix and `prefix`.
@@ -124,7 +124,7 @@ class Bucket:
 
     @property
     def client(self) -> Any:  # noqa: ANN401 - boto3 makes the class
-        """Return boto3's client, which is made at the first call: a fork must not share it."""
+        """Return boto3's client, made at the first call: forked processes must not share it."""
         with _making:
             if self._client is None:
                 self._client = self._made()
@@ -164,7 +164,7 @@ class Bucket:
     def head(self, key: str) -> ObjectHead:
         """Return the headers of an object; raise KeyMissing if it is absent.
 
-        Use it for objects that should exist: for an absent one it makes a second call.
+        Use it for objects that should exist: for an absent one it makes a second request.
         """
         try:
             return self._head(key)
@@ -177,8 +177,8 @@ class Bucket:
     def find(self, key: str) -> ObjectHead | None:
         """Return the headers of an object, or None if it is absent.
 
-        It asks for the first byte, since unlike ``HeadObject``, an error then has a document that
-        distinguishes a missing key from a missing bucket.
+        It requests the first byte, not ``HeadObject``, whose errors have no body that distinguishes
+        a missing key from a missing bucket.
         """
         try:
             with self._asking("GetObject"):
@@ -200,12 +200,12 @@ class Bucket:
             return _head_of(found, found["ContentLength"])
 
     def get(self, key: str, start: int, stop: int, etag: str = "") -> Ranged:
-        """Begin to read a range, of which an object may have less; with `etag`, of that object.
+        """Begin to read a range, cut at the end of the object; with `etag`, only of that version.
 
         Raises:
-            KeyMissing: it is absent.
-            KeyExists: there is another one.
-            OutsideObject: it has no byte from `start` on.
+            KeyMissing: the object is absent.
+            KeyExists: the object has another ETag.
+            OutsideObject: the object has no byte from `start` on.
 
         """
         same = {"IfMatch": etag} if etag else {}
@@ -230,7 +230,7 @@ class Bucket:
             return bytes(found["Body"].read())
 
     def presigned(self, key: str, seconds: int) -> str:
-        """Return a URL at which anybody can read an object for so long; no log may have it.
+        """Return a URL at which anybody can read the object for `seconds`; never log it.
 
         It makes no request, but may renew credentials that expire.
         """
@@ -251,8 +251,8 @@ class Bucket:
     ) -> None:
         """Store an object whole; with `is_new`, raise KeyExists if there is one.
 
-        `token` identifies this call as the writer later on; `replaces` is the token of another
-        object that is to be deleted (`ObjectHead`).
+        `token` is stored with the object, to recognize its writer later; `replaces` is the token of
+        another object that will be deleted (`ObjectHead`).
         """
         fields: dict[str, Any] = {"ChecksumCRC32C": crc32c(body), **self._sealing}
         about = {"hold": token, "replaces": replaces}
@@ -273,7 +273,7 @@ class Bucket:
             _ = self.client.put_object(**self._named(key), Body=body, **fields)["ETag"]
 
     def begin(self, key: str, token: str) -> str:
-        """Begin an upload in parts; return its name."""
+        """Begin a multipart upload; return its id."""
         with self._asking("CreateMultipartUpload"):
             begun = self.client.create_multipart_upload(
                 **self._named(key),
@@ -300,7 +300,7 @@ class Bucket:
         return Part(etag, checksum)
 
     def complete(self, key: str, upload: str, parts: Sequence[Part]) -> None:
-        """Make parts an object; raise KeyMissing if the upload has ended."""
+        """Complete a multipart upload from its parts; raise KeyMissing if the upload has ended."""
         listed = [
             {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32C": part.checksum}
             for number, part in enumerate(parts, 1)
@@ -311,7 +311,7 @@ class Bucket:
             )
 
     def abort(self, key: str, upload: str) -> None:
-        """End an upload and delete its parts; do nothing if it has ended."""
+        """Abort a multipart upload and delete its parts; do nothing if it has already ended."""
         try:
             with self._asking("AbortMultipartUpload"):
                 self.client.abort_multipart_upload(**self._named(key), UploadId=upload)
@@ -319,7 +319,7 @@ class Bucket:
             return
 
     def begun(self, prefix: str) -> Iterator[Begun]:
-        """Yield uploads in parts that have not ended, of keys that begin with `prefix`."""
+        """Yield the multipart uploads in progress to keys that begin with `prefix`."""
         return self._paged(
             "ListMultipartUploads",
             prefix,
@@ -337,7 +337,7 @@ class Bucket:
         )
 
     def listed(self, prefix: str) -> Iterator[BucketEntry]:
-        """Yield objects whose keys begin with `prefix`, in the order of their keys."""
+        """Yield objects whose keys begin with `prefix`, sorted by key."""
         return self._paged(
             "ListObjectsV2",
             prefix,
@@ -355,7 +355,7 @@ class Bucket:
         entries: Callable[[Mapping[str, Any]], list[T]],
         following: Callable[[Mapping[str, Any]], Mapping[str, str]],
     ) -> Iterator[T]:
-        """Yield the entries of all pages of a list; `following` has what the next one asks for."""
+        """Yield the entries of all pages of a list; `following` reads the next page's arguments."""
         more: Mapping[str, str] | None = {}
         while more is not None:
             with self._asking(what):
@@ -366,7 +366,7 @@ class Bucket:
             yield from found
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Delete objects; skip absent ones. Return the errors of undeleted ones by key."""
+        """Delete objects; skip absent ones. Map each key that was not deleted to its error."""
         failed: dict[str, str] = {}
         for start in range(0, len(keys), DELETED_AT_ONCE):
             named = [{"Key": self.prefix + key} for key in keys[start : start + DELETED_AT_ONCE]]
@@ -388,7 +388,7 @@ class Bucket:
             raise StoreRefused(next(iter(failed.values())))
 
     def reading(self) -> AbstractContextManager[None]:
-        """Return a block in which the body of an answer is read, which is on its way already."""
+        """Return a context manager for reading the body of a response that has already begun."""
         return answered("GetObject", self._circuit)
 
     def _asking(self, what: str) -> AbstractContextManager[None]:
@@ -417,7 +417,7 @@ def _session() -> Any:  # noqa: ANN401 - boto3 makes the class
 
 @cache
 def _loader() -> Any:  # noqa: ANN401 - boto3 makes the class
-    """Return the shared loader of service descriptions: reading that of S3 takes 0.2 s."""
+    """Return botocore's loader of service descriptions, shared: reading that of S3 takes 0.2 s."""
     from botocore.loaders import create_loader  # noqa: PLC0415 - optional
 
     return create_loader()

@@ -17,7 +17,7 @@ _BODY: Final = b"a trial of Entrepot\n"
 def refusals_of(bucket: Bucket) -> Iterator[str]:
     """Yield a sentence for each call that the bucket does not support.
 
-    Stop if it stores nothing, or does not answer.
+    Stop early if the bucket stores nothing, or does not respond.
     """
     key = f"trial/{uuid.uuid4()}"
     for what, call in (

@@ -2,17 +2,17 @@
 
 ::
 
-    objects/<last two hex digits of id>/<id>           objects, and what was sent of uploads
+    objects/<last two hex digits of id>/<id>           objects, and the sent parts of uploads
     staged/<id>/tail-<offset>-<sent>-<stored>          the end of what an upload has acknowledged
-    orphans/<last two digits>/<id>.<moment>.<kind>.<size>   says that bytes have no row
+    orphans/<last two digits>/<id>.<moment>.<kind>.<size>   marks bytes as having no row
     generation                                         the last generation of their database
 
 Nothing is renamed: an upload sends its parts to the key of its object.
 
-The bytes of parts that were sent cannot be read before they are an object, nor can a part be
-smaller than 5 MiB. So a *tail*, an object of its own, has what lets any node continue an upload:
-which parts there are, the stored bytes behind them, and of a sealed upload the frame that is not
-full, sealed. It begins with the line ``ENTREPOT TAIL 1``::
+Sent parts cannot be read before they become an object, and a part cannot be smaller than 5 MiB. So
+a *tail*, an object of its own, lets any node continue an upload. It records which parts there are,
+the stored bytes behind them, and of a sealed upload the frame that is not full, sealed. It begins
+with the line ``ENTREPOT TAIL 1``::
 
     first line | length of the description (4 bytes) | description | bytes | partial frame
 
@@ -43,7 +43,7 @@ _ORPHAN: Final = re.compile(
 
 
 class TailName(NamedTuple):
-    """The content of a tail's key."""
+    """The fields in a tail's key."""
 
     upload_id: str
     offset: int
@@ -60,7 +60,7 @@ class TailName(NamedTuple):
 
 
 def object_key(object_id: str) -> str:
-    """Return the key of an object."""
+    """Return the key of an object's bytes."""
     return f"{objects_in(object_id[-2:])}{object_id}"
 
 
@@ -81,7 +81,7 @@ def tails_of(upload_id: str) -> str:
 
 
 def tail_name(key: str) -> TailName | None:
-    """Return the content of a tail's key, or None for another key."""
+    """Parse a tail's key; return None for another key."""
     match = _TAIL.fullmatch(key)
     if match is None or not is_canonical_id(match[1]):
         return None
@@ -99,13 +99,13 @@ def orphans_of(object_id: str) -> str:
 
 
 def orphan_key(orphan: Orphan) -> str:
-    """Return the key of the mark that makes bytes an orphan."""
+    """Return the key of the mark that declares bytes an orphan."""
     kind = "object" if orphan.is_object else "staged"
     return f"{orphans_of(orphan.object_id)}{orphan.set_aside_at}.{kind}.{orphan.stored_size}"
 
 
 def orphan_of(key: str) -> Orphan | None:
-    """Return the orphan that a key marks; None if it is another key."""
+    """Parse the key of an orphan's mark; return None for another key."""
     match = _ORPHAN.fullmatch(key)
     if match is None or not is_canonical_id(match[1]):
         return None

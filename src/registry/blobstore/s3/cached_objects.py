@@ -22,7 +22,7 @@ _AHEAD_BYTES: Final = 8 << 20
 
 
 class CachedObject(BlockingObject):
-    """An object whose bytes are in the cache; a read that fails forgets them.
+    """An object whose bytes are in the disk cache; a read that fails drops them from the cache.
 
     So the next read takes them from the bucket, and a bad cache file does not count as damage.
     """
@@ -86,9 +86,9 @@ class CachedObject(BlockingObject):
 
 
 class FollowingObject(StoredBytes):
-    """An object that is being fetched: its bytes are read as they come, from the growing file.
+    """An object that another reader is fetching into the cache: read from the growing file.
 
-    If they do not arrive, or the reader needs others, it opens the object itself.
+    If the bytes do not arrive, or lie far ahead, it opens the object in the bucket itself.
     """
 
     def __init__(self, descriptor: int, length: int, reopen: Callable[[], StoredBytes]) -> None:
@@ -126,7 +126,7 @@ class FollowingObject(StoredBytes):
         return wait and self._opened().read_into(view, offset)
 
     def _is_fetched(self, offset: int, end: int, *, wait: bool) -> bool:
-        """Return True if the file has the bytes, or has got them while this waited."""
+        """Return True if the file has the bytes; with `wait`, wait for them within limits."""
         found = os.fstat(self._descriptor)
         grew_at = time.monotonic()
         while found.st_size < end:

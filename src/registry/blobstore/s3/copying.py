@@ -1,8 +1,8 @@
-"""Read the acknowledged bytes of an upload, whether or not its parts are an object yet.
+"""Read the acknowledged bytes of an upload, whether or not it was committed.
 
-S3 returns no bytes of parts before they are an object. So the parts that a tail names are made an
-object, at the key that they were sent to: it has no row, so it is not taken for a blob. From then
-on S3 refuses the parts of a former holder.
+S3 returns no bytes of parts before they are an object. So the parts that a tail names are completed
+to an object at the key that they were sent to: it has no row, so it is not taken for a blob. From
+then on S3 refuses further parts from an earlier writer.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def tail_for(found: UploadState, offset: int) -> TailName | None:
 def prefix_of(
     bucket: Bucket, source_id: str, found: UploadState, data_key: DataKey | None, size: int
 ) -> Iterator[memoryview]:
-    """Yield the first `size` bytes of an upload or an object, sealed ones decrypted.
+    """Yield the first `size` bytes of an upload or an object, decrypted if sealed.
 
-    Raise `ObjectUnknown` if there are fewer, or they do not open; `StoreUnavailable` if the store
-    failed.
+    Raise `ObjectUnknown` if there are fewer, or they do not decrypt; `StoreUnavailable` if the
+    store failed.
     """
     if not size:
         return
@@ -86,7 +86,7 @@ def _prefix_of_object(
 
 
 def _readable(bucket: Bucket, name: TailName, tail: Tail, found: UploadState) -> S3Object | None:
-    """Return the bytes in parts as an object, or None if there are none; make it if need be."""
+    """Return the object with the sent parts, completed if necessary; None if there are no parts."""
     if not name.sent:
         return None
     key = object_key(name.upload_id)
@@ -109,7 +109,7 @@ def _readable(bucket: Bucket, name: TailName, tail: Tail, found: UploadState) ->
 
 
 class _Stored:
-    """The stored bytes of an upload: those of its parts, and behind them the tail."""
+    """The stored bytes of an upload: its sent parts, followed by the bytes in its tail."""
 
     def __init__(self, sent: S3Object | None, tail: bytes) -> None:
         self.sent = sent
@@ -150,7 +150,7 @@ def _plain(stored: _Stored, tail: Tail, size: int) -> Iterator[memoryview]:
 def _sealed(
     stored: _Stored, tail: Tail, source_id: str, data_key: DataKey, size: int
 ) -> Iterator[memoryview]:
-    """Yield the bytes of whole frames, then those of the frame that they end in."""
+    """Yield the bytes of all full frames, then the bytes of the partial frame."""
     about = tail.about
     cipher = FrameCipher.of_header(about.header or b"", data_key, source_id)
     layout = layout_before(cipher, about.entries)

@@ -1,13 +1,13 @@
 """A cache of stored objects on the disk of one machine, so that hot ones are not fetched again.
 
-It has the bytes as they are stored: sealed ones stay sealed. It serves all processes of a machine,
-and may be deleted at any time. One process fetches the bytes of an absent object, and other readers
-follow in the growing file.
+Its bytes are the stored ones: sealed objects stay sealed. It serves all processes of a machine, and
+may be deleted at any time. One process fetches the bytes of an absent object, and other readers
+read along from the growing file.
 
-A file is ``<aa>/<id>``, ``aa`` being the last two digits of the id: the stored bytes, then
-`_MAGIC` and their BLAKE3. A process checks that the first time it opens a file that it did not
-fetch itself, so neither a crash nor a failing disk makes it send other bytes. While an object is
-fetched, its file is ``fetching/<id>``, locked (``flock``) by the thread that does.
+A file is ``<aa>/<id>``, ``aa`` being the last two digits of the id: the stored bytes, then `_MAGIC`
+and their BLAKE3. A process checks that the first time it opens a file that it did not fetch itself,
+so neither a crash nor a failing disk makes it send other bytes. While an object is fetched, its
+file is ``fetching/<id>``, locked (``flock``) by the fetching thread.
 
 After any error of the cache, a read goes on without it.
 """
@@ -67,7 +67,7 @@ class DiskCache:
         """Use `folder`, and make it if it is missing; `count` is called in any thread.
 
         Each process counts what it fetches, and looks at the folder after each sixteenth of `limit`
-        and each hour in which it reads, so several may exceed `limit` by as much each.
+        and each hour in which it reads, so each process may exceed `limit` by a sixteenth.
 
         Raise `OSError` if the folder cannot be made.
         """
@@ -125,7 +125,7 @@ class DiskCache:
         return StoredFile(descriptor, length)
 
     def _is_checked(self, object_id: str, descriptor: int, length: int, inode: int) -> bool:
-        """Return True if a file is whole; the first reader of this process checks it, alone."""
+        """Return True if the file is intact; verify it when this process first opens it."""
         if self._checked.get(object_id) == inode:
             return True
         with self._checking:
@@ -139,10 +139,10 @@ class DiskCache:
     def kept(
         self, object_id: str, stored: StoredBytes, reopen: Callable[[], StoredBytes]
     ) -> StoredBytes:
-        """Return a reader of an object that `open` did not find, and fetch it into the cache.
+        """Return a reader of an object that was not cached, and begin to fetch it into the cache.
 
-        `stored` is the object, open in the bucket; it is closed with what is returned, or once it
-        is fetched. A reader opens the object again by `reopen` if the cache is of no use.
+        `stored` is the object, open in the bucket; it is closed with the returned reader, or once
+        it is fetched. `reopen` opens the object again for a reader that cannot use the cache.
         """
         found, outcome = stored, "missed"
         if stored.length <= self._limit // 4:
@@ -193,7 +193,7 @@ class DiskCache:
         return following, "missed"
 
     def _take(self, path: Path, descriptor: int) -> bool:
-        """Return True if this thread must fetch: no other does, or has done so since."""
+        """Lock the file to fetch; return False if another thread fetches or has just fetched it."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -231,9 +231,9 @@ class DiskCache:
                 self._fetching -= 1
 
     def _copy(self, descriptor: int, stored: StoredBytes) -> None:
-        """Write the stored bytes and the trailer.
+        """Write the stored bytes and their trailer to the cache file.
 
-        They need no flush: a file that a crash has cut off or emptied is not whole.
+        No flush is needed: a file that a crash truncated fails its check.
         """
         hashed = blake3()
         for chunk in stored.chunks():
@@ -244,7 +244,7 @@ class DiskCache:
         _write(descriptor, memoryview(_MAGIC + hashed.digest()))
 
     def _make_room(self, count: int, *, looks: bool = False) -> bool:
-        """Delete the least recently used files; return False if there is no room for `count`."""
+        """Delete least recently used files; return False if `count` bytes still do not fit."""
         with self._room:
             self._since_look += count
             if self._since_look < self._limit // 16 and not looks:
@@ -274,7 +274,7 @@ class DiskCache:
                         yield _Entry(found.st_mtime, found.st_size, Path(each.path))
 
     def _fetched_so_far(self) -> int:
-        """Return the bytes of the files being fetched; delete those of processes that died."""
+        """Return the total size of files being fetched; delete those that dead processes left."""
         size = 0
         for path in (self._folder / FETCHING).iterdir():
             with suppress(FileNotFoundError):
@@ -297,16 +297,16 @@ class DiskCache:
             self._path(object_id).unlink()
 
     def refuse(self, object_id: str) -> None:
-        """Delete a file that has other bytes than were stored, or cannot be read."""
+        """Delete a cached file whose bytes are wrong or cannot be read."""
         self.found_bad()
         self.drop(object_id)
 
     def found_bad(self) -> None:
-        """Count a file that had other bytes than were stored."""
+        """Count a cached file whose bytes were wrong."""
         self._count(CACHE_BAD, 1)
 
     def served(self, amount: int) -> None:
-        """Count bytes that were read from whole files."""
+        """Count `amount` bytes as served from the cache."""
         self._count(CACHE_SERVED, amount)
 
     def close(self) -> None:
@@ -333,11 +333,11 @@ class DiskCache:
 
 
 class _Closed(Exception):
-    """The cache was closed while it was filled."""
+    """The cache was closed while it was being filled."""
 
 
 def _is_whole(descriptor: int, length: int) -> bool:
-    """Return True if a file has the bytes that were written to it."""
+    """Return True if a file's bytes match the checksum in its trailer."""
     hashed = blake3()
     buffer = memoryview(bytearray(min(length, _CHECK_BYTES) or 1))
     offset = 0

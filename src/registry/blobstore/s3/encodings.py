@@ -1,7 +1,7 @@
-"""Encode the bytes of an upload as stored bytes: as they are, or sealed frame by frame.
+"""Encode the bytes of an upload as stored bytes: plain, or sealed frame by frame.
 
-The stored bytes are those that a file of the disk would have (`registry.blobstore.sealed.staged`).
-But nothing is written twice: a frame that is not full stays in memory, and in the tail.
+The stored bytes are what a file on disk would contain (`registry.blobstore.sealed.staged`). But
+nothing is written twice: a partial frame stays in memory, and in the tail.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class PlainEncoder:
         return self._writer.length
 
     def restore(self, tail: Tail) -> bool:
-        """Go on behind a tail, whose stored bytes the writer has.
+        """Continue behind a tail, whose stored bytes the writer already has.
 
-        Return False if it is another's, or does not open.
+        Return False if the tail does not match this upload, or does not decrypt.
         """
         return tail.about.header is None and self._writer.length == tail.about.offset
 
@@ -65,20 +65,20 @@ class PlainEncoder:
         return SealedState()
 
     def cut(self, offset: int) -> bool:
-        """Forget the bytes behind `offset`; return False if the bytes before it left the memory."""
+        """Drop the bytes behind `offset`; return False if earlier bytes were already sent."""
         if not self._writer.sent <= offset <= self._writer.length:
             return False
         self._writer.cut(offset)
         return True
 
     def finish(self) -> None:
-        """Append the end of the object: nothing here."""
+        """Append the end of the object: a plain one needs none."""
 
     def checksum(self) -> None:
-        """Return the BLAKE3 digest of the stored bytes, if it is known, and they are sealed."""
+        """Return None: only sealed bytes have a checksum of their own."""
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """Hash all bytes; return False, with no byte hashed, if they are not in memory."""
+        """Hash all bytes; return False, without hashing any, if some are no longer in memory."""
         if self._writer.sent:
             return False
         for start in range(0, self.length, _PART_BYTES):
@@ -89,12 +89,12 @@ class PlainEncoder:
         return True
 
     def read(self, offset: int, count: int) -> bytes | None:
-        """Return some of the bytes from `offset` on, at most `count`; None if they were sent."""
+        """Return up to `count` bytes from `offset` on; None if they are no longer in memory."""
         return self._writer.peek(offset, min(offset + count, self.length))
 
 
 class SealedEncoder:
-    """Bytes that are sealed under a data key; those of the frame that is not full are in memory."""
+    """Seals bytes under a data key frame by frame; the partial frame stays in memory."""
 
     encoding = SEALED
 
@@ -135,12 +135,12 @@ class SealedEncoder:
         return start == self._writer.length
 
     def take_hasher(self, hasher: blake3) -> None:
-        """Go on with a hasher that has had the stored bytes."""
+        """Continue with a hasher that has already hashed the stored bytes."""
         self._hasher = hasher
 
     @property
     def hasher(self) -> blake3 | None:
-        """Return the hasher of the stored bytes, if it has had all."""
+        """Return the hasher of the stored bytes, or None if it has not hashed all of them."""
         return self._hasher
 
     def append(self, view: memoryview, /) -> None:
@@ -156,7 +156,7 @@ class SealedEncoder:
                 self._buffer = bytearray()
 
     def sealed(self) -> SealedState:
-        """Return the header, the entries and the last frame, sealed as a partial one."""
+        """Return what a tail needs: header, packed entries, and the partial frame, sealed."""
         if not self.length:
             return SealedState()
         cipher = self._begun()
@@ -185,7 +185,7 @@ class SealedEncoder:
         return True
 
     def finish(self) -> None:
-        """Append the last frame, and the table of packed ones."""
+        """Append the last frame, and the table of a packed object."""
         size = self.length
         record = self._store(FrameKind.LAST)
         packed = self._layout
@@ -195,7 +195,7 @@ class SealedEncoder:
             self._append(memoryview(sealed_table(self._cipher, packed, size)))
 
     def checksum(self) -> str | None:
-        """Return the digest of the stored bytes."""
+        """Return the BLAKE3 digest of the stored bytes, or None if it is unknown."""
         return None if self._hasher is None else self._hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
@@ -221,7 +221,7 @@ class SealedEncoder:
         return None if frame is None else frame[skipped : skipped + count]
 
     def _frame(self, number: int) -> bytes | None:
-        """Return the bytes of a whole frame whose stored ones are in memory."""
+        """Return the bytes of a full frame if its stored bytes are still in memory, else None."""
         if self._cipher is None or number >= self._number:
             return None
         record = self._layout.record(number, FRAME_BYTES)
@@ -241,7 +241,7 @@ class SealedEncoder:
         return Record(kind, start, length, len(self._buffer))
 
     def _begun(self) -> FrameCipher:
-        """Return the cipher; with the first bytes, decide about compression, and store a header."""
+        """Return the cipher; the first call decides about compression and appends the header."""
         if self._cipher is None:
             with memoryview(self._buffer) as piece:
                 is_packed = self._compresses and pays(piece)
@@ -278,9 +278,9 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
 
 
 def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:
-    """Return the bytes of the partial frame of a tail.
+    """Decrypt the partial frame in a tail.
 
-    Raise `SealBroken` if it is another one, or was changed.
+    Raise `SealBroken` if it is another frame, or was changed.
     """
     if not count:
         return b""

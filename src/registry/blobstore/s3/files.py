@@ -61,8 +61,8 @@ _MIB: Final = 1 << 20
 class S3Files:
     """Keep blobs in a bucket (`registry.blobstore.s3.bucket_layout`). Its calls block.
 
-    Who may write to an upload session is decided by the lease in its row; within this process, a
-    second writer is refused here too.
+    The lease in an upload session's row decides which process may write to it; within this process,
+    a second writer is refused here too.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class S3Files:
         cache: DiskCache | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Use a bucket; with `compresses`, compress what is sealed if that pays.
+        """Use a bucket; with `compresses`, compress sealed objects if that saves space.
 
-        `sizes` are those of parts. Stores of one process that share a bucket share `holds`.
-        With `locks`, other processes share the bucket. What has a row is read through
-        the `cache`, which is closed with this. Uploads that find no room in memory go on in files
-        without a name in `folder`.
+        `sizes` returns the size of each part. Stores of one process that share a bucket share
+        `holds`. `locks` coordinate processes that share the bucket. Objects with a row are read
+        through the `cache`, which `close` closes. Uploads that do not fit in memory continue in
+        unnamed files in `folder`.
         """
         self.compresses: Final = compresses
         self.bucket: Final = bucket
@@ -95,11 +95,11 @@ class S3Files:
 
     @property
     def budget(self) -> MemoryBudget:
-        """Return the memory for bytes that are not sent yet."""
+        """Return the memory budget for bytes that are not sent yet."""
         return self._senders.budget
 
     def close(self) -> None:
-        """Release the threads and connections; what was opened can still be read."""
+        """Release the threads and connections; objects that were opened stay readable."""
         self._senders.close()
         if self._cache is not None:
             self._cache.close()
@@ -128,7 +128,7 @@ class S3Files:
     def _fitting(
         self, stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey | None
     ) -> StoredBytes | SealedObject:
-        """Return stored bytes opened with their key; on an error, close them."""
+        """Return stored bytes as an object, decrypted with its key; on an error, close them."""
         if data_key is not None:
             return unseal(stored, object_id, size, data_key, self._frames)
         try:
@@ -163,7 +163,7 @@ class S3Files:
         """Open the object that an upload has become.
 
         Raises:
-            ObjectUnknown: there is none, or one that was only made of parts, to be read.
+            ObjectUnknown: there is none, or only one made of the sent parts, for reading.
             ObjectDamaged, StoreUnavailable: as `open`.
 
         """
@@ -274,20 +274,20 @@ class S3Files:
         self.bucket.find(GENERATION)
 
     def held(self, upload_id: str) -> HeldUpload | None:
-        """Return the writer of this process that holds an upload, or None."""
+        """Return the writer in this process that holds an upload, or None."""
         return self._shared.holds.find(upload_id)
 
     def is_staged(self, upload_id: str) -> bool:
-        """Return True if an upload has begun and is no object."""
+        """Return True if an upload has begun and is not yet an object."""
         found = self._shared.look(upload_id)
         return not found.is_nothing and not found.is_object
 
     def acknowledged(
         self, upload_id: str, data_key: DataKey | None, more_than: int
     ) -> bytes | None:
-        """Return the acknowledged bytes of an upload, if they are in a tail and more than given.
+        """Return an upload's acknowledged bytes if one tail has them all and more than `more_than`.
 
-        Return nothing if it cannot be read, or has no more.
+        Return None if it has not, or cannot be read.
 
         Raise `StagedDropped` if the upload is gone.
         """
@@ -304,15 +304,15 @@ class S3Files:
             return None
 
     def is_set_aside(self, object_id: str) -> bool:
-        """Return True if this process knows that bytes are set aside."""
+        """Return True if this process knows that the bytes are an orphan."""
         return self._marks.is_known(object_id)
 
     def partitions(self) -> Sequence[str]:
-        """Return all pairs of hex digits in which ids end."""
+        """Return the 256 pairs of hex digits by which object keys are partitioned."""
         return PARTITIONS
 
     def list_objects(self, partition: str | None = None) -> Iterator[ListedBytes]:
-        """Yield every object, or those of a partition, but for orphans."""
+        """Yield every object, or those of a partition, except orphans."""
         if partition is None:
             orphans = {each.object_id for each in self._marks.listed()}
             yield from self._objects(OBJECTS, orphans)
@@ -324,9 +324,9 @@ class S3Files:
         return (each.object_id for each in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[ListedBytes]:
-        """Yield all staged bytes by upload id, without orphans; delete leftovers of commits.
+        """Yield all staged bytes by upload id, except orphans; delete leftovers of commits.
 
-        Of those that this process holds, the sizes are what they have so far.
+        For uploads that this process holds, sizes include bytes not yet sent.
         """
         orphans = {each.object_id for each in self._marks.listed()}
         held = self._shared.holds.every()
@@ -379,7 +379,7 @@ class S3Files:
         return self._marks.listed()
 
     def take_back(self, object_id: str) -> bool:
-        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
+        """Turn an orphan back into an object or staged bytes (`BlobSweeper.take_back`)."""
         return self._marks.take_back(canonical_id(object_id))
 
     def delete_orphan(self, orphan: Orphan) -> None:
@@ -389,9 +389,9 @@ class S3Files:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Give True to one process at a time, by the locks; without them, to one thread of this.
+        """Yield True to one process at a time by the locks; without them, to one thread here.
 
-        Two that scan at once do no harm: a mark is set twice.
+        Two scans at once do no harm: they only set a mark twice.
         """
         if self._locks is not None:
             with self._locks.scan_alone() as is_alone:
@@ -405,18 +405,18 @@ class S3Files:
                 self._scanning.release()
 
     def generation(self) -> str | None:
-        """Return the noted generation, or None."""
+        """Return the saved generation, or None."""
         try:
             return self.bucket.read(GENERATION).decode("ascii", "replace").strip()
         except KeyMissing:
             return None
 
     def note_generation(self, generation: str) -> None:
-        """Note the generation of the database (`BlobSweeper.note_generation`)."""
+        """Save the generation of the database (`BlobSweeper.note_generation`)."""
         self.bucket.put(GENERATION, f"{generation}\n".encode())
 
     def _keep(self, object_id: str) -> None:
-        """Remove an orphan's mark that this process knows of, since the bytes are needed."""
+        """Remove an orphan's mark, if this process knows of one, since the bytes are needed."""
         if self._marks.is_known(object_id):
             self._marks.take_back(object_id)
 
@@ -430,7 +430,7 @@ class S3Files:
                 yield ListedBytes(object_id, entry.size)
 
     def _unsealed_size(self, object_id: str, head: ObjectHead) -> int:
-        """Return the size of a sealed object; 0 if its stored size is invalid."""
+        """Return the plain size of a sealed object; 0 if its stored size is invalid."""
         key, end = object_key(object_id), head.size
         if end < HEADER_BYTES + SIZE_BYTES:
             return 0
@@ -445,7 +445,7 @@ class S3Files:
         return bytes(self.bucket.get(key, start, stop).body.read())
 
     def _is_left(self, upload_id: str) -> bool:
-        """Return True if an upload is an object; delete what is older than its commit.
+        """Return True if an upload was committed; if so, delete the tails and parts it left.
 
         An object that is being made staged bytes again has newer tails and parts: those stay. A
         tail may have been stored anew since it was listed, so tails are listed after the object.

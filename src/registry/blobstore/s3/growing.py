@@ -16,7 +16,7 @@ from registry.blobstore.s3.uploads import HeldUpload
 
 
 class UploadFiles(Protocol):
-    """The part of `registry.blobstore.s3.files.S3Files` that a reader of growing bytes needs."""
+    """The methods of `registry.blobstore.s3.files.S3Files` that a reader of growing bytes needs."""
 
     def held(self, upload_id: str) -> HeldUpload | None:
         """Return the writer of this process that holds an upload, or None."""
@@ -30,11 +30,11 @@ class UploadFiles(Protocol):
     def acknowledged(
         self, upload_id: str, data_key: DataKey | None, more_than: int
     ) -> bytes | None:
-        """Return the acknowledged bytes of an upload, if they are in a tail and more than given."""
+        """Return acknowledged bytes that one tail has, if there are more than `more_than`."""
 
 
 class GrowingUpload(BlockingGrowing):
-    """An upload whose bytes are read; `data_key` opens them, if they are sealed."""
+    """An upload being read while it grows; `data_key` decrypts sealed bytes."""
 
     def __init__(self, files: UploadFiles, upload_id: str, data_key: DataKey | None) -> None:
         self._files = files
@@ -63,12 +63,12 @@ class GrowingUpload(BlockingGrowing):
         return super().look(offset, count)
 
     def growth(self) -> StagedGrowth:
-        """Return the size of the object."""
+        """Return the size of the committed object, which `look` has opened."""
         assert self._object is not None
         return StagedGrowth(self._object.length, is_committed=True)
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes of the object."""
+        """Return bytes of the committed object."""
         assert self._object is not None
         chunks = self._object.chunks(offset, offset + count)
         with closing(chunks):  # type: ignore[type-var]

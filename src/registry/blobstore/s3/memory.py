@@ -1,8 +1,8 @@
-"""The memory that all uploads of a process share until their bytes are sent.
+"""The memory that all uploads of a process share for bytes not yet sent.
 
 An upload that depends on its client never waits for memory: many slow clients would block each
-other and all others. Bytes that find no room continue in a file (`PartBuffer`). Only sends wait for
-memory, and only for other sends, which end without a client.
+other and all others. Bytes that do not fit go to a file (`PartBuffer`). Only sends wait for memory,
+and only for other sends, which end without a client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPARE_SHARE: Final = 10
 
 
 class MemoryBudget:
-    """At most `limit` bytes at once; a single use may be larger if it is alone.
+    """A limit on memory use in bytes; a single use may exceed it if it is alone.
 
     Waiting uses are served in order, so that many small ones do not starve a large one.
     """
@@ -52,7 +52,7 @@ class MemoryBudget:
         return len(self._turns)
 
     def take_now(self, count: int) -> bool:
-        """Use some bytes more; return False if others use them."""
+        """Reserve `count` bytes without waiting; return False if they are not free."""
         with self._changed:
             if not self._fits(count):
                 return False
@@ -60,14 +60,14 @@ class MemoryBudget:
             return True
 
     def give(self, count: int) -> None:
-        """Use some bytes less."""
+        """Free `count` bytes."""
         with self._changed:
             self._used -= count
             self._changed.notify_all()
 
     @contextmanager
     def taken(self, count: int) -> Iterator[None]:
-        """Wait until `count` bytes are free; use them in the block, which must wait for no client.
+        """Reserve `count` bytes for the block once they are free; it must wait for no client.
 
         Raise `StoreUnavailable` if they were not free within half a minute.
         """
@@ -100,7 +100,7 @@ class MemoryBudget:
 
 
 class PartBuffer:
-    """The bytes of a part until they are sent: in memory, or if that is used up, in a file.
+    """The bytes of a part until they are sent: in memory, or in a file if memory is used up.
 
     The file has no name, so nothing is left of a process that dies. One thread appends; others may
     read meanwhile.
@@ -130,7 +130,7 @@ class PartBuffer:
             self._length += len(view)
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes that there are. For any thread."""
+        """Return the bytes ``[start, stop)``, which must exist. Any thread may call it."""
         with self._lock:
             if self._file is None:
                 return bytes(self._memory[start:stop])
@@ -146,7 +146,7 @@ class PartBuffer:
 
     @contextmanager
     def loaded(self, passing: MemoryBudget) -> Iterator[bytes | bytearray]:
-        """Give all bytes, to be sent in the block; those of a file take memory of `passing`."""
+        """Yield all bytes, to be sent in the block; those of a file use memory of `passing`."""
         if self._file is None:
             yield self._memory
             return
@@ -164,7 +164,7 @@ class PartBuffer:
             self._memory, self._length = bytearray(), 0
 
     def _move(self) -> None:
-        """Go on in a file."""
+        """Continue in a file."""
         try:
             file = TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - `close` does it
         except OSError as error:
@@ -195,7 +195,7 @@ def _write(descriptor: int, view: memoryview, offset: int) -> None:
 
 
 def _read(descriptor: int, start: int, stop: int) -> bytes:
-    """Return bytes of a file; `pread` may give fewer than it is asked for."""
+    """Return the bytes ``[start, stop)`` of a file; a single `pread` may return fewer."""
     parts = []
     while start < stop:
         try:

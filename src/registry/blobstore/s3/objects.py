@@ -1,4 +1,4 @@
-"""Objects of a bucket, open for reading by ranges, which resume where a connection broke."""
+"""Objects of a bucket, read by ranges that resume where a connection broke."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class S3Object(StoredBytes):
-    """An object of a bucket; its first bytes are in memory."""
+    """An object of a bucket, open for reading; its first bytes were fetched when it was opened."""
 
     def __init__(self, bucket: Bucket, key: str, length: int, etag: str, first: bytes) -> None:
         self._bucket = bucket
@@ -98,7 +98,7 @@ class S3Object(StoredBytes):
         return True
 
     def _read_behind(self, view: memoryview, offset: int) -> None:
-        """Read on in the range that was expected, or else these bytes alone."""
+        """Read on in the current request, or begin one for the announced range or these bytes."""
         end = offset + len(view)
         stream = self._stream
         if stream is None or stream.position != offset or stream.end < end:
@@ -111,7 +111,7 @@ class S3Object(StoredBytes):
             self._drop_stream()
 
     def expect(self, offset: int, count: int) -> None:
-        """Announce a range: the next read within it requests all of it from the bucket."""
+        """Announce a range: the next read within it requests the whole range from the bucket."""
         self._expected = (offset, min(offset + count, self.length))
 
     def close(self) -> None:
@@ -129,14 +129,14 @@ class S3Object(StoredBytes):
 
 
 class _Gone(StoreUnavailable):
-    """An object was deleted, or replaced, while it was read."""
+    """An object was deleted or replaced while it was being read."""
 
 
 class _Stream:
-    """A range on its way, from `position` to `end`.
+    """A range being received, from `position` to `end`.
 
-    It is requested at once, since a deleted object can be read on, but not opened. The system reads
-    ahead as much as fits the buffers of the connection.
+    It is requested when created, since a deleted object can be read on, but not opened. The kernel
+    reads ahead as much as fits the connection's buffers.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _Stream:
             self._ask()
 
     def fill(self, view: memoryview) -> None:
-        """Fill `view` with the next bytes; ask again where it breaks.
+        """Fill `view` with the next bytes; if the connection breaks, request the rest again.
 
         Raise `StoreUnavailable` if it broke too often, or the object was replaced meanwhile.
         """
@@ -199,7 +199,7 @@ class _Stream:
         self._body = found.body
 
     def close(self) -> None:
-        """End it; calling it again does nothing."""
+        """End the request; calling it again does nothing."""
         body, self._body = self._body, None
         if body is not None:
             body.close()

@@ -1,7 +1,7 @@
-"""Orphans in a bucket: bytes stay in place, and a mark beside them has the time of setting aside.
+"""Orphans in a bucket: their bytes stay at their key, and a mark has the time of setting aside.
 
-A mark is an empty object; its key has the rest. So orphans that are needed after all stay readable,
-and a reader that finds a row for them removes the mark.
+A mark is an empty object; all it tells is in its key. So orphans that are needed after all stay
+readable, and a reader that finds a row for them removes the mark.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from registry.blobstore.s3.uploads import Shared
 
 
 class Marks:
-    """The marks of a bucket. The ids of those that this process has set or seen are in memory."""
+    """The orphan marks of a bucket; caches the ids that this process has marked or seen."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._known: set[str] = set()
 
     def is_known(self, object_id: str) -> bool:
-        """Return True if this process knows of a mark of these bytes."""
+        """Return True if this process knows that these bytes are marked."""
         return object_id in self._known
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool) -> bool:
-        """Mark an object, or staged bytes; return False if they are absent, or marked."""
+        """Mark an object, or staged bytes; return False if they are absent or already marked."""
         bucket = self._shared.bucket
         if any(True for _ in bucket.listed(orphans_of(object_id))):
             return False
@@ -61,7 +61,7 @@ class Marks:
         return {each.object_id for each in self.listed(orphans_in(partition))}
 
     def take_back(self, object_id: str) -> bool:
-        """Take the marks of some bytes away; return False if there are none."""
+        """Remove the marks of some bytes; return False if there are none."""
         bucket = self._shared.bucket
         keys = [entry.key for entry in bucket.listed(orphans_of(object_id))]
         bucket.delete_all(keys)

@@ -37,20 +37,20 @@ PartBytes = Callable[[int], int]
 def part_bytes(number: int) -> int:
     """Return the size of a part, counted from 0: 8 MiB, and after each 1,000 parts 8 MiB more.
 
-    From 32 MiB on it stays. So `MOST_PARTS` have 265 GiB (`MOST_S3_BLOB_BYTES`).
+    It stops growing at 32 MiB. So `MOST_PARTS` parts have 265 GiB (`MOST_S3_BLOB_BYTES`).
     """
     return min(_SMALLEST * (1 + number // _GROWS_EVERY), _LARGEST)
 
 
 class Senders:
-    """The threads that send the parts of a process, and their memory."""
+    """The threads that send the parts of all uploads of a process, and their memory."""
 
     def __init__(
         self, memory_bytes: int, sizes: PartBytes = part_bytes, folder: Path | None = None
     ) -> None:
-        """Take the memory, the sizes of parts, and a folder for bytes that do not fit the memory.
+        """Use so much memory, these part sizes, and a folder for bytes that do not fit in memory.
 
-        Without one, it is that of the system for temporary files.
+        Without a folder, use the system's folder for temporary files.
         """
         passing = memory_bytes // _PASSING_SHARE
         self.budget: Final = MemoryBudget(memory_bytes - passing)
@@ -64,14 +64,14 @@ class Senders:
 
     @property
     def pool(self) -> ThreadPoolExecutor:
-        """Return the threads, which start with the first part."""
+        """Return the thread pool, which is made for the first part."""
         with self._making:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, "s3-parts")
             return self._pool
 
     def buffer(self) -> PartBuffer:
-        """Return a buffer for a part."""
+        """Return an empty buffer for a part."""
         return PartBuffer(self.budget, self._folder)
 
     def close(self) -> None:
@@ -111,24 +111,24 @@ class PartWriter:
 
     @property
     def _length(self) -> int:
-        """Return the number of bytes; the caller has the lock."""
+        """Return the number of bytes; the caller holds the lock."""
         return self.sent + self.unsent
 
     @property
     def unsent(self) -> int:
-        """Return how many bytes are behind the parts."""
+        """Return how many bytes follow the sent parts."""
         return len(self._buffer)
 
     def restore(self, upload: str, parts: Sequence[Part], sent: int) -> None:
-        """Go on behind parts that a writer with the same token has sent."""
+        """Continue behind parts that an earlier writer with the same token has sent."""
         self.upload, self.parts, self.sent = upload, list(parts), sent
 
     def refill(self, tail: bytes) -> None:
-        """Have the bytes of a tail in memory again."""
+        """Load the bytes of a tail into memory again."""
         self._buffer.append(memoryview(tail))
 
     def append(self, view: memoryview) -> None:
-        """Append bytes; send each part that they fill, once more bytes follow.
+        """Append bytes; send each full part once more bytes follow.
 
         Raise `StoreUnavailable` if a part cannot be sent, or has no room in memory nor on the disk;
         `BlobTooLarge` if there are more parts than S3 takes.
@@ -142,7 +142,7 @@ class PartWriter:
             view = view[room:]
 
     def peek(self, start: int, stop: int) -> bytes | None:
-        """Return bytes that are in memory, or None if they are not. For any thread."""
+        """Return bytes that are in memory, or None if they are not. Any thread may call it."""
         with self._lock:
             first = start - self.sent
             if first < 0 or stop > self._length:
@@ -150,11 +150,11 @@ class PartWriter:
             return self._buffer.read(first, stop - self.sent)
 
     def cut(self, length: int) -> None:
-        """Forget the bytes behind `length`, which are in memory."""
+        """Drop the bytes behind `length`, all of which must be in memory."""
         self._buffer.cut(length - self.sent)
 
     def settle(self) -> None:
-        """Send a part that is full, and wait until all are there.
+        """Send the part in memory if it is full, and wait until all sent parts have arrived.
 
         Raise `StoreUnavailable` if a part cannot be sent.
         """
@@ -164,7 +164,7 @@ class PartWriter:
             self._land()
 
     def tail(self) -> bytes:
-        """Return the bytes behind the parts."""
+        """Return the bytes behind the sent parts."""
         return self._buffer.read(0, self.unsent)
 
     def complete(self) -> None:
@@ -172,8 +172,8 @@ class PartWriter:
 
         If the response is lost, the object's token shows whether it was stored.
 
-        Raise `StageBusy` if there is an object already, which another has stored;
-        `StoreUnavailable` if the store failed.
+        Raise `StageBusy` if another writer has already stored the object; `StoreUnavailable` if the
+        store failed.
         """
         if self.upload is None:
             try:
@@ -205,12 +205,12 @@ class PartWriter:
                 raise StoreUnavailable("the blob store has kept other bytes than were sent")
 
     def _is_stored(self) -> bool:
-        """Return True if the object of the key is the one that this writer has made."""
+        """Return True if the object at the key was made by this writer."""
         found = self._bucket.find(self._key)
         return found is not None and (found.size, found.token) == (self.length, self.token)
 
     def abort(self) -> None:
-        """End the upload in parts; if the store fails, the scan for orphans does."""
+        """Abort the multipart upload; if that fails, the orphan scan will."""
         self.close()
         if self.upload is not None:
             with suppress(StoreUnavailable):
@@ -241,7 +241,7 @@ class PartWriter:
         self._flying.append(self._senders.pool.submit(self._sent, self.upload, number, part))
 
     def _swap(self) -> PartBuffer:
-        """Count the bytes in memory as sent; return them."""
+        """Count the bytes in memory as sent; return their buffer."""
         with self._lock:
             full, self._buffer = self._buffer, self._senders.buffer()
             self.sent += len(full)

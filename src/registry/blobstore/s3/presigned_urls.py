@@ -1,4 +1,4 @@
-"""Presigned URLs, at which clients fetch the bytes of objects from the bucket themselves.
+"""Presigned URLs, by which clients fetch the bytes of objects directly from the bucket.
 
 Signing makes no request, but may renew credentials that expire. So it runs in a thread, after the
 check of the object that a URL needs anyway, and a URL is reused for half of its life.
@@ -30,10 +30,10 @@ class _Made(NamedTuple):
 
 
 class PresignedLinks:
-    """Make URLs of the objects of a store (`BlobLinks`). To be called on the event loop alone."""
+    """Makes URLs of the objects of a store (`BlobLinks`). Call it on the event loop only."""
 
     def __init__(self, store: S3Store, clock: Callable[[], float] = time.monotonic) -> None:
-        """Use the bucket of a store, by the endpoint that clients reach."""
+        """Use the bucket of a store, at the endpoint that clients reach."""
         own = store.files.bucket
         endpoint = own.settings.store_s3_public_endpoint or own.settings.store_s3_endpoint
         self._bucket = Bucket(replace(own.settings, store_s3_endpoint=endpoint))

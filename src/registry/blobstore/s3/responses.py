@@ -1,6 +1,6 @@
 """Responses of an S3: errors as exceptions; a circuit breaker for a server that does not answer.
 
-A load balancer, in front of it or configured by mistake, answers too: 404 for every key, or 200
+A load balancer in front of S3, or one configured by mistake, may respond: 404 for every key, or 200
 with an HTML page. Neither may be taken for an absent object, an empty bucket or a stored part.
 """
 
@@ -22,9 +22,9 @@ _PAUSE_SECONDS: Final = 2.0
 
 
 class Circuit:
-    """Lets calls through; after five without an answer, one every two seconds.
+    """A circuit breaker: after five calls without a response, lets one through every two seconds.
 
-    The others fail at once, until one is answered.
+    All others fail at once, until a call gets a response.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Circuit:
         self._next_at = 0.0
 
     def check(self) -> None:
-        """Raise StoreUnavailable if the server is not to be asked now."""
+        """Raise StoreUnavailable if the circuit is open."""
         with self._lock:
             if self._failures < _FAILURES:
                 return
@@ -43,13 +43,13 @@ class Circuit:
             self._next_at = now + _PAUSE_SECONDS
 
     def answered(self) -> None:
-        """Note that the server has answered, whatever it said."""
+        """Record that the server has responded, even with an error."""
         if self._failures:
             with self._lock:
                 self._failures = 0
 
     def failed(self) -> None:
-        """Note that the server did not answer."""
+        """Record that the server did not respond."""
         with self._lock:
             self._failures += 1
             self._next_at = time.monotonic() + _PAUSE_SECONDS
@@ -88,7 +88,7 @@ class KeyMissing(Exception):
 
 
 class KeyExists(Exception):
-    """The bucket has the key already, or an object with another ETag."""
+    """The bucket already has the key, or the object has another ETag."""
 
 
 class OutsideObject(Exception):
@@ -104,7 +104,7 @@ class StoreRefused(StoreUnavailable):
 
 
 class NoDocumentOfS3(ValueError):
-    """A successful response lacks the document of its call, or has another one."""
+    """A successful response lacks the XML document of its call, or has another one."""
 
 
 class HeadNotFound(StoreRefused):
@@ -113,9 +113,9 @@ class HeadNotFound(StoreRefused):
 
 @contextmanager
 def answered(what: str, circuit: Circuit) -> Iterator[None]:
-    """Raise an error of this module, or StoreUnavailable, for one of boto3 in the block.
+    """Translate errors of boto3 in the block to errors of this module, or StoreUnavailable.
 
-    The block also reads the response: a missing field is such an error too. `circuit` records
+    The block also reads the response; a missing field counts as an error too. `circuit` records
     whether the server answers.
     """
     from botocore.exceptions import (  # noqa: PLC0415 - optional
@@ -165,7 +165,8 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
 def check_document(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:  # noqa: ANN401 - botocore's
     """Raise NoDocumentOfS3 if a successful response is not the document of its call.
 
-    botocore takes any document, or none, for an empty list. It calls this before parsing.
+    botocore would take any other document, or none, for an empty list. It calls this before
+    parsing.
     """
     root = _DOCUMENTS.get(operation_model.name)
     if root is None or response_dict["status_code"] >= _GOOD:

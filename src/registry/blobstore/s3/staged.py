@@ -32,7 +32,7 @@ from registry.oci.digest import Digest, new_hasher
 class S3Staged:
     """Staged bytes of `S3Files`; see `Staged`.
 
-    Resumed bytes are sealed if `rewind` is given a data key.
+    Resumed bytes are sealed if `rewind` gets a data key.
     """
 
     def __init__(self, shared: Shared, upload_id: str, found: UploadState, state: State) -> None:
@@ -65,9 +65,9 @@ class S3Staged:
         *,
         is_fresh: bool,
     ) -> S3Staged:
-        """Begin with no bytes; raise StageBusy if something has the id.
+        """Begin with no bytes; raise StageBusy if the id is already in use.
 
-        That is asked of the bucket, unless the id `is_fresh`: then the commit finds it.
+        The bucket is checked for that, unless the id `is_fresh`: then the commit would find it.
         """
         shared.holds.take(upload_id)
         try:
@@ -85,7 +85,7 @@ class S3Staged:
     def take_up(cls, shared: Shared, upload_id: str) -> S3Staged:
         """Hold the bytes of an upload in the bucket; raise ObjectUnknown if there are none.
 
-        State that this process remembers is not requested.
+        The bucket is not asked for state that this process remembers.
         """
         shared.holds.take(upload_id)
         try:
@@ -100,7 +100,7 @@ class S3Staged:
 
     @property
     def offset(self) -> int:
-        """Return the number of bytes; before `rewind`, of those that a tail has."""
+        """Return the number of bytes; before `rewind`, the number that the longest tail has."""
         if self._state is State.OPENED:
             return max((each.offset for each in self._found.tails), default=0)
         return self._encoder.length
@@ -114,16 +114,16 @@ class S3Staged:
 
     @property
     def encoder(self) -> Encoder | None:
-        """Return the bytes, if they are held and not committed."""
+        """Return the encoder with the bytes, or None unless they are held and uncommitted."""
         return self._encoder if self._state is State.HELD else None
 
     @property
     def closes_slowly(self) -> bool:
-        """Return True if parts may be on their way."""
+        """Return True if parts may still be being sent."""
         return not self._is_let_go and self._writer.upload is not None
 
     def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
-        """Return False: the bucket is asked."""
+        """Return False: a rewind always asks the bucket."""
         return False
 
     def rewind(
@@ -133,10 +133,10 @@ class S3Staged:
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Go to the acknowledged `offset`, by the tail that has it, or by the bytes in memory.
+        """Go to the acknowledged `offset`, using its tail or the bytes in memory.
 
-        An object becomes staged bytes again. So do parts, if the bytes are not in a tail: they are
-        read, and sent again.
+        An object becomes staged bytes again. If no tail has the offset, the sent parts are read and
+        sent again.
         """
         if offset < 0:
             raise ObjectUnknown(self._upload_id)
@@ -158,7 +158,7 @@ class S3Staged:
         self._acknowledged, self._flushed = offset, None
 
     def write(self, view: memoryview, /) -> None:
-        """Append bytes and hash them; send the parts that they fill."""
+        """Append bytes and hash them; send each full part."""
         check_held(self._state)
         self._unfold()
         with self._condemning():
@@ -181,8 +181,8 @@ class S3Staged:
     def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes and make them an object.
 
-        If not all of them were hashed here, and they are not in memory, they become an object
-        first, and are then read: it has no row, so it is not taken for a blob.
+        Bytes that were neither hashed here nor are in memory first become an object, and are then
+        read for verification: the object has no row yet, so nobody takes it for a blob.
         """
         check_held(self._state)
         algorithm = IDENTITY if expected is None else expected.algorithm
@@ -219,7 +219,7 @@ class S3Staged:
             self._let_go()
 
     def close(self) -> None:
-        """End the hold; keep the flushed bytes, and their hashers for the next request."""
+        """Release the upload; keep its flushed bytes, and its hash states for the next request."""
         if self._is_let_go:
             return
         if self._state is State.HELD and self._last is not None and self._digests.hashers:
@@ -229,7 +229,7 @@ class S3Staged:
         self._let_go()
 
     def fill(self, views: Iterator[memoryview]) -> None:
-        """Append the bytes of another upload."""
+        """Append the given bytes, which come from another upload."""
         for view in views:
             self.write(view)
 
@@ -249,7 +249,7 @@ class S3Staged:
         self._is_whole = False
 
     def _claim(self) -> None:
-        """Store a tail without bytes, so that no other writer begins with this id."""
+        """Store an empty tail, so that no other writer can begin with this id."""
         if self._shared.bucket.find(self._key) is not None:
             raise StageBusy(self._upload_id)
         if any(True for _ in self._shared.tails_of(self._upload_id)):
@@ -266,7 +266,7 @@ class S3Staged:
         self._last = name
 
     def _go_to(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset in the bytes that the bucket has."""
+        """Prepare to write at `offset`, from a tail or from the object in the bucket."""
         if self._is_remembered:
             name = tail_for(self._found, offset)
             if offset and name is not None and name.offset == offset:
@@ -299,7 +299,7 @@ class S3Staged:
         self._restage(offset, algorithm)
 
     def _go_back(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset before the end of the held bytes."""
+        """Go to an offset before the end of the bytes that this writer holds."""
         if self._is_whole:
             self._unfold()
         if not offset:
@@ -345,9 +345,9 @@ class S3Staged:
         self._digests = RunningDigests(hashers, known)
 
     def _restage(self, offset: int, algorithm: str | None) -> None:
-        """Make the first bytes of an object, or of parts, staged bytes that can go on.
+        """Turn the first `offset` bytes of an object, or of sent parts, into staged bytes.
 
-        They are in a new tail before the object is deleted.
+        They are stored in a new tail before the object is deleted.
         """
         shared, found = self._shared, self._found
         if found.head is None:  # its parts become an object to be read, which is to be deleted
@@ -368,7 +368,7 @@ class S3Staged:
         self._found = UploadState(None, self._found.tails)
 
     def _unfold(self) -> None:
-        """Make an object that was not verified staged bytes again."""
+        """Turn an object that was not verified back into staged bytes."""
         if self._is_whole:
             size = self.offset
             self._found = self._shared.look(self._upload_id)
@@ -376,7 +376,7 @@ class S3Staged:
             self._digests = RunningDigests({}, {})
 
     def _store_tail(self, replaces: str = "") -> None:
-        """Store the tail of all bytes; `replaces` is the token of an object to be deleted."""
+        """Store a tail for all bytes; `replaces` is the token of an object to be deleted."""
         sealed = self._encoder.sealed()
         self._writer.settle()
         about = Description(
@@ -429,7 +429,7 @@ class S3Staged:
             self._shared.discard(self._upload_id)
 
     def _known_digests(self, algorithm: str) -> dict[str, str] | None:
-        """Return the digests of all bytes if they can be computed from memory, or None."""
+        """Return hex digests by algorithm, or None unless memory suffices to compute them."""
         missing = self._digests.missing(wanted_algorithms(algorithm))
         if not missing:
             return self._digests.finished()
@@ -439,7 +439,7 @@ class S3Staged:
         return self._digests.finished() | {name: h.hexdigest() for name, h in hashers.items()}
 
     def _read_again(self, size: int, algorithm: str) -> tuple[dict[str, str], str | None]:
-        """Return the digests of the object's bytes, and its checksum if it is sealed."""
+        """Read the object; return its digests by algorithm, and its BLAKE3 if it is sealed."""
         hashers = {name: new_hasher(name) for name in wanted_algorithms(algorithm)}
         bucket, checksum = self._shared.bucket, None
         try:
@@ -462,9 +462,9 @@ class S3Staged:
 
     @contextmanager
     def _condemning(self) -> Iterator[None]:
-        """After an error in the block, this hold can write nothing more.
+        """Return a block; after an error in it, this writer can write no more.
 
-        The next one has what was acknowledged before.
+        The next writer continues with the bytes acknowledged before.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""The blob store in a bucket: its calls are made in threads, since each waits for the network."""
+"""The blob store in a bucket: all calls run in threads, since each waits for the network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class S3Store(BlobStore):
-    """Keep blobs in a bucket, by the calls of `files`, which is closed with this."""
+    """A blob store in a bucket; `files` are its blocking calls, closed with the store."""
 
     def __init__(self, files: S3Files, look_seconds: float = _LOOK_SECONDS) -> None:
         self.files: Final = files

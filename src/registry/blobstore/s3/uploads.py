@@ -30,10 +30,10 @@ class UploadState(NamedTuple):
 
     @property
     def is_object(self) -> bool:
-        """Return True if the upload was committed: then a tail is left from before.
+        """Return True if the upload was committed, even if a tail is left from before.
 
-        An object that has what was in the parts, and no more, was made of them to be read. If it
-        is a committed one, it has the same bytes.
+        An object of exactly the sent parts was made only to read them. If it is a committed object
+        after all, it has the same bytes.
         """
         return (
             self.head is not None
@@ -43,7 +43,7 @@ class UploadState(NamedTuple):
 
     @property
     def is_nothing(self) -> bool:
-        """Return True if the bucket has nothing."""
+        """Return True if the bucket has nothing of this upload."""
         return self.head is None and not self.tails and not self.uploads
 
 
@@ -52,38 +52,38 @@ class HeldUpload(Protocol):
 
     @property
     def offset(self) -> int:
-        """Return the number of bytes."""
+        """Return the upload's length."""
 
     @property
     def is_staged(self) -> bool:
-        """Return True if the bytes are no object."""
+        """Return True if the bytes are staged: not yet an object."""
 
     @property
     def encoder(self) -> Encoder | None:
-        """Return the bytes, if they are held and not committed."""
+        """Return the encoder with the bytes, or None unless they are held and uncommitted."""
 
 
 class Holds:
-    """The writers of a process by upload id; a second one is refused."""
+    """The writers of a process by upload id; each id has at most one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[str, HeldUpload | None] = {}
 
     def take(self, upload_id: str) -> None:
-        """Hold an id; raise StageBusy if another does."""
+        """Reserve an id for a new writer; raise StageBusy if it already has one."""
         with self._lock:
             if upload_id in self._held:
                 raise StageBusy(upload_id)
             self._held[upload_id] = None
 
     def set(self, upload_id: str, staged: HeldUpload) -> None:
-        """Note the writer of an id that is held."""
+        """Set the writer of a reserved id."""
         with self._lock:
             self._held[upload_id] = staged
 
     def release(self, upload_id: str) -> None:
-        """Hold an id no more."""
+        """Remove the writer of an id."""
         with self._lock:
             self._held.pop(upload_id, None)
 
@@ -92,7 +92,7 @@ class Holds:
         return self._held.get(upload_id)
 
     def every(self) -> dict[str, HeldUpload]:
-        """Return all writers by id."""
+        """Map upload ids to their writers."""
         with self._lock:
             return {name: each for name, each in self._held.items() if each is not None}
 
@@ -100,8 +100,8 @@ class Holds:
 class Shared:
     """Settings and caches that the staged bytes of a store share.
 
-    The caches keep hash states from one hold to the next in this process. With `compresses`, sealed
-    bytes are compressed if that pays.
+    The caches keep hash states for the next request of an upload in this process. With
+    `compresses`, sealed bytes are compressed if that saves space.
     """
 
     def __init__(self, bucket: Bucket, senders: Senders, holds: Holds, *, compresses: bool) -> None:
@@ -114,14 +114,14 @@ class Shared:
         self._tails = UploadCache[frozenset[TailName]]()
 
     def find(self, upload_id: str) -> UploadState:
-        """Return the state of an upload in the bucket; raise ObjectUnknown if it has nothing."""
+        """Return the state of an upload in the bucket; raise ObjectUnknown if there is none."""
         found = self.look(upload_id)
         if found.is_nothing:
             raise ObjectUnknown(upload_id)
         return found
 
     def look(self, upload_id: str) -> UploadState:
-        """Return the state of an upload in the bucket, which may have nothing."""
+        """Return the state of an upload in the bucket, which may be empty."""
         head = self.bucket.find(object_key(upload_id))
         tails = frozenset(self.tails_of(upload_id))
         if head is not None or tails:
@@ -129,10 +129,10 @@ class Shared:
         return UploadState(None, tails, tuple(self.uploads_of(upload_id)))
 
     def judged(self, head: ObjectHead | None, tails: frozenset[TailName]) -> UploadState:
-        """Return the state by object and tails; check in the bucket if a tail replaces the object.
+        """Return an upload's state; if it has both, look up whether a tail replaces the object.
 
-        By its size alone, the object of old parts would look like a committed one beside the tail
-        of an upload that went back to fewer bytes.
+        The size alone cannot tell: after an upload went back to fewer bytes, the object of its old
+        parts looks like a committed one.
         """
         found = UploadState(head, tails)
         if head is None or not found.is_object:
@@ -149,12 +149,12 @@ class Shared:
                 yield name
 
     def uploads_of(self, upload_id: str) -> Iterable[str]:
-        """Yield the uploads in parts to the key of an object."""
+        """Yield the ids of the multipart uploads to the key of an object."""
         key = object_key(upload_id)
         return (each.upload for each in self.bucket.begun(key) if each.key == key)
 
     def known_tails(self, upload_id: str) -> frozenset[TailName]:
-        """Return the tails that this process has written, if it remembers."""
+        """Return the tails that this process remembers having written; an empty set if none."""
         return self._tails.get(upload_id) or frozenset()
 
     def remember(self, upload_id: str, tails: frozenset[TailName]) -> None:
@@ -162,11 +162,11 @@ class Shared:
         self._tails.put(upload_id, tails)
 
     def forget(self, upload_id: str) -> None:
-        """Ask the bucket the next time."""
+        """Forget the tails, so that the bucket is asked next time."""
         self._tails.take(upload_id)
 
     def discard(self, upload_id: str) -> None:
-        """Delete the staged bytes of an id; leave an object."""
+        """Delete the staged bytes of an id; keep an object."""
         self.forget(upload_id)
         key = object_key(upload_id)
         for upload in list(self.uploads_of(upload_id)):
@@ -182,9 +182,9 @@ class Shared:
 
 
 class RunningChecksum(NamedTuple):
-    """The BLAKE3 hasher of the stored bytes that a tail ends, kept between two requests.
+    """The BLAKE3 hasher of the stored bytes up to the end of a tail, cached between two requests.
 
-    Another process may have written other frames since: then the upload has another tail.
+    If another process has written since, the upload has another tail, and the hasher is dropped.
     """
 
     about: object
@@ -194,14 +194,14 @@ class RunningChecksum(NamedTuple):
 
 
 class Checksums(UploadCache[RunningChecksum]):
-    """The checksums of sealed uploads between two requests."""
+    """Cached checksums of sealed uploads, from one request to the next."""
 
     def take_for(self, upload_id: str, tail: Tail) -> blake3 | None:
-        """Remove and return the checksum of an upload that has this tail."""
+        """Remove and return the hasher of an upload, or None if its tail has changed."""
         found = self.take(upload_id)
         is_same = found is not None and found[:2] == (tail.about, crc32(tail.stored))
         return found.hasher if found is not None and is_same else None
 
     def keep(self, upload_id: str, tail: Tail, hasher: blake3) -> None:
-        """Keep the checksum of an upload that has this tail."""
+        """Cache the hasher of an upload that now ends with this tail."""
         self.put(upload_id, RunningChecksum(tail.about, crc32(tail.stored), hasher.copy()))

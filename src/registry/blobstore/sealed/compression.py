@@ -1,7 +1,7 @@
-"""Compress and decompress pieces of sealed objects by zstd, where it pays.
+"""Compress and decompress pieces of sealed objects with zstd.
 
-A piece is compressed by itself, so that a range reads only its own. The functions may be called
-from any thread, and let other threads run meanwhile.
+Each piece is compressed by itself, so that a range needs only its own pieces. The functions may be
+called from any thread, and let other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _local = threading.local()
 
 
 def pays(piece: memoryview) -> bool:
-    """Return True if an object that begins with this piece should be compressed.
+    """Return True if compressing an object that begins with this piece saves space.
 
     It tries four samples of the piece, since the first bytes of a tar are always compressible.
     """
@@ -63,7 +63,7 @@ def pays(piece: memoryview) -> bool:
 
 
 def compressed(piece: memoryview) -> bytes | None:
-    """Return a piece as a zstd frame, or None if it is hardly smaller."""
+    """Return a piece as a zstd frame, or None if that saves too little."""
     found = _codec().compressor.compress(piece)
     return found if len(found) < len(piece) * _MOST_OF_PIECE else None
 
@@ -83,7 +83,7 @@ def decompress_into(frame: memoryview, out: memoryview) -> int | None:
 
 
 def _codec() -> _Codec:
-    """Return the codec of this thread: making one costs more than a small piece."""
+    """Return this thread's zstd codec: making one costs more than a small piece."""
     found: _Codec | None = getattr(_local, "codec", None)
     if found is None:
         found = _local.codec = _Codec(

@@ -56,7 +56,7 @@ _LARGE_BYTES: Final = 128 * 1024
 
 
 class FrameKind(IntEnum):
-    """The kind of a frame; the number is part of its associated data."""
+    """The kind of a frame; its number is part of the associated data (AEAD)."""
 
     WHOLE = 1
     """`FRAME_BYTES` of an object; others follow."""
@@ -88,9 +88,9 @@ def sealed_size(size: int) -> int:
 
 
 def unsealed_size(stored_size: int) -> int:
-    """Return the size of a sealed object by that of its stored bytes.
+    """Compute the size of a sealed object from the number of its stored bytes.
 
-    Raise `SealBroken` if no object is stored in so many bytes.
+    Raise `SealBroken` if no sealed object can have this number of bytes.
     """
     number, rest = divmod(stored_size - HEADER_BYTES, SLOT_BYTES)
     if number < 0 or rest < OVERHEAD:
@@ -112,15 +112,15 @@ class FrameCipher:
 
     @classmethod
     def new(cls, data_key: DataKey, object_id: str, *, is_packed: bool = False) -> FrameCipher:
-        """Return the cipher of a new object, with a header of its own."""
+        """Return the cipher of a new object, with a new header."""
         return cls(*_new_header(data_key, object_id, _FIXED_PACKED if is_packed else _FIXED))
 
     @classmethod
     def of_header(cls, header: bytes, data_key: DataKey, object_id: str) -> FrameCipher:
         """Return the cipher of stored bytes that begin with `header`.
 
-        Raise `SealBroken` if it is not a header of a known version, if it was changed, or if its
-        key, context or object is another one.
+        Raise `SealBroken` if it is not a header of a known version, was changed, or was made with
+        another key or for another object.
         """
         if len(header) != HEADER_BYTES or not header.startswith((_FIXED, _FIXED_PACKED)):
             raise SealBroken("the header is not one of a sealed object of format 1")
@@ -166,7 +166,7 @@ class FrameCipher:
 
 
 def says_packed(header: bytes | bytearray) -> bool:
-    """Return True if a header says that the object is packed, whether or not that is true."""
+    """Return True if a header claims that the object is packed; the claim is not verified."""
     return header[_COMPRESSION_AT : _COMPRESSION_AT + 1] == bytes((_ZSTD,))
 
 
@@ -190,17 +190,17 @@ def sealed_bytes(data: bytes, data_key: DataKey, object_id: str) -> bytes:
 
 
 def _new_header(data_key: DataKey, object_id: str, fixed: bytes) -> tuple[bytes, bytes]:
-    """Return the header of a new object, and the key of its frames."""
+    """Return the header of a new object, and the key that encrypts its frames."""
     salt = os.urandom(_SALT_BYTES)
     frame_key, commitment = _derive(data_key, object_id, fixed, salt)
     return fixed + salt + commitment, frame_key
 
 
 def _derive(data_key: DataKey, object_id: str, fixed: bytes, salt: bytes) -> tuple[bytes, bytes]:
-    """Return the key of the frames, and the commitment to it.
+    """Derive the key that encrypts the frames, and the commitment to it.
 
-    They are the two blocks of HKDF with SHA-256 (RFC 5869), written out: for each small blob
-    `HKDF` and `hmac` take twice as long, most of it to look up what SHA-256 is.
+    They are the two blocks of HKDF with SHA-256 (RFC 5869), computed by hand: for a small blob,
+    `HKDF` and `hmac` take twice as long, mostly to look up SHA-256.
     """
     context = len(data_key.context).to_bytes(2, "big") + data_key.context
     info = _LABEL + fixed + context + object_id.encode("ascii")

@@ -1,19 +1,18 @@
 """Find and read the frames of sealed bytes in a file, also while they are staged.
 
 The acknowledged bytes of an upload may end in the middle of a frame, number `k`. They survive a
-crash at any moment because no write goes over the record that holds them:
+crash at any moment because no write overwrites the record that holds them:
 
 - as the last frame, in its place at the end of the file, as in an object (the first flush in a
   frame, or a commit whose row was not written);
 - as a partial frame in the place of frame `k + 1` or `k + 2`, alternately (later flushes);
 - as the beginning of a whole frame in its place (a later hold wrote it, and was not acknowledged).
 
-The length of a last frame is told by the size of the file, or by its entry if the frames are packed
-(`registry.blobstore.sealed.layout`). Before a partial frame is written behind it, the file is
-extended to a size that tells the length too (`marked_size`).
+The length of a last frame follows from the size of the file or, if the frames are packed, from its
+entry (`registry.blobstore.sealed.layout`). Before a partial frame is written behind it, the file is
+extended to a size that records the length too (`marked_size`).
 
-Of packed frames, the places of frames `k + 1` and `k + 2` are those that they have if none is
-compressed.
+For packed frames, the places of frames `k + 1` and `k + 2` are computed as if none were compressed.
 """
 
 from __future__ import annotations
@@ -51,10 +50,9 @@ _local = threading.local()
 
 
 def scratch(name: str = "sealed") -> memoryview:
-    """Return a buffer for a header and a frame that belongs to this thread.
+    """Return a buffer for a header and a frame; each thread has one per `name`.
 
-    It is used again by the next caller in the thread that gives this name; new large buffers cost
-    page faults.
+    The next call with this name in this thread reuses it; new large buffers cost page faults.
     """
     needed = HEADER_BYTES + ENTRY_BYTES + SLOT_BYTES
     found: memoryview | None = getattr(_local, name, None)
@@ -69,8 +67,8 @@ def seal_frame(
 ) -> tuple[FrameKind, int]:
     """Write a sealed frame to `out`, with its entry if the frames are packed.
 
-    Return its kind and its length. `kind` is that of a frame which is not compressed. A whole or
-    last one of packed frames is compressed if that makes it smaller.
+    Return its kind and its length. `kind` is the kind without compression. With packed frames, a
+    whole or last frame is compressed if that makes it smaller.
     """
     if not cipher.is_packed:
         return kind, cipher.seal(kind, number, piece, out)
@@ -114,7 +112,7 @@ def read_cipher(descriptor: int, data_key: DataKey, object_id: str) -> FrameCiph
 
 
 def read_layout(descriptor: int, count: int, *, is_packed: bool) -> Layout:
-    """Return the layout of the first `count` frames of a file, or of fewer if it has fewer."""
+    """Return the layout of the first `count` frames of a file, or of all if there are fewer."""
     if not is_packed:
         return Slots()
     return Packed.walk(descriptor, os.fstat(descriptor).st_size, count)
@@ -123,9 +121,9 @@ def read_layout(descriptor: int, count: int, *, is_packed: bool) -> Layout:
 def read_frame(
     descriptor: int, cipher: FrameCipher, number: int, record: Record, out: memoryview
 ) -> memoryview:
-    """Decrypt the record of a frame into `out`; return the part of it that was written.
+    """Decrypt the stored frame at `record` into `out`; return the part of `out` written.
 
-    Raise `SealBroken` if it is not there.
+    Raise `SealBroken` if the frame is not there.
     """
     stored = scratch()[: record.stored]
     if not read_exactly(descriptor, stored, record.start):
@@ -136,8 +134,8 @@ def read_frame(
 def resumable_at(descriptor: int, received: int) -> int:
     """Return how many of `received` acknowledged bytes a file can hold.
 
-    All of them if there is room for a record of those in the last frame; else those of whole
-    frames. Whether the record opens, only its key tells.
+    All of them if the file is long enough for the last, partial frame; else only full frames.
+    Whether a frame decrypts is not checked, since that needs the key.
     """
     size = os.fstat(descriptor).st_size
     number, count = divmod(received, FRAME_BYTES)
@@ -162,8 +160,8 @@ def find_record(
 ) -> Record | None:
     """Find a record that holds the first `count` bytes of a frame, and decrypt it into `out`.
 
-    A partial frame comes first, since a whole one in its place may not be durable yet. But a
-    partial frame is only written over after the whole one is durable.
+    Partial frames are tried first, since a whole frame may not be durable yet, and a partial frame
+    is only overwritten after it is.
     """
     size = os.fstat(descriptor).st_size
     for record in _candidates(descriptor, layout, number, count, size):

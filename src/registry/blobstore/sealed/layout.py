@@ -1,8 +1,8 @@
-"""Positions of the frames of sealed bytes: in slots of one size, or packed one behind the other.
+"""Positions of the frames of sealed bytes: in slots of one size, or packed one after another.
 
 The frames of a packed object have different lengths, since they may be compressed. So each is
-preceded by its *entry*: its kind and the length of its payload, which is what is encrypted. Writers
-and readers of staged bytes go from entry to entry; an object has all entries in its table
+preceded by its *entry*: its kind and the length of its payload, the part that is encrypted. Staged
+bytes are read from entry to entry; an object has all entries in its table
 (`registry.blobstore.sealed.table`).
 """
 
@@ -36,7 +36,7 @@ _MARKED_SLOTS: Final = 3
 
 
 class Record(NamedTuple):
-    """A stored frame."""
+    """The position, kind and length of a stored frame."""
 
     kind: FrameKind
     start: int
@@ -48,22 +48,22 @@ class Record(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Return where it ends in the file."""
+        """Return the frame's end in the file."""
         return self.start + self.stored
 
     @property
     def is_whole(self) -> bool:
-        """Return True if it has a whole piece."""
+        """Return True if the frame is full."""
         return self.kind in _WHOLE
 
     @property
     def is_last(self) -> bool:
-        """Return True if it is the last of an object."""
+        """Return True if the frame is the last of its object."""
         return self.kind in _LAST
 
     @property
     def is_compressed(self) -> bool:
-        """Return True if its payload is a zstd frame."""
+        """Return True if the frame's payload is compressed with zstd."""
         return self.kind in _ZSTD
 
 
@@ -74,26 +74,26 @@ class Slots:
     """Bytes before the nonce of each frame."""
 
     def start(self, number: int) -> int:
-        """Return where a frame begins."""
+        """Return where frame `number` begins in the file."""
         return frame_offset(number)
 
     def record(self, number: int, length: int) -> Record:
-        """Return a frame by the length of its piece."""
+        """Return the record of frame `number`, which has `length` bytes of the object."""
         kind = FrameKind.WHOLE if length == FRAME_BYTES else FrameKind.LAST
         return Record(kind, frame_offset(number), length + OVERHEAD, length)
 
     def add(self, record: Record) -> None:
-        """Do nothing."""
+        """Do nothing: positions are computed."""
 
     def cut(self, number: int) -> None:
-        """Do nothing."""
+        """Do nothing: positions are computed."""
 
     def before(self, size: int) -> int:
-        """Return how many slots there are."""
+        """Return how many slots fit in a file of `size` bytes."""
         return max(0, size - HEADER_BYTES) // SLOT_BYTES
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:  # noqa: ARG002
-        """Yield last frames whose length the file's size tells, and a whole one."""
+        """Yield possible records of a frame: last frames by the file's size, then a whole one."""
         for length in (size - frame_offset(number) - OVERHEAD, size - marked_size(self, number, 0)):
             if 0 <= length < FRAME_BYTES:
                 yield self.record(number, length)
@@ -101,22 +101,22 @@ class Slots:
 
 
 class Packed:
-    """Frames one behind the other, each with its entry.
+    """Frames stored one after another, each preceded by its entry.
 
-    It knows those before the frame that staged bytes end in, or all.
+    It knows the frames before the one that staged bytes end in, or all of an object.
     """
 
     entry_bytes = ENTRY_BYTES
 
     def __init__(self, entries: array[int] | None = None) -> None:
-        """Know the frames with these entries, each an integer of 32 bits."""
+        """Know the frames with these entries, each a 32-bit integer."""
         self.entries: Final = array("I") if entries is None else entries
         stored = ((entry & _LENGTH_MASK) + ENTRY_BYTES + OVERHEAD for entry in self.entries)
         self._starts = array("Q", accumulate(chain((HEADER_BYTES,), stored)))
 
     @classmethod
     def walk(cls, descriptor: int, size: int, count: int) -> Packed:
-        """Return the layout of the first `count` whole frames in a file of `size` bytes, or fewer.
+        """Read the entries of up to `count` whole frames in a file of `size` bytes.
 
         The entries in the file are trusted; only decryption shows whether the frames are there.
         """
@@ -129,13 +129,13 @@ class Packed:
         return found
 
     def start(self, number: int) -> int:
-        """Return where a known frame, or the one behind them, begins."""
+        """Return where a known frame begins, or the frame after all known ones."""
         return self._starts[number]
 
     def record(self, number: int, length: int) -> Record:
-        """Return a known frame, whose piece has `length` bytes.
+        """Return the record of a known frame, which has `length` bytes of the object.
 
-        Raise `SealBroken` if it has another length.
+        Raise `SealBroken` if its entry has another length.
         """
         record = _record(self.entries[number], self._starts[number])
         is_right = (
@@ -148,12 +148,12 @@ class Packed:
         return record if record.length == length else record._replace(length=length)
 
     def add(self, record: Record) -> None:
-        """Note the frame behind the known ones."""
+        """Append the frame after the known ones."""
         self.entries.append(_entry(record.kind, record.stored - ENTRY_BYTES - OVERHEAD))
         self._starts.append(record.end)
 
     def cut(self, number: int) -> None:
-        """Forget this frame and those behind it."""
+        """Forget frame `number` and all after it."""
         del self.entries[number:]
         del self._starts[number + 1 :]
 
@@ -162,9 +162,9 @@ class Packed:
         return max(0, bisect_right(self._starts, size) - 1)
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
-        """Yield the record of the entry behind the known frames, if a file of `size` bytes has one.
+        """Yield the record of the frame after the known ones, if a file of `size` bytes has it.
 
-        Only decryption shows whether it is there.
+        The entry is trusted; only decryption shows whether the frame is there.
         """
         entry = bytearray(ENTRY_BYTES)
         start = self._starts[number]
@@ -179,30 +179,30 @@ Layout = Slots | Packed
 
 
 def layout_of(*, is_packed: bool) -> Layout:
-    """Return a layout that knows no frame."""
+    """Return a layout without known frames."""
     return Packed() if is_packed else Slots()
 
 
 def entry_of(kind: FrameKind, payload: int) -> bytes:
-    """Return the entry of a frame whose payload has so many bytes."""
+    """Return the entry of a frame with `payload` encrypted bytes."""
     return _entry(kind, payload).to_bytes(ENTRY_BYTES, "big")
 
 
 def slot_bytes(layout: Layout) -> int:
-    """Return the most bytes of a file that a frame can have."""
+    """Return the most bytes that a frame can take in the file."""
     return SLOT_BYTES + layout.entry_bytes
 
 
 def partial(layout: Layout, number: int, place: int, length: int) -> Record:
-    """Return the partial frame that is `place` slots behind the beginning of its whole one."""
+    """Return the record of a partial frame, written `place` slots after its whole frame's start."""
     start = layout.start(number) + place * slot_bytes(layout)
     return Record(FrameKind.PARTIAL, start, length + layout.entry_bytes + OVERHEAD, length)
 
 
 def marked_size(layout: Layout, number: int, length: int) -> int:
-    """Return a size of the file which tells that the last frame, in its place, has `length` bytes.
+    """Return the file size that records a last frame of `length` bytes in its regular place.
 
-    It is beyond all places where a partial frame `number` may be.
+    It is larger than any place where a partial frame `number` may end.
     """
     return layout.start(number) + _MARKED_SLOTS * slot_bytes(layout) + 1 + length
 
@@ -212,7 +212,7 @@ def _entry(kind: FrameKind, payload: int) -> int:
 
 
 def _record(entry: int, start: int) -> Record | None:
-    """Return the frame of an entry, or None if no frame of an object has it."""
+    """Decode an entry; return None if no frame of an object can have it."""
     kind, payload = entry >> _LENGTH_BITS, entry & _LENGTH_MASK
     stored = ENTRY_BYTES + OVERHEAD + payload
     if kind == FrameKind.WHOLE and payload == FRAME_BYTES:

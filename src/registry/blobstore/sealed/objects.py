@@ -1,6 +1,6 @@
-"""A sealed object, open for reading: its frames are decrypted as they are read.
+"""A sealed object, open for reading: frames are decrypted when they are read.
 
-It reads the stored bytes of any store (`StoredBytes`).
+It can read the stored bytes from any store (`StoredBytes`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from registry.errors import StoreUnavailable
 
 
 class SealedObject(BlockingObject):
-    """A sealed object over its stored bytes."""
+    """A sealed object, decrypted from its stored bytes."""
 
     __slots__ = ("_cipher", "_frames", "_layout", "_stored", "length")
 
@@ -51,16 +51,16 @@ class SealedObject(BlockingObject):
         return self._stored.closes_slowly
 
     def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range as `chunks` does; frames may be those that another reader has decrypted."""
+        """Yield a range as `chunks` does, sharing decrypted frames with other readers."""
         offset, end = checked_range(start, stop, self.length)
         if self._frames is None:
             return self._read(offset, end)
         return self._read_shared(self._frames, offset, end)
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
-        """Yield a range in parts of at most 1 MiB; only its frames are decrypted.
+        """Yield a range in parts of at most 1 MiB, decrypting only its frames.
 
-        No byte of a frame is given before its tag is checked. If the range reaches the end of the
+        No byte of a frame is yielded before its tag is checked. If the range reaches the end of the
         object, an empty last frame is checked first: without it, the object was cut off.
 
         Raise `ObjectChanged` if a frame does not open, `StoreUnavailable` if reading failed.
@@ -86,14 +86,14 @@ class SealedObject(BlockingObject):
                 yield view
 
     def _begin(self, offset: int, end: int) -> None:
-        """Prepare to read a range; check an empty last frame behind it."""
+        """Prepare to read a range; if the object ends with an empty frame, check that frame."""
         first = self._layout.start(offset // FRAME_BYTES)
         self._stored.expect(first, self._layout.start(-(-end // FRAME_BYTES)) - first)
         if end == self.length and not end % FRAME_BYTES:
             self._checked(end // FRAME_BYTES, memoryview(bytearray()))
 
     def check_end(self) -> None:
-        """Check the last frame, which tells the size.
+        """Check the last frame, which proves the size.
 
         Raise `SealBroken` if the object was cut off, or its end was changed; `StoreUnavailable` if
         reading failed.
@@ -131,13 +131,13 @@ def unseal(
     data_key: DataKey,
     frames: SharedFrames | None = None,
 ) -> SealedObject:
-    """Return the sealed object of `size` bytes that is stored so; on an error, close it.
+    """Return an object of `size` bytes that decrypts `stored`; on an error, close `stored`.
 
     Without a size, the last frame is checked, since the number of stored bytes may be wrong.
-    `shared_chunks` shares what it decrypts in `frames`.
+    Readers of `shared_chunks` share decrypted frames in `frames`.
 
-    Raise `ObjectDamaged` if it has another size, or was not sealed with this key for this object;
-    `StoreUnavailable` if the store failed.
+    Raise `ObjectDamaged` if the object has another size, or was not sealed with this key for this
+    object; `StoreUnavailable` if the store failed.
     """
     with _closing_on_error(stored):
         found = _unsealed(stored, object_id, size, data_key, frames, wait=True)
@@ -155,7 +155,7 @@ def unseal_cached(
     data_key: DataKey,
     frames: SharedFrames | None = None,
 ) -> SealedObject | None:
-    """Do as `unseal`, or return None and close it if that might wait for the disk."""
+    """Like `unseal`, but close `stored` and return None if that might wait for the disk."""
     if size is not None:
         with _closing_on_error(stored):
             found = _unsealed(stored, object_id, size, data_key, frames, wait=False)
@@ -174,7 +174,7 @@ def _unsealed(
     *,
     wait: bool,
 ) -> SealedObject | None:
-    """Return the object, or None if there are fewer bytes, or without `wait`, it might wait."""
+    """Return the object; None if there are fewer bytes, or it might block and not `wait`."""
 
     def read(view: memoryview, offset: int) -> bool:
         return stored.read_into(view, offset, wait=wait)

@@ -23,7 +23,7 @@ Make = Callable[[int, memoryview], memoryview]
 
 
 class _Slot:
-    """A frame that several may read, or a buffer for one."""
+    """A buffer with a decrypted frame, or for one, that several readers share."""
 
     __slots__ = ("buffer", "filling", "found", "users")
 
@@ -34,7 +34,7 @@ class _Slot:
         self.users = 1
 
     def fill(self, number: int, make: Make) -> memoryview:
-        """Return the frame; decrypt it if nobody has, and wait while another thread does."""
+        """Return the frame; decrypt it if no thread has, and wait if another thread is doing so."""
         with self.filling:
             if self.found is None:
                 self.found = make(number, self.buffer)
@@ -56,9 +56,9 @@ class FrameReader:
         """The number and the slot of the frame that was given last."""
 
     def frame(self, number: int, make: Make) -> memoryview:
-        """Return a frame, which is valid until the next call, by `make` if nobody has left it.
+        """Return a frame, valid until the next call; call `make` if no other reader shared it.
 
-        What `make` raises is raised here, in each reader that needs the frame.
+        Errors of `make` are raised here, in each reader that needs the frame.
         """
         slot = self._shared.take(self, number)
         if slot is not None:
@@ -81,15 +81,15 @@ class FrameReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End; the last frame is not valid any more."""
+        """End reading; the last frame becomes invalid."""
         self._shared.leave(self)
 
 
 class SharedFrames:
-    """The frames that readers of this process share. Safe for threads."""
+    """The decrypted frames that readers in this process share. Safe for threads."""
 
     def __init__(self, limit: int = FRAMES) -> None:
-        """Keep at most `limit` frames."""
+        """Cache at most `limit` frames."""
         self._limit = limit
         self._lock = threading.Lock()
         self._readers: dict[bytes, set[FrameReader]] = defaultdict(set)
@@ -98,13 +98,13 @@ class SharedFrames:
 
     @property
     def kept(self) -> int:
-        """Return the number of frames that are kept."""
+        """Return the number of cached frames."""
         return len(self._slots)
 
     def reading(self, seal: bytes, first: int, end: int) -> FrameReader:
         """Return a reader of the frames ``[first, end)``, to be used in a ``with`` block.
 
-        `seal` is the header of the object, whose salt and commitment no two keys have in common.
+        `seal` is the header of the object: its salt and commitment are unique to object and key.
         """
         reader = FrameReader(self, seal, first, end)
         with self._lock:
@@ -114,7 +114,7 @@ class SharedFrames:
     def take(self, reader: FrameReader, number: int) -> _Slot | None:
         """Return the slot of a frame, or None if no other reader needs one.
 
-        The one that the reader had before is given back.
+        The reader's previous slot is released.
         """
         with self._lock:
             self._give_back(reader)
@@ -130,12 +130,12 @@ class SharedFrames:
             return slot
 
     def give_back(self, reader: FrameReader) -> None:
-        """Stop to use the slot that a reader has, if it has one."""
+        """Release the slot that a reader holds, if any."""
         with self._lock:
             self._give_back(reader)
 
     def leave(self, reader: FrameReader) -> None:
-        """Forget a reader; with the last of an object its frames, and with the last the memory."""
+        """Forget a reader; free an object's frames with its last reader, and finally all memory."""
         with self._lock:
             self._give_back(reader)
             others = self._readers[reader.seal]
@@ -149,7 +149,7 @@ class SharedFrames:
                 self._spare.clear()
 
     def _give_back(self, reader: FrameReader) -> None:
-        """Stop to use a slot; forget its frame if no reader comes to it, or it does not open."""
+        """Release a reader's slot; drop its frame if it is not needed, or was not decrypted."""
         if reader.held is None:
             return
         number, slot = reader.held
@@ -164,7 +164,7 @@ class SharedFrames:
             self._slots.move_to_end(key)
 
     def _new(self, key: tuple[bytes, int]) -> _Slot | None:
-        """Return an empty slot, in the place of the one that was used longest ago if need be."""
+        """Return an empty slot, or if full the least recently used; None if all are in use."""
         if not self._spare and len(self._slots) >= self._limit:
             unused = next((at for at, slot in self._slots.items() if not slot.users), None)
             if unused is None:
@@ -178,7 +178,7 @@ class SharedFrames:
         self._spare.append(self._slots.pop(key).buffer)
 
     def _is_wanted(self, seal: bytes, number: int) -> bool:
-        """Return True if a reader comes to the frame soon."""
+        """Return True if another reader will soon reach the frame."""
         for each in self._readers.get(seal, ()):
             if each.position <= number < each.end and number - each.position < self._limit:
                 return True

@@ -46,10 +46,10 @@ _SMALL_BYTES: Final = 64 * 1024
 
 
 class RunningChecksum(NamedTuple):
-    """The BLAKE3 hasher of all stored bytes before frame `number`; they end in `tag`.
+    """The BLAKE3 hasher of all stored bytes before frame `number`, which end with `tag`.
 
-    Kept between two requests. Another process may have rewritten frames since: then their tags
-    differ, since their nonces do.
+    Cached between two requests. If another process has rewritten frames since, the tag differs,
+    because every write has a new nonce.
     """
 
     hasher: blake3
@@ -60,11 +60,11 @@ class RunningChecksum(NamedTuple):
 
 
 class SealedBytes:
-    """Seal bytes under a data key.
+    """Seals bytes under a data key as they are appended.
 
-    The bytes of the frame that is not full are in memory. `_kept` is the record that holds those of
-    them which a flush has made durable, and may have been acknowledged. A second flush in one hold
-    takes the first for acknowledged.
+    The bytes of the partial frame are in memory. `_kept` is their record in the file, once a flush
+    made it durable; its bytes may have been acknowledged. A second flush by the same writer assumes
+    that the first was acknowledged.
     """
 
     encoding = SEALED
@@ -105,9 +105,9 @@ class SealedBytes:
         return self._number * FRAME_BYTES + self._count
 
     def has(self, offset: int) -> bool:
-        """Return True if there are at least `offset` bytes; read the record with the last of them.
+        """Return True if there are at least `offset` bytes; read the frame that contains the last.
 
-        Before the hold has gone to an offset, this also checks the key against the header.
+        The first call also checks the key against the header.
         """
         if offset <= 0:
             return offset == 0
@@ -127,9 +127,9 @@ class SealedBytes:
         return record is not None or (not count and self._file.size() >= self._layout.start(number))
 
     def _open(self, number: int) -> bool:
-        """Read the header and where the frames before `number` are; return False if they are not.
+        """Read the header and the layout of the frames before `number`; return False if incomplete.
 
-        Whether they open is not checked.
+        Whether the frames decrypt is not checked.
         """
         try:
             self._cipher = read_cipher(self._file.descriptor, self._data_key, self._upload_id)
@@ -186,7 +186,7 @@ class SealedBytes:
             view = view[taken:]
 
     def settle(self) -> None:
-        """Store the bytes of the frame that is not full, so that a flush makes them durable."""
+        """Write the partial frame to the file, so that a flush makes it durable."""
         kept = self._kept
         if kept is not None and kept.length == self._count:
             return
@@ -204,10 +204,10 @@ class SealedBytes:
         self._store_partial(2 if is_first else 1, self._count)
 
     def finish(self) -> None:
-        """Store the last frame in its place, and the table of packed ones, as the end of the file.
+        """Write the last frame in its place, and the table of packed ones, as the file's end.
 
-        The table goes over nothing that is needed: the last frame before it has all bytes. If both
-        are there already, who cut the file off behind them may have died before the flush.
+        The table overwrites nothing that is needed: the last frame before it has all bytes. If both
+        are already there, whoever truncated the file behind them may have died before the flush.
         """
         kept = self._kept
         if kept is None or not kept.is_last or kept.length != self._count:
@@ -244,7 +244,7 @@ class SealedBytes:
         self._file.cut(kept.end + len(table))
 
     def _has_table(self, cipher: FrameCipher, packed: Packed) -> bool:
-        """Return True if the file has the table of these frames already."""
+        """Return True if the file already has the table of these frames."""
 
         def read(view: memoryview, offset: int) -> bool:
             return read_exactly(self._file.descriptor, view, offset)
@@ -299,7 +299,7 @@ class SealedBytes:
             self._file.truncate(marked_size(self._layout, number, length))
 
     def close(self) -> None:
-        """Keep the running checksum for the next hold of this process."""
+        """Cache the running checksum for the next request in this process."""
         if self._hasher is None or not self._number:
             return
         tag = self._tag(self._layout, self._number)
@@ -315,7 +315,7 @@ class SealedBytes:
         return is_empty
 
     def _go_to_stored(self, number: int, record: Record | None) -> bool:
-        """Go on from a record that was read; move it if the next write would go over it."""
+        """Continue from a record that was read; move it if the next write would overwrite it."""
         self._number = number
         self._layout.cut(number)
         self._is_pinned = False
@@ -347,7 +347,7 @@ class SealedBytes:
         return False
 
     def _keep_apart(self) -> None:
-        """Move a last frame that may have been acknowledged, so that its place can be written."""
+        """Move a last frame that may be acknowledged, so that its place can be overwritten."""
         kept = self._kept
         if kept is None or not kept.is_last or not kept.length:
             return
@@ -357,9 +357,9 @@ class SealedBytes:
         self._file.truncate(self._partial(1, kept.length).end)
 
     def _mark(self, length: int) -> None:
-        """Have the size of the file tell the length of the last frame, durably.
+        """Let the file's size record the length of the last frame, durably.
 
-        Do nothing if its entry tells.
+        Do nothing with packed frames, whose entry has the length.
         """
         if isinstance(self._layout, Packed):
             return
@@ -367,14 +367,14 @@ class SealedBytes:
         self._file.flush()
 
     def _unpin(self) -> None:
-        """Make the frame before durable, and free the places of its former records."""
+        """Make the previous frame durable, and truncate what is left of its earlier records."""
         if self._is_pinned:
             self._file.flush()
             self._file.cut(self._layout.start(self._number))
             self._is_pinned = False
 
     def _store_whole(self) -> None:
-        """Store the frame in memory, which is full; begin the next."""
+        """Write the full frame in memory, and begin the next."""
         self._unpin()
         self._keep_apart()
         record, stored = self._store(FrameKind.WHOLE, FRAME_BYTES)
@@ -401,10 +401,10 @@ class SealedBytes:
     def _store(
         self, kind: FrameKind, count: int, start: int | None = None
     ) -> tuple[Record, memoryview]:
-        """Seal the first `count` bytes in memory and write them, the first time with the header.
+        """Seal the first `count` bytes in memory and write them, after the header if it is missing.
 
-        `start` is where, by default the place of the frame. Return the record, and its bytes, which
-        are valid until the next.
+        `start` is the position, by default the frame's regular place. Return the record and its
+        stored bytes, which are valid until the next call.
         """
         with memoryview(self._buffer) as buffer, buffer[:count] as piece:
             cipher, is_new = self._cipher, self._cipher is None
@@ -420,7 +420,7 @@ class SealedBytes:
         return Record(kind, where, length, count), out[head : head + length]
 
     def _begin_file(self, piece: memoryview) -> FrameCipher:
-        """Decide about compression by the first bytes; return the cipher of a new header."""
+        """Decide about compression from the first bytes; return the cipher of a new header."""
         is_packed = self._compresses and pays(piece)
         self._layout = layout_of(is_packed=is_packed)
         cipher = FrameCipher.new(self._data_key, self._upload_id, is_packed=is_packed)
@@ -433,7 +433,7 @@ class SealedBytes:
             self._buffer += bytes(size - len(self._buffer))
 
     def _resume_checksum(self) -> None:
-        """Go on with the checksum of an earlier hold, if no frame of it has changed since."""
+        """Continue the checksum of an earlier request, if no frame of it has changed since."""
         assert self._cipher is not None
         running, self._running = self._running, None
         if not self._number:
@@ -444,18 +444,18 @@ class SealedBytes:
             self._hasher = None
 
     def _tag(self, layout: Layout, number: int) -> bytes | None:
-        """Return the tag of the frame before `number`, or None if it is not there."""
+        """Read the tag of the frame before `number`; return None if it is not there."""
         tag = bytearray(TAG_BYTES)
         offset = layout.start(number) - TAG_BYTES
         return bytes(tag) if read_exactly(self._file.descriptor, memoryview(tag), offset) else None
 
 
 def _is_clean(layout: Layout, size: int, number: int, count: int) -> bool:
-    """Return True if a file of this size has nothing that was written after an acknowledgement.
+    """Return True if nothing was written to the file after the acknowledged bytes.
 
-    The acknowledged bytes end at `count` of frame `number`. What may be behind their record is an
-    earlier one, or a mark for a last frame before it, which are shorter. After a flush that failed,
-    the mark is longer (`SealedBytes.mark`).
+    They end at byte `count` of frame `number`. Behind their record there may be an earlier record,
+    or a mark for an earlier last frame, which are both shorter. After a failed flush the mark is
+    longer (`SealedBytes.mark`).
     """
     if not count:
         return size <= layout.start(number) + layout.entry_bytes + OVERHEAD

@@ -1,7 +1,7 @@
 """The end of a packed object: a sealed table of its frames, and its size.
 
-The table is sealed in blocks, so that a reader believes nothing, and takes no memory for it, before
-a tag is checked::
+The table is sealed in blocks, so that a reader trusts and allocates nothing before a tag is
+checked::
 
     block 0 | block 1 | … | size (8 bytes)
 """
@@ -35,7 +35,7 @@ Read = Callable[[memoryview, int], bool]
 
 
 def sealed_table(cipher: FrameCipher, packed: Packed, size: int) -> bytes:
-    """Return the end of an object of `size` bytes whose frames are all known."""
+    """Return the table and size that end an object of `size` bytes; all frames must be known."""
     end = size.to_bytes(SIZE_BYTES, "big")
     blocks = []
     for number, start in enumerate(range(0, len(packed.entries), BLOCK_ENTRIES)):
@@ -50,13 +50,13 @@ def sealed_table(cipher: FrameCipher, packed: Packed, size: int) -> bytes:
 def read_table(
     cipher: FrameCipher, stored_size: int, size: int | None, read: Read, *, wait: bool = True
 ) -> tuple[Packed, int] | None:
-    """Return the layout and the size of a packed object by its stored bytes.
+    """Return the layout and the size of a packed object from the end of its stored bytes.
 
-    Return None if `read` fails, or without `wait`, if the table is large. `size` is that which the
-    object should have.
+    Return None if `read` fails, or without `wait` if the table is large. `size` is the expected
+    size.
 
-    Raise `ObjectDamaged` if it has another, `SealBroken` if the table was not made for this object,
-    or was changed.
+    Raise `ObjectDamaged` if the object has another size, `SealBroken` if the table was not made for
+    this object, or was changed.
     """
     if stored_size < HEADER_BYTES + SIZE_BYTES:
         raise SealBroken("there is no table")
@@ -90,18 +90,18 @@ def read_table(
 
 
 def claimed_size(stored: bytes) -> int:
-    """Return the size that the stored bytes of a packed object claim, whether or not it is true."""
+    """Return the size that a packed object's stored bytes claim; the claim is not verified."""
     return int.from_bytes(stored[-SIZE_BYTES:], "big")
 
 
 def table_bytes(count: int) -> int:
-    """Return how many bytes the table of so many frames has, without the size behind it."""
+    """Return the size in bytes of the table of `count` frames, without the size behind it."""
     blocks = -(-count // BLOCK_ENTRIES)
     return ENTRY_BYTES * count + blocks * (SIZE_BYTES + OVERHEAD)
 
 
 def big_endian(entries: array[int]) -> array[int]:
-    """Return entries of the processor's byte order in big-endian, or the reverse."""
+    """Swap entries between the processor's byte order and big-endian, unless they are equal."""
     found = entries[:]
     if sys.byteorder == "little":
         found.byteswap()

@@ -52,17 +52,17 @@ class ApiTokens(Protocol):
     """A source of access tokens."""
 
     def token(self) -> str:
-        """Return a token that has not expired."""
+        """Return an unexpired token."""
 
     def renewed_token(self, refused: str | None) -> str:
-        """Return a token other than `refused`, which the registry did not take."""
+        """Return a token other than `refused`, which the registry rejected."""
 
     def advice(self) -> str:
-        """Return advice after a 403, or an empty string."""
+        """Return advice to show after a 403, or an empty string."""
 
 
 class ApiClient:
-    """Calls ``/v1`` of one registry with the tokens of the sign-in.
+    """Calls ``/v1`` of one registry with tokens of the signed-in user.
 
     Every call raises `RequestRefused` when the registry answers an error, `NotSignedIn` when the
     sign-in has ended, and another `CommandFailure` when there is no answer.
@@ -79,12 +79,12 @@ class ApiClient:
 
     @property
     def host(self) -> str:
-        """Return the registry's host and port as image references have them."""
+        """Return the registry's host and port, as image references contain them."""
         return urlsplit(self._transport.own_urls.get(PULL, self.url)).netloc
 
     @property
     def own_urls(self) -> Mapping[str, str]:
-        """Return the base URLs of families that the registry has elsewhere."""
+        """Map each family that has its own base URL to that URL."""
         return self._transport.own_urls
 
     @property
@@ -95,7 +95,7 @@ class ApiClient:
     def call(
         self, method: str, path: str, document: object = None, query: Query | None = None
     ) -> Record:
-        """Send `document` as JSON, and `query` without its Nones; return the answer."""
+        """Send `document` as JSON, and the `query` that is not None; return the JSON answer."""
         return self._signed(self._transport.send, _request(method, path, document, query))
 
     def put_if(self, condition: Mapping[str, str], path: str, document: object) -> Record:
@@ -105,7 +105,7 @@ class ApiClient:
         return self._signed(self._transport.send, request._replace(headers=headers))
 
     def create(self, path: str, document: object = None, query: Query | None = None) -> Record:
-        """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
+        """Send a POST that takes effect only once (``Idempotency-Key``); return the JSON answer."""
         request = _request("POST", path, document, query)
         headers = {"Idempotency-Key": str(uuid4()), **request.headers}
         return self._signed(self._transport.send, request._replace(headers=headers))
@@ -115,7 +115,7 @@ class ApiClient:
         return self._signed(self._transport.fetch, HttpRequest("GET", path))
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> Record:
-        """PUT the `size` bytes of a file, which can be read again; return the answer."""
+        """PUT the `size` bytes of a seekable file, perhaps twice; return the JSON answer."""
         headers = {"Content-Type": content_type, "Content-Length": str(size)}
 
         def send(request: HttpRequest) -> Record:
@@ -125,9 +125,9 @@ class ApiClient:
         return self._signed(send, HttpRequest("PUT", path, headers, file))
 
     def receive_file(self, path: str, file: BinaryIO) -> int:
-        """Write the bytes of the answer at `path` to a file; return how many.
+        """Write the bytes of the answer at `path` to a file; return their number.
 
-        If the answer breaks off, it is asked for again from the beginning, into the same file.
+        If the answer breaks off, it is requested again from the beginning, into the same file.
         """
 
         def copy(response: http.client.HTTPResponse) -> int:
@@ -140,7 +140,7 @@ class ApiClient:
         return self._signed(lambda request: self._transport.read(request, copy), wanted)
 
     def _signed(self, send: _Send[T], request: HttpRequest) -> T:
-        """Send a request with a token; on 401, once more with a renewed one."""
+        """Send a request with a token; after a 401, retry once with a renewed token."""
         token = self._tokens.token()
         try:
             return self._sent(send, request, token)
@@ -153,7 +153,7 @@ class ApiClient:
         return self._sent(send, request, self._tokens.renewed_token(token))
 
     def _sent(self, send: _Send[T], request: HttpRequest, token: str) -> T:
-        """Send a request; if its answer was lost and repeating it is safe, send it once more."""
+        """Send a request; if the answer was lost and repeating is safe, send it once more."""
         signed = request._replace(headers={**request.headers, **bearer(token)})
         try:
             return send(signed)
@@ -163,14 +163,14 @@ class ApiClient:
         return send(signed)
 
     def rows(self, path: str, field: str, query: Query | None = None) -> Iterator[Record]:
-        """Yield the rows of all pages of a list, from `field` of each answer."""
+        """Yield the rows of all pages of a list; `field` names the array in each page."""
         for page in self.pages("GET", path, query=query):
             yield from page[field]
 
     def pages(
         self, method: str, path: str, document: object = None, query: Query | None = None
     ) -> Iterator[Record]:
-        """Yield the pages of a list."""
+        """Yield all pages of a list as JSON objects."""
         wanted: dict[str, str | int | bool | None] = {"limit": PAGE_ROWS, **(query or {})}
         while True:
             page = self.call(method, path, document, wanted)
@@ -181,7 +181,7 @@ class ApiClient:
 
 
 def client_of(run: Invocation) -> ApiClient:
-    """Return the client by which a command runs."""
+    """Return the client of a command run."""
     assert isinstance(run.client, ApiClient)
     return run.client
 
@@ -189,7 +189,7 @@ def client_of(run: Invocation) -> ApiClient:
 def send_public(
     options: argparse.Namespace, method: str, path: str, document: object = None
 ) -> dict[str, Any]:
-    """Send a request that needs no sign-in, a GET with one if there is one; return the answer."""
+    """Send a request without sign-in, but a GET with a token if there is one; return the JSON."""
     stored = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, stored), stored)
     request = _request(method, path, document, None)
@@ -201,7 +201,7 @@ def send_public(
 
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
-    """Return a client of a registry, signed in by the environment's access key if it is for it."""
+    """Return a client of a registry, using the environment's access key if it is for that one."""
     transport = transport_to(url, credentials_path(environ))
     key = find_key(environ, transport.url)
     if key is not None:
@@ -237,9 +237,9 @@ def _query_string(query: Query) -> str:
 
 
 class StoredSignIn:
-    """The sign-in to the registry that the command line chooses: the stored one.
+    """The stored sign-in to the registry that the command line chooses.
 
-    An access key in the environment comes first, as everywhere.
+    An access key in the environment takes precedence, as everywhere.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -259,39 +259,39 @@ class StoredSignIn:
 
     @property
     def credential(self) -> Credential | None:
-        """Return the stored credential, or None."""
+        """Return the stored credential of this registry, or None."""
         return load(self._path).get(self.url)
 
     @property
     def is_program(self) -> bool:
-        """Return True if a service account signed in, which gets no refresh token."""
+        """Return True if a service account signed in, which has no refresh token."""
         if self._key is not None:
             return True
         credential = self.credential
         return credential is not None and credential.refresh_token is None
 
     def tokens(self, *, in_role: bool) -> ApiTokens:
-        """Return the tokens of the role, or of the person or program that signed in."""
+        """Return tokens of the assumed role; without `in_role`, of whoever signed in."""
         if self._key_tokens is not None:
             return self._key_tokens
         return SignIn(self._transport, self._path, in_role=in_role)
 
     def client(self, *, in_role: bool) -> ApiClient:
-        """Return a client that acts in the role, or as the person or program that signed in."""
+        """Return a client that acts in the role; without `in_role`, as whoever signed in."""
         return ApiClient(self._transport, self.tokens(in_role=in_role))
 
     @property
     def role(self) -> str | None:
-        """Return the role in which the person acts, as written at the sign-in."""
+        """Return the role in which the person acts, as written when signing in, or None."""
         credential = None if self._key else self.credential
         return None if credential is None else credential.role
 
     def claims(self) -> TokenClaims:
-        """Return what the token says by which commands act; renew it if necessary."""
+        """Return the claims of the token that commands use; renew the token if necessary."""
         return claims_of(self.tokens(in_role=True).token())
 
     def assume(self, role: str | None) -> None:
-        """Let commands act in a role from now on, or as the person."""
+        """Let commands act in a role from now on; for None, as the person."""
         source = self.tokens(in_role=False).token()  # raises if nobody is signed in
         token = None if role is None else assume_role(self._transport, source, role)
         with changing(self._path) as credentials:

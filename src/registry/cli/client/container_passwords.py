@@ -1,8 +1,8 @@
 """Get passwords for container clients from the registry, and store them until they are old.
 
 A password (``POST /v1/authorization-token``) lasts twelve hours at most and grants nothing by
-itself. It is stored in a file that only its owner can read, beside the credentials of
-``entrepot login``, and ends with the sign-in or access key by which it was made.
+itself. It is stored in a file that only its owner can read, beside the credentials of ``entrepot
+login``, and becomes invalid with the sign-in or access key that made it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class ContainerPassword(msgspec.Struct, frozen=True):
 
     @property
     def renew_at(self) -> float:
-        """Return the time from which a new one is made: a push may take hours."""
+        """Return when to make a new password: early, as a push may take hours."""
         return self.expires_at - (self.expires_at - self.issued_at) / 4
 
 
 class PasswordSource(NamedTuple):
-    """A sign-in or an access key that makes passwords."""
+    """A sign-in or an access key that can make container passwords."""
 
     client: ApiClient
     key: str
@@ -71,8 +71,8 @@ def find_source(server: str, environ: Mapping[str, str]) -> PasswordSource | Non
     """Return the source of passwords for a server, or None if there is none.
 
     `server` is as a client names it: a URL, or a host with its port if it has one. Of several
-    sources, the nearest one wins: that of the same URL, then one of the same host, by HTTPS first,
-    then one whose registry calls itself by that host.
+    sources, the nearest one wins: the same URL, then the same host (HTTPS before HTTP), then a
+    registry that calls itself by that host.
 
     Raise `CommandFailure` if the access key in the environment is incomplete, or a file is
     damaged.
@@ -93,7 +93,7 @@ def find_source(server: str, environ: Mapping[str, str]) -> PasswordSource | Non
 
 
 def list_hosts(environ: Mapping[str, str]) -> list[str]:
-    """Return the hosts for which there is a sign-in or an access key."""
+    """Return the hosts for which a sign-in or an access key is available."""
     return [source.client.host for source in _sources(environ)]
 
 
@@ -111,7 +111,7 @@ def _sources(environ: Mapping[str, str]) -> list[PasswordSource]:
 
 
 def _distance(source: PasswordSource, asked: SplitResult, stored: ContainerPassword | None) -> int:
-    """Return the distance of a source from the server that is asked for, 0 to `_ELSEWHERE`."""
+    """Rate how well a source fits the requested server: 0 is best, `_ELSEWHERE` does not fit."""
     own = urlsplit(source.client.url)
     hosts = {_plain(host, own.scheme) for host in (own.netloc, source.client.host)}
     if _plain(asked.netloc, own.scheme) in hosts:
@@ -124,13 +124,13 @@ def _distance(source: PasswordSource, asked: SplitResult, stored: ContainerPassw
 
 
 def _plain(host: str, scheme: str) -> str:
-    """Return a host in lower case, without the default port of the scheme."""
+    """Return a host in lower case, without the scheme's default port."""
     default = _DEFAULT_PORTS[scheme]
     return host.lower().removesuffix(f":{default}")
 
 
 def current_password(source: PasswordSource, environ: Mapping[str, str]) -> ContainerPassword:
-    """Return the stored password, or a new one if that is old.
+    """Return the stored password; if it is missing or old, make a new one.
 
     Raise `CommandFailure` if the registry refuses, or cannot be reached.
     """
@@ -143,12 +143,12 @@ def current_password(source: PasswordSource, environ: Mapping[str, str]) -> Cont
 
 
 def forget_password(key: str, environ: Mapping[str, str]) -> None:
-    """Delete the password of a source's `key`, which is the URL of a sign-in."""
+    """Delete the stored password of a source; `key` is the URL of its sign-in."""
     _store(key, None, environ)
 
 
 def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str]) -> None:
-    """Store a password, or delete it, and expired ones too; do nothing if the file is read-only."""
+    """Store or delete a password, delete expired ones; do nothing if the file is read-only."""
     try:
         with changing_file(_path(environ), ContainerPassword) as stored:
             for old in [old for old, each in stored.items() if each.expires_at <= time.time()]:
@@ -161,7 +161,7 @@ def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str])
 
 
 def _load(environ: Mapping[str, str]) -> dict[str, ContainerPassword]:
-    """Return the stored passwords; a damaged file has none."""
+    """Return the stored passwords by source; none if the file is damaged."""
     try:
         return load_file(_path(environ), ContainerPassword)
     except (OSError, CommandFailure):

@@ -2,7 +2,7 @@
 
 It holds one JSON object, keyed by the URL of the registry. Passwords of container clients are in a
 file of the same kind. Each change writes a temporary file of mode 0600 and renames it, so the file
-is never half written. Concurrent commands change it one after the other.
+is never half written. Concurrent commands take turns.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Credential(msgspec.Struct, omit_defaults=True):
 
     @property
     def acting(self) -> ApiToken | None:
-        """Return the token to send, or None if the role must be assumed first."""
+        """Return the token to send; None if the role must be assumed first."""
         return self.token if self.role is None else self.role_token
 
 
@@ -60,7 +60,7 @@ def credentials_path(environ: Mapping[str, str]) -> Path:
 
 
 def _home() -> Path:
-    """Return the home folder; the root, as in a container, for a user without any."""
+    """Return the home folder; ``/`` if the user has none, as in a container."""
     try:
         return Path.home()
     except RuntimeError:
@@ -68,7 +68,7 @@ def _home() -> Path:
 
 
 def load(path: Path) -> dict[str, Credential]:
-    """Return the stored credentials by URL; an empty dict if there is no file.
+    """Map each registry's URL to its stored credential; empty if there is no file.
 
     Raise `CommandFailure` if the file is damaged.
     """
@@ -77,7 +77,7 @@ def load(path: Path) -> dict[str, Credential]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[dict[str, Credential]]:
-    """Lock the file, yield its credentials, and store them at the end if they were changed.
+    """Lock the file, yield its credentials by URL, and store them at the end if changed.
 
     Changes are stored even after an exception: they may hold the only token that is still valid.
     """
@@ -86,7 +86,7 @@ def changing(path: Path) -> Iterator[dict[str, Credential]]:
 
 
 def load_file(path: Path, kind: type[T]) -> dict[str, T]:
-    """Return the contents of a file of secrets; see `load`."""
+    """Map keys to the records in a file of secrets; see `load`."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, kind])  # type: ignore[valid-type]
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def load_file(path: Path, kind: type[T]) -> dict[str, T]:
 def changing_file(path: Path, kind: type[T]) -> Iterator[dict[str, T]]:
     """Lock a file of secrets, yield its contents, and store them if they were changed.
 
-    One change at a time is made to the files of one folder.
+    Files of one folder are changed one at a time.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Lock the folder: the file itself is replaced, and a lock file would be left behind.

@@ -26,10 +26,10 @@ _STYLE: Final = (
 
 
 class LoopbackRedirect:
-    """Listens on a port of loopback for one redirect that carries the right `state`."""
+    """Listens on a loopback port for one redirect that carries the right `state`."""
 
     def __init__(self, addresses: Sequence[Address] = ADDRESSES) -> None:
-        """Listen at once, on the first of the addresses that this machine has.
+        """Listen at once, on the first of `addresses` that this machine has.
 
         Raise `OSError` if it has none of them.
         """
@@ -43,7 +43,7 @@ class LoopbackRedirect:
         self._thread = Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
+        """Start to answer requests."""
         self._thread.start()
         return self
 
@@ -60,17 +60,17 @@ class LoopbackRedirect:
         self._writer.close()
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when the code has come."""
+        """Return a descriptor that becomes readable when the code has arrived."""
         return self._reader.fileno()
 
     @property
     def code(self) -> str:
-        """Return the code that has come."""
+        """Return the code, which must have arrived."""
         assert self._code is not None, "wait until `fileno` is readable"
         return self._code
 
     def code_in(self, target: str) -> str | None:
-        """Return the code in a redirect's target, or None if it is another redirect."""
+        """Return the code in a redirect's target; None if it is not a redirect of this sign-in."""
         address, _, query = target.partition("?")
         fields = parse_qs(query)
         states, codes = fields.get("state", []), fields.get("code", [])
@@ -80,7 +80,7 @@ class LoopbackRedirect:
         return codes[0] if is_ours else None
 
     def take(self, target: str) -> bool:
-        """Keep the code of a valid redirect; return False if it is invalid or not the first."""
+        """Store the code of a valid redirect; return False if it is invalid or not the first."""
         code = self.code_in(target)
         with self._lock:
             if code is None or self._code is not None:
@@ -89,7 +89,7 @@ class LoopbackRedirect:
             return True
 
     def announce(self) -> None:
-        """Make `fileno` readable."""
+        """Make `fileno` readable, to signal that the code has arrived."""
         self._writer.send(b".")
 
 
@@ -103,12 +103,12 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, 0), _Handler)
 
     def server_bind(self) -> None:
-        """Bind, without asking the name service for this machine's name as the base does."""
+        """Bind without resolving this machine's name, as the base class would."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing: the browser went away."""
+        """Print nothing: the browser closed the connection."""
 
 
 def _listen(addresses: Sequence[Address], redirect: LoopbackRedirect) -> _Server:

@@ -1,7 +1,7 @@
 """Sign a person in by authorization code with PKCE (RFC 7636, RFC 8252).
 
 The browser of this machine returns the code by a redirect to loopback. A browser on another machine
-shows the code, to be pasted. The first code counts.
+shows the code, which the person pastes here. The first code counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Open = Callable[[str], object]
 
 
 class _Received(NamedTuple):
-    """A code, and the `redirect_uri` it was issued for."""
+    """An authorization code, and the `redirect_uri` it was issued for."""
 
     code: str
     redirect_uri: str
@@ -50,7 +50,7 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
 
     Raises:
         RequestRefused: the registry has no such page, or does not take the code.
-        Misuse: no code was given.
+        Misuse: no code was pasted.
         CommandFailure: nobody signs in in time.
 
     """
@@ -75,10 +75,10 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
 
 
 def _page(verifier: str, redirect_uri: str, state: str = "") -> str:
-    """Return path and query of the page.
+    """Return path and query of the sign-in page.
 
-    Out of band there is no `state`, as there is no redirect to protect: the verifier, which leaves
-    this process only together with the code, binds the code to it.
+    Without a redirect there is no `state`, as there is nothing to protect: the verifier, which
+    leaves this process only together with the code, binds the code to it.
     """
     query = {
         "response_type": "code",
@@ -93,8 +93,8 @@ def _page(verifier: str, redirect_uri: str, state: str = "") -> str:
 def _browser() -> _Open | None:
     """Return a function that opens a page in a window; None if this machine shows no windows.
 
-    ``BROWSER`` names a program of the person's choice. Without it a browser that runs in the
-    terminal is none: it would take the terminal from this command.
+    ``BROWSER`` names a program of the person's choice. Otherwise a browser that runs in the
+    terminal does not count: it would take the terminal from this command.
     """
     import webbrowser  # noqa: PLC0415 - needed by this command alone
 
@@ -115,7 +115,7 @@ def _by_pasting(page: str) -> _Received:
 
 
 def _by_browser(url: str, pasting: str, verifier: str, open_page: _Open) -> _Received:
-    """Open the page here and wait for its redirect, or for a code that is pasted."""
+    """Open the page in a browser here; return the code of its redirect, or a pasted one."""
     from registry.cli.client.loopback_redirect import LoopbackRedirect  # noqa: PLC0415 - a server
 
     try:
@@ -137,7 +137,7 @@ def _by_browser(url: str, pasting: str, verifier: str, open_page: _Open) -> _Rec
 
 
 def _first(redirect: LoopbackRedirect) -> _Received:
-    """Return the code of the redirect or of the standard input, whichever comes first."""
+    """Return the code from the redirect or from standard input, whichever comes first."""
     inputs: list[LoopbackRedirect | TextIO] = [redirect]
     try:
         sys.stdin.fileno()
@@ -173,17 +173,16 @@ class AssignedRole(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Return name and account for a person to read."""
+        """Return the role's name and account, for display."""
         return f"{printable(self.name)} of {printable(self.account)}"
 
 
 def choose_role(client: ApiClient) -> AssignedRole | None:
     """Return the person's only role, or the one picked at the terminal.
 
-    Print what there is to choose from, and return None, if there is no role, or several and
-    nobody to ask.
+    Print the roles and return None if there is no role, or there are several and no terminal.
 
-    Raise `Misuse` if something else was picked.
+    Raise `Misuse` if the answer at the terminal is not one of them.
     """
     roles = [
         AssignedRole(each["name"], each["account"]["name"], each["crn"])
@@ -206,7 +205,7 @@ def choose_role(client: ApiClient) -> AssignedRole | None:
 
 
 def pick(roles: Sequence[AssignedRole]) -> AssignedRole:
-    """Ask which role; return it. Raise `Misuse` if something else was typed."""
+    """Ask at the terminal for a role. Raise `Misuse` if the answer is not one of them."""
     for number, role in enumerate(roles, 1):
         sys.stderr.write(f"  {number}  {role.shown}\n")
     sys.stderr.write(f"In which role do you want to act? [1-{len(roles)}] ")
@@ -218,6 +217,6 @@ def pick(roles: Sequence[AssignedRole]) -> AssignedRole:
 
 
 def _option(role: AssignedRole, roles: Sequence[AssignedRole]) -> str:
-    """Return what ``--role`` takes for a role: its name, or its CRN if others have the name."""
+    """Return the ``--role`` value for a role: its name if no other has it, else its CRN."""
     names = Counter(each.name for each in roles)
     return printable(role.name if names[role.name] == 1 else role.crn)

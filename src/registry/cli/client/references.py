@@ -39,7 +39,7 @@ class TypedReference(NamedTuple):
 
 
 def parse_typed_reference(text: str) -> TypedReference:
-    """Parse a reference.
+    """Parse a repository or image reference.
 
     Raise `Misuse` if the repository is missing, or the tag or digest is malformed.
     """
@@ -60,7 +60,7 @@ def parse_typed_reference(text: str) -> TypedReference:
 
 
 def is_image(text: str) -> bool:
-    """Return True if a text has the form of a digest or an id."""
+    """Return True if a text has the form of a digest or of an image id."""
     try:
         Digest.parse(text)
     except DigestInvalid:
@@ -69,7 +69,7 @@ def is_image(text: str) -> bool:
 
 
 def is_short_digest(text: str) -> bool:
-    """Return True if a text may be the beginning of a sha256, which a tag may look like too."""
+    """Return True if a text may be the beginning of a sha256; a tag may look the same."""
     return _SHORT.fullmatch(text) is not None
 
 
@@ -89,14 +89,14 @@ def check_tag(text: str) -> str:
 
 
 def repository_path(client: ApiClient, written: str) -> str:
-    """Return the path of a repository; by its id, it may belong to another account."""
+    """Return a repository's API path; only an id can name another account's."""
     if is_id(written):
         return f"/v1/repositories/{written}"
     return f"/v1/repositories/{find_repository(client, written)['id']}"
 
 
 def find_repository_crn(client: ApiCalls, name: str) -> str:
-    """Return the CRN of a repository; without one, that in a ready-made policy on this name."""
+    """Return the repository's CRN, or the one a policy template gives this name."""
     assert isinstance(client, ApiClient)
     try:
         return str(find_repository(client, name)["crn"])
@@ -153,7 +153,7 @@ def image_path(client: ApiClient, written: str) -> str:
 
 
 def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
-    """Return the digest (or id) that a reference names in the repository at `path`."""
+    """Look up the digest of a reference in the repository with API path `path`; keep an id."""
     if reference.digest is not None:
         return full_digest(client, path, reference.digest)
     assert reference.tag is not None
@@ -167,9 +167,9 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
 
 
 def full_digest(client: ApiClient, repository: str, digest: str) -> str:
-    """Return the digest that a short digest begins, in the repository at a path; any other as is.
+    """Complete a short digest in the repository with this API path; return any other text as is.
 
-    Raise `RequestRefused` if the short digest begins that of no image, or those of several.
+    Raise `RequestRefused` if no image, or several, have a digest that begins so.
     """
     if not is_short_digest(digest):
         return digest
@@ -178,7 +178,7 @@ def full_digest(client: ApiClient, repository: str, digest: str) -> str:
 
 
 def tag_path(repository: str, tag: str) -> str:
-    """Return the path of a tag in the repository at a path."""
+    """Return the API path of a tag, below that of its repository."""
     return f"{repository}/tags/{quote(tag, safe='')}"
 
 
@@ -191,14 +191,14 @@ def missing_tag_text(reference: TypedReference) -> str:
 
 
 class Items(NamedTuple):
-    """Images, and tags without their images."""
+    """The images by digest, and the tags, that a command names."""
 
     digests: list[str]
     tags: list[str]
 
 
 def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
-    """Return the reference of the first argument, and all items, that of the first included."""
+    """Return the reference in the first argument, and all items that the arguments name."""
     reference = parse_typed_reference(first)
     items = parse_items(reference.repository, others)
     own = reference.digest or reference.tag
@@ -206,15 +206,15 @@ def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedRefere
 
 
 def check_item(text: str) -> None:
-    """Raise `Misuse` unless a text is a digest, the beginning of one, an id or a tag."""
+    """Raise `Misuse` unless a text is a digest, a short digest, an id or a tag."""
     if not is_image(text) and not is_short_digest(text):
         check_tag(text)
 
 
 def parse_items(repository: str, texts: Iterable[str]) -> list[str]:
-    """Return the tags and digests that texts name, which may repeat the repository.
+    """Return the tags and digests that the texts name; a text may repeat the repository.
 
-    Raise `Misuse` if one is of another repository, or malformed.
+    Raise `Misuse` if a text names another repository, or is malformed.
     """
     return [_item_in(repository, text) for text in texts]
 
@@ -234,9 +234,9 @@ def _item_in(repository: str, text: str) -> str:
 
 
 def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Items:
-    """Return the items of the repository at a path as digests and tags.
+    """Sort items of the repository at this API path into digests and tags.
 
-    A text that may be a tag or a short digest is the tag if there is one.
+    A text that could be a tag or a short digest counts as the tag if that exists.
 
     Raise `Misuse` if one is neither; `RequestRefused` if a short digest belongs to several images.
     """
@@ -251,7 +251,7 @@ def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Item
 
 
 def _digest_of(client: ApiClient, repository: str, item: str) -> str | None:
-    """Return the digest of the image that an item names; None if it is a tag."""
+    """Return the digest of the image that an item names; None if the item is a tag."""
     if is_image(item) and not is_id(item):
         return item
     if not is_id(item) and not is_short_digest(item):

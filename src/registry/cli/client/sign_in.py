@@ -1,4 +1,4 @@
-"""Use a stored sign-in, or an access key: choose the registry, and get a token that is valid.
+"""Use a stored sign-in or an access key: choose the registry, and get a valid token.
 
 The registry verifies tokens; here their claims are only shown to the person.
 
@@ -33,8 +33,8 @@ _EARLY_SECONDS: Final = 30
 class SignIn:
     """The sign-in to one registry, stored in the credentials file.
 
-    Its tokens are of the role, if there is one; with `in_role=False`, or without a role, of the
-    person or program that signed in.
+    Its tokens act in the assumed role; with `in_role=False`, or without a role, as the person or
+    program that signed in.
     """
 
     def __init__(self, transport: Transport, path: Path, *, in_role: bool = True) -> None:
@@ -45,8 +45,8 @@ class SignIn:
     def token(self) -> str:
         """Return an access token, renewed if it has expired.
 
-        Raise `NotSignedIn` if there is none, and a new one needs a new sign-in; `CommandFailure` if
-        the registry does not renew it, or cannot be reached.
+        Raise `NotSignedIn` if only a new sign-in can get one; `CommandFailure` if the registry does
+        not renew it, or cannot be reached.
         """
         credential = load(self._path).get(self._transport.url)
         acting = None if credential is None else self._acting(credential)
@@ -55,7 +55,7 @@ class SignIn:
     def renewed_token(self, refused: str | None) -> str:
         """Return a token other than `refused`; raise what `token` raises.
 
-        Of several commands at once only one renews, as a refresh token is good for one use.
+        Of concurrent commands only one renews, as a refresh token can be used only once.
         """
         with changing(self._path) as credentials:
             credential = credentials.get(self._transport.url)
@@ -67,7 +67,7 @@ class SignIn:
             return self._renew(credentials, credential).access_token
 
     def advice(self) -> str:
-        """Return the advice to assume a role, without which a person may do little; else empty."""
+        """Return advice to assume a role, if a person acts without one; else an empty string."""
         if not self._in_role:
             return ""
         credential = load(self._path).get(self._transport.url)
@@ -82,7 +82,7 @@ class SignIn:
         return credential.acting if self._in_role else credential.token
 
     def _renew(self, stored: dict[str, Credential], credential: Credential) -> ApiToken:
-        """Return a new token to send; put each new token into `stored` as it arrives."""
+        """Return a new token to send; put every new token into `stored` as it arrives."""
         source = credential.token
         if self._in_role and credential.role is not None and _is_live(source):
             try:
@@ -124,9 +124,9 @@ class SignIn:
 
 
 def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -> str:
-    """Return the URL of the registry: as given, from the environment, or the only sign-in's.
+    """Return the registry's URL: `given`, else from the environment, else the only sign-in's.
 
-    Raise `Misuse` if there are several; one must be named. Raise `NotSignedIn` if there is none.
+    Raise `Misuse` if there are several sign-ins; `NotSignedIn` if there is none.
     """
     named = given or environ.get("ENTREPOT_REGISTRY")
     if named:
@@ -140,7 +140,7 @@ def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -
 
 
 def transport_to(url: str, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Transport:
-    """Return the transport to a registry, with the base URLs that its sign-in stored."""
+    """Return the transport to a registry, with the base URLs of families from its sign-in."""
     stored = load(path).get(base_url(url))
     own_urls = None if stored is None else stored.own_urls
     return Transport(url, timeout_seconds=timeout_seconds, own_urls=own_urls)
@@ -159,7 +159,7 @@ def post_form(
     fields: Mapping[str, str],
     basic: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Post a form to an OAuth endpoint, with Basic credentials if given; return the answer."""
+    """Post a form to an OAuth endpoint, with `basic` credentials if passed; return the JSON."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     if basic is not None:
         pair = base64.b64encode(f"{basic[0]}:{basic[1]}".encode()).decode()
@@ -173,7 +173,7 @@ def bearer(access_token: str) -> dict[str, str]:
 
 
 def token_of(answer: Mapping[str, Any]) -> ApiToken:
-    """Return the access token of an answer, with its expiry by this machine's clock."""
+    """Return the access token of a token response, with its expiry by this machine's clock."""
     return ApiToken(answer["access_token"], int(time.time()) + answer["expires_in"])
 
 
@@ -215,7 +215,7 @@ class EnvironmentKey(NamedTuple):
 
 
 def find_key(environ: Mapping[str, str], url: str | None = None) -> EnvironmentKey | None:
-    """Return the access key of the environment; None if there is none, or none for `url`.
+    """Return the access key in the environment; None if there is none, or it is not for `url`.
 
     Raise `Misuse` if the variables are incomplete, or the secret would be sent over plain HTTP;
     `CommandFailure` if the file of the secret cannot be read.
@@ -254,7 +254,7 @@ def _secret(environ: Mapping[str, str]) -> str:
 
 
 class KeyTokens:
-    """Access tokens of the key, each for this process alone."""
+    """Access tokens of an access key, in this process's memory only."""
 
     def __init__(self, transport: Transport, key: EnvironmentKey) -> None:
         self._transport = transport
@@ -262,7 +262,7 @@ class KeyTokens:
         self._token: str | None = None
 
     def token(self) -> str:
-        """Return a token.
+        """Return an access token.
 
         Raise `RequestRefused` if the registry does not take the key, `CommandFailure` if the
         registry cannot be reached.
@@ -278,5 +278,5 @@ class KeyTokens:
         return self._token
 
     def advice(self) -> str:
-        """Return no advice: a service account has the rights of its policies."""
+        """Return an empty string: a service account has the rights of its policies."""
         return ""

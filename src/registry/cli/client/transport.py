@@ -1,6 +1,7 @@
 """Send one request by HTTP to the base URL that serves its path, and read one JSON answer.
 
-``GET /v1/regions`` of a registry lists the base URL of each family. Every failure is one line.
+``GET /v1/regions`` of a registry lists the base URL of each family. Every failure has a message of
+one line.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TIMEOUT_SECONDS: Final = 30
 
 
 class ConnectionLost(CommandFailure):
-    """The connection broke after the request was sent; it may or may not have taken effect."""
+    """The connection broke after the request was sent, which may have taken effect."""
 
 
 class HttpRequest(NamedTuple):
@@ -40,7 +41,7 @@ class HttpRequest(NamedTuple):
     body: bytes | BinaryIO | None = None
 
     def __repr__(self) -> str:
-        """Return the method and the path, as traces must not have bearers or bodies."""
+        """Return method and path only: tracebacks must not show tokens or bodies."""
         return f"HttpRequest({self.method!r}, {self.target.partition('?')[0]!r})"
 
 
@@ -59,9 +60,9 @@ class _Answer(dict[str, Any]):
 
 
 class Transport:
-    """Sends requests to one registry, of which families may have base URLs of their own.
+    """Sends requests to one registry, whose families may have their own base URLs.
 
-    Redirects are not followed, so credentials go there alone.
+    Redirects are not followed, so credentials go to these URLs only.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Transport:
         timeout_seconds: float = TIMEOUT_SECONDS,
         own_urls: Mapping[str, str] | None = None,
     ) -> None:
-        """Send to `url`, or to the `own_urls` of families; these are asked for after a 404."""
+        """Send to `url`, or the family's URL in `own_urls`, which a 404 refreshes once."""
         self.url = base_url(url)
         self.own_urls: Mapping[str, str] = own_urls or {}
         self._has_asked = False
@@ -79,11 +80,11 @@ class Transport:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def url_for(self, path: str) -> str:
-        """Return the base URL of a path."""
+        """Return the base URL that serves a path."""
         return url_for(path, self.url, self.own_urls)
 
     def find_own_urls(self) -> None:
-        """Ask the registry, once, for the base URLs of families."""
+        """Ask the registry for the base URLs of families; only once."""
         if self._has_asked:
             return
         self._has_asked = True
@@ -94,7 +95,7 @@ class Transport:
     def send(self, request: HttpRequest) -> dict[str, Any]:
         """Send a request; return the JSON object of the answer, or ``{}`` for an empty body.
 
-        Raise what `read` raises, and `CommandFailure` if the answer is no JSON object.
+        Raise what `read` raises, and `CommandFailure` if the answer is not a JSON object.
         """
         text = self.fetch(request)
         try:
@@ -112,7 +113,7 @@ class Transport:
     def read(self, request: HttpRequest, reading: Callable[[http.client.HTTPResponse], T]) -> T:
         """Send a request; return the result of `reading` the answer.
 
-        After a 404 it is sent again if the registry serves the path at another URL.
+        After a 404 the request is sent again if the registry serves the path at another URL.
 
         Raises:
             RequestRefused: the registry answered an error.
@@ -158,7 +159,7 @@ class Transport:
 
 
 def base_url(url: str) -> str:
-    """Return a registry's URL normalized, as credentials are stored under it.
+    """Normalize a registry's URL to the form under which credentials are stored.
 
     Raise `Misuse` if it is not the HTTP URL of a host.
     """
@@ -183,9 +184,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:
-    """Return code and message of an error.
+    """Return the code and message in an error's body.
 
-    It has the form of ``/v1``, of OAuth (RFC 6749 §5.2) or of ``/v2`` (distribution-spec).
+    The body has the form of ``/v1``, of OAuth (RFC 6749 §5.2) or of ``/v2`` (distribution-spec).
     """
     match document.get("errors"):
         case [{"code": str(code), "message": str(message)}, *_]:
@@ -224,7 +225,7 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> RequestRefused:
 
 
 def _trouble(url: str, error: Exception) -> str:
-    """Return the reason for which there was no answer, with advice."""
+    """Return why there was no answer, with advice."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case ssl.SSLCertVerificationError():
@@ -254,17 +255,17 @@ _PARTS: Final[Mapping[str, str]] = {
 
 
 def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
-    """Return the base URL that serves a path with its query."""
+    """Return the base URL of the family that serves a path; the path may have a query."""
     segments = path.partition("?")[0].split("/")
     part = _PARTS.get("/".join(segments[:2])) or _PARTS.get("/".join(segments[:3]), _MAIN)
     return own_urls.get(part) or own_urls.get(_MAIN) or url
 
 
 def parse_own_urls(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
-    """Return the base URLs of families from the regions of a registry; empty: all are at `url`.
+    """Map families to their base URLs, from the regions of a registry; empty if all are at `url`.
 
-    All are at `url` too if no region lists it. URLs of another scheme are left out: nothing is
-    sent by plain HTTP that would not be at `url`.
+    It is empty too if no region lists `url`. URLs of another scheme are left out, so that nothing
+    goes over plain HTTP that would not at `url`.
     """
     scheme = url.partition("://")[0]
     for region in document.get("regions", ()):

@@ -83,7 +83,7 @@ def _export(run: Invocation) -> None:
 
 
 def _events(run: Invocation) -> Iterator[Record]:
-    """Yield the events; if there is none, warn of unknown names in the filter."""
+    """Yield the events that match; if there are none, warn about unknown names in the filter."""
     now, given = datetime.now(UTC), run.values
     query = {name: given.get(name) for name in ("who", "action", "resource", "outcome")}
     query |= {name: parse_moment(given.get(name), now) for name in ("since", "until")}
@@ -103,7 +103,7 @@ def _events(run: Invocation) -> Iterator[Record]:
 
 
 def parse_moment(text: str | None, now: datetime) -> str | None:
-    """Parse a time, a date (midnight in UTC) or a span of time until now; return RFC 3339.
+    """Convert a time, a date (midnight UTC) or a time span before `now` to RFC 3339.
 
     Raise `Misuse` if the text is none of these.
     """
@@ -121,7 +121,7 @@ def parse_moment(text: str | None, now: datetime) -> str | None:
 
 
 def _unknown_names(run: Invocation) -> Iterator[str]:
-    """Yield a sentence for each unknown name in the filter.
+    """Yield a warning for each unknown name in the filter.
 
     Names that the caller may not look up are skipped: they may exist.
     """
@@ -177,7 +177,7 @@ def _check_resource(run: Invocation, written: str) -> str:
 
 
 def _check_crn(run: Invocation, crn: str) -> str:
-    """Return a sentence if a CRN is unknown, or names the account by its handle.
+    """Return a warning if a CRN is unknown, or names the account by its handle; else "".
 
     CRNs of kinds that cannot be looked up are not checked.
     """

@@ -40,9 +40,9 @@ def failed(failure: Record) -> Line:
 
 
 def write_outcome(run: Invocation, document: Record, lines: Sequence[Line]) -> bool:
-    """Print the outcome of each item; return False if one was refused.
+    """Print the outcome of each item; return False if an item was refused.
 
-    Their number goes to the standard error: a table of many items may have scrolled away.
+    Refused items are counted on standard error: a long table may have scrolled away.
     """
     run.show_rows(lines, _COLUMNS, document=document)
     refused = len(document["failures"])
@@ -59,7 +59,7 @@ def delete_items(
     *,
     force: bool = False,
 ) -> bool:
-    """Delete images, then tags, of the repository at a path; return False if one was refused.
+    """Delete images, then tags, below a repository's API path; return False if one was refused.
 
     If a request fails midway, print the outcomes so far all the same.
     """
@@ -75,7 +75,7 @@ def delete_items(
 
 
 class _Deletion:
-    """The items deleted so far, and those that could not be."""
+    """A deletion under way: the items deleted so far, and those refused."""
 
     def __init__(self, client: ApiCalls, repository: str, *, force: bool) -> None:
         self.failures: list[Record] = []
@@ -88,8 +88,8 @@ class _Deletion:
     def delete_images(self, digests: Sequence[str], show: Callable[[str], None]) -> None:
         """Delete images; retry children that were refused because of an index deleted later.
 
-        Of more than one request's, only what is left at the end is forced: else a child would be
-        taken from an index that goes a request later.
+        If several requests are needed, `force` is set only at the end, for images still refused:
+        earlier it would take a child from an index that a later request deletes.
         """
         waiting = digests
         force = self._force and len(digests) <= BATCH

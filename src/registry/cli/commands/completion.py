@@ -1,6 +1,6 @@
 """``entrepot completion`` prints completion scripts of shells, which call ``entrepot __complete``.
 
-``__complete`` prints names while a command is typed. It asks the registry within a short time, and
+``__complete`` prints names while a command is typed. It waits only briefly for the registry, and
 prints nothing on any failure, so the typed line stays unchanged.
 """
 
@@ -107,7 +107,7 @@ def _print(options: argparse.Namespace) -> None:
 
 
 def _asking(kind: str) -> dict[str, str]:
-    """Return the code by which each shell completes an argument of a kind."""
+    """Map each shell to the code that completes an argument of a kind."""
     return {
         "bash": f"_entrepot_{kind}",
         "zsh": f"_entrepot_names {kind}",
@@ -151,7 +151,7 @@ _MOST_ARGUMENTS: Final = 3
 
 
 def add_complete(commands: Verbs) -> None:
-    """Add ``__complete``, which no help shows."""
+    """Add ``__complete``, which is hidden from help."""
     parser = commands.add_parser(COMMAND)
     described = nouns_of(commands)
     parser.add_argument("kind", choices=sorted({*KINDS.values(), *described}))
@@ -161,7 +161,7 @@ def add_complete(commands: Verbs) -> None:
 
 
 def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
-    """Return the nouns by kind, without those that have no list of their own."""
+    """Map kind to noun, for nouns that one fixed path lists."""
     nouns = commands.described if isinstance(commands, CommandTable) else ()
     return {
         kind_of(each): each
@@ -171,7 +171,7 @@ def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
 
 
 def kind_of(noun: Noun) -> str:
-    """Return the kind of a noun's names, as ``__complete`` takes it."""
+    """Return the kind that ``__complete`` uses for the noun's names."""
     return words_of(noun).replace(" ", "-")
 
 
@@ -193,9 +193,9 @@ def _print_names(described: Mapping[str, Noun], options: argparse.Namespace) -> 
 
 
 def candidates(client: ApiClient, kind: str, word: str, line: str = "") -> Sequence[str]:
-    """Return up to 100 names that begin with a word; of images, references by tag.
+    """Return up to 100 names of a kind that begin with a word; for images, references by tag.
 
-    Tags are those of the repository that the `line` typed so far names.
+    Tags come from the repository that the `line` typed so far names.
     """
     if kind == "principal":
         return _principals(client, word)
@@ -227,7 +227,7 @@ def _tag_names(client: ApiClient, repository: str, prefix: str) -> Sequence[str]
 
 
 def _tags_of_line(client: ApiClient, word: str, line: str) -> Sequence[str]:
-    """Return tags of the first repository among the arguments of the command in a line."""
+    """Return tags of the first repository in the typed line that begin with a word."""
     _, _, typed = line.rpartition("entrepot ")
     arguments = [each for each in typed.split()[2:] if not each.startswith("-")]
     for each in arguments[:_MOST_ARGUMENTS]:

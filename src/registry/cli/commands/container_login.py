@@ -1,4 +1,4 @@
-"""``entrepot docker-login``: log container clients in, by their files or as a pull secret."""
+"""``entrepot docker-login``: log container clients in, by their own files or a pull secret."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PROGRAM: Final = f"docker-credential-{HELPER}"
 def pull_secret(name: str, namespace: str | None, login: ContainerPassword) -> dict[str, Any]:
     """Return the Secret's manifest.
 
-    Raise `Misuse` if Kubernetes does not take the name or the namespace (RFC 1123 §2.1).
+    Raise `Misuse` if Kubernetes does not allow the name or the namespace (RFC 1123 §2.1).
     """
     if not _NAME.fullmatch(name):
         raise Misuse(
@@ -64,7 +64,7 @@ def pull_secret(name: str, namespace: str | None, login: ContainerPassword) -> d
 
 
 def yaml_of(manifest: Mapping[str, Any]) -> str:
-    """Return a manifest as YAML; each text is quoted as in JSON, which YAML 1.2 contains."""
+    """Return a manifest as YAML; strings are quoted as in JSON, which YAML 1.2 includes."""
     lines = []
     for key, value in manifest.items():
         if isinstance(value, str):
@@ -86,7 +86,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def add_helper(path: Path, hosts: Iterable[str]) -> bool:
-    """Name the helper for hosts in docker's configuration; return False if it was named already.
+    """Set the credential helper of hosts in docker's configuration; return False if unchanged.
 
     Other settings stay. The file is replaced atomically, and keeps its mode.
 
@@ -109,7 +109,7 @@ def add_helper(path: Path, hosts: Iterable[str]) -> bool:
 
 
 def missing_program(environ: Mapping[str, str]) -> str:
-    """Return the path of the helper's program if it is not in PATH; else an empty string."""
+    """Return the path of the helper if PATH does not contain it; else an empty string."""
     if shutil.which(_PROGRAM, path=environ.get("PATH")):
         return ""
     return str(Path(sys.executable).with_name(_PROGRAM))
@@ -229,7 +229,7 @@ def _expiry(made: ContainerPassword) -> str:
 
 
 def _name_helper(client: ApiClient) -> None:
-    """Try the sign-in, and name the helper for the registry's host."""
+    """Check that the sign-in works, and set the credential helper of the registry's host."""
     source = find_source(client.url, os.environ)
     if source is None:
         raise CommandFailure(f"nothing makes passwords for {client.host}; sign in to it first")
@@ -247,7 +247,7 @@ def _name_helper(client: ApiClient) -> None:
 
 
 class _LoginCommand(NamedTuple):
-    """The command line by which a program logs in; the host follows."""
+    """The arguments by which a client program logs in; the host follows them."""
 
     words: tuple[str, ...] = ("login",)
     username: str = "--username"
@@ -280,9 +280,9 @@ CLIENTS: Final = tuple(_COMMANDS)
 
 
 def login_commands(url: str, program: str, username: str, host: str) -> list[list[str]]:
-    """Return the commands that log a client in; an unknown client gets those of docker.
+    """Return the command lines that log a client in; an unknown client gets docker's.
 
-    The last one takes the password on its standard input.
+    The last command reads the password from standard input.
     """
     how = _COMMANDS.get(Path(program).name, _DOCKER)
     is_plain = url.startswith("http://")

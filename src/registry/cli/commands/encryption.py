@@ -29,7 +29,7 @@ _REPOSITORY: Final = argument("repository", "its name (app, team/app, HOST/ACCOU
 
 
 def _name_of(key: Record) -> str:
-    """Return the name of a key, or the id of a deleted one."""
+    """Return the name of a key, or its id if it was deleted."""
     return str(key.get("name") or key["id"])
 
 
@@ -76,7 +76,7 @@ def _list_history(run: Invocation) -> None:
 
 
 def _print_binding(run: Invocation, binding: Record) -> None:
-    """Print a line about the key; for a program the record."""
+    """Print a line about the bound key; for a program, its record."""
     whose = run.values.get("repository") or "Repositories without a key of their own"
     if "kms_key" not in binding:
         run.say(f"{whose}: not encrypted; this registry has no keys", binding)

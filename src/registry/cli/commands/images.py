@@ -1,4 +1,4 @@
-"""``entrepot images``: the images of a repository, with referrers, pins and deleted ones."""
+"""``entrepot images``: images of a repository, their referrers and pins, and deleted images."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _show_tree(run: Invocation) -> None:
 def _referrers(
     client: ApiCalls, images: str, reference: str, artifact_type: str | None, depth: int = 1
 ) -> list[dict[str, Any]]:
-    """Return the referrers of an image, each with its own under ``referrers``."""
+    """Return the referrers of an image, each with its own referrers under ``referrers``."""
     query = {"artifact_type": artifact_type}
     found = list(client.rows(f"{images}/{reference}/referrers", "images", query))
     for each in found:
@@ -87,7 +87,7 @@ _PIN: Final = argument("name", "such as where it is deployed: production", metav
 
 
 def _reference(run: Invocation, image: Record) -> str:
-    """Return an image of the repository as commands take it."""
+    """Return the reference of an image, as commands accept it."""
     return f"{run.above.written}@{image['digest']}"
 
 
@@ -119,7 +119,7 @@ def _show_manifest(run: Invocation) -> None:
 
 
 def _descriptors(document: dict[str, Any]) -> Iterator[Record]:
-    """Yield the descriptors of a manifest; the registry checked their form at the push."""
+    """Yield the descriptors in a manifest; the registry checked their form at the push."""
     for name in _PARTS:
         found = document.get(name) or []
         for each in found if isinstance(found, list) else [found]:
@@ -185,7 +185,7 @@ def _restore(run: Invocation) -> bool:
 
 
 def _deleted_digests(run: Invocation, path: str, items: Sequence[str]) -> list[str]:
-    """Return the digests of deleted images, some of which may be short.
+    """Return the digests of deleted images; short digests among the items are completed.
 
     Raise `Missing` if no deleted image has a short digest; `Misuse` if several have it.
     """

@@ -61,7 +61,7 @@ def _show(run: Invocation, policy: Record) -> None:
 
 
 def _rules(run: Invocation) -> dict[str, Any] | None:
-    """Return the policy that is given in a file."""
+    """Return the policy in the file that the command names, or None."""
     document: dict[str, Any] | None = run.values.get("document")
     # The output of 'lifecycle show' has more fields, which the registry would reject.
     is_shown = document is not None and "revision" in document
@@ -75,7 +75,7 @@ def _set(run: Invocation) -> None:
 
 
 def _preview(run: Invocation) -> None:
-    """Show what a run by a given policy, or the repository's own, would delete."""
+    """Show what a run would delete, by the policy in a file or the repository's own."""
     pages = client_of(run).pages("POST", f"{run.path}/preview", _rules(run))
     first = next(pages)
     images = [*first["images"], *(image for page in pages for image in page["images"])]
@@ -100,7 +100,7 @@ def _by_rule(counts: Mapping[str, int]) -> str:
 
 
 def _freed(size: int) -> str:
-    """Return a clause with the bytes freed, which are not freed while images can be restored."""
+    """Return a clause on the bytes freed once images can no longer be restored."""
     return f"which frees {size_text(size)} once they can no longer be restored"
 
 

@@ -101,7 +101,7 @@ def sign_in(options: argparse.Namespace) -> None:
 def _with_role(
     options: argparse.Namespace, transport: Transport, credential: Credential
 ) -> Credential:
-    """Return a sign-in that acts in the role that is named, or in the person's only one."""
+    """Return the credential with the named role assumed, or with the person's only role."""
     role, shown, source = options.role, printable(options.role or ""), credential.token.access_token
     if role is None:
         if credential.refresh_token is None or options.no_role:  # a program has its own rights
@@ -137,7 +137,7 @@ def _sign_client_in(
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """Delete a credential here in any case, and end the sign-in at the registry."""
+    """Delete the stored credential in any case, and end the sign-in at the registry."""
     path = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, path), path)
     with changing(path) as credentials:

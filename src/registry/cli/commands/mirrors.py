@@ -64,7 +64,7 @@ _COLUMNS: Final = (
 
 
 def _test(run: Invocation) -> bool:
-    """Test the upstream; return False if it does not answer."""
+    """Test the upstream; return False if the test fails."""
     asked = None
     if "image" in run.values:
         repository, _, tag = run.values["image"].partition(":")
@@ -132,7 +132,7 @@ WARM: Final = Act(
 
 
 class MirroredImage(NamedTuple):
-    """An image under a rule."""
+    """An image in a repository that a cache rule fills."""
 
     name: str
     """With the account's handle."""
@@ -141,9 +141,9 @@ class MirroredImage(NamedTuple):
 
 
 def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
-    """Return the image that a text names: ``docker-hub/library/alpine:3``, with host or without.
+    """Parse an image such as ``docker-hub/library/alpine:3``, with or without host and account.
 
-    Raise `Missing` if no rule has its name; `Misuse` if it is malformed.
+    Raise `Missing` if no rule covers the name; `Misuse` if it is malformed.
     """
     reference = parse_typed_reference(written)
     for rule in rules:
@@ -162,7 +162,7 @@ def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
 def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
     """Return the wanted platforms as ``os/architecture[/variant]``, or None for all.
 
-    Without one, Linux on the architecture of this machine.
+    Without `texts`, it is Linux on this machine's architecture.
 
     Raise `Misuse` if one is malformed.
     """
@@ -187,7 +187,7 @@ def is_wanted(descriptor: Record, platforms: frozenset[str] | None) -> bool:
 
 
 class _Puller:
-    """Pulls one image, and discards its bytes."""
+    """Pulls one image and discards its bytes, so that the registry caches it."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class _Puller:
     def _below(
         self, index: dict[str, Any], platforms: frozenset[str] | None
     ) -> list[dict[str, Any]]:
-        """Pull the wanted manifests under an index, each once; return them."""
+        """Pull the wanted manifests below an index, each once; return them."""
         found: dict[str, dict[str, Any]] = {}
         waiting = [index]
         while waiting:
@@ -270,7 +270,7 @@ class _Puller:
         self._show(f"{self.found['blobs']} blobs, {size_text(self._size)}")
 
     def _get(self, path: str, read: Callable[[HTTPResponse], T]) -> T:
-        """Read an answer of ``/v2`` with a token; on 401, once more with a new one."""
+        """Read an answer of ``/v2`` with a token; after a 401, retry once with a new token."""
         target = f"/v2/{self._image.name}/{path}"
         for bearer in (self._bearer or self._token(), None):
             headers = {"Authorization": f"Bearer {bearer or self._token()}", "Accept": _ACCEPT}

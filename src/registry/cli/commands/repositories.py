@@ -31,7 +31,7 @@ _FIELDS: Final = (
 def _question(run: Invocation, found: Record) -> str:
     """Return the question before a repository is deleted.
 
-    Raise `Misuse` if it holds images, and ``--force`` is not given.
+    Raise `Misuse` if it has images, and ``--force`` was not passed.
     """
     if found["image_count"] and "force" not in run.values:
         raise Misuse(

@@ -1,4 +1,4 @@
-"""``entrepot usage``: the metered usage of the account, or of each of an organization."""
+"""``entrepot usage``: metered usage of the account, or of each account of an organization."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def run_restore(options: argparse.Namespace) -> int:
 
 
 def _damage_of(checked: CheckResult, manifest: BackupManifest) -> str:
-    """Return the damage of a restored registry in words, or an empty string."""
+    """Describe the damage of a restored registry; return an empty string if there is none."""
     report = checked.report
     blobs = max(report.damaged_count, len(manifest.damaged))  # ``--quick`` sees only sizes
     others = len(report.violations) - report.damaged_count
@@ -123,7 +123,7 @@ def _damage_of(checked: CheckResult, manifest: BackupManifest) -> str:
 
 
 def _named(error: OSError, written: Path) -> Exception:
-    """Return the error to raise: `DiskFull` if the disk of the folder is full, else the same."""
+    """Return the error to raise: `DiskFull` if the disk of `written` is full, else `error`."""
     return DiskFull(written) if is_full(written, error) else error
 
 

@@ -228,7 +228,7 @@ def _add_backup(commands: Verbs) -> None:
 
 
 def _folder(text: str) -> Path:
-    """Return the folder that an argument names; refuse a URL, which would become a folder too."""
+    """Return the folder in an argument; refuse a URL, which would be created as a folder."""
     if "://" in text:
         raise argparse.ArgumentTypeError(
             f"{text!r} is a URL, and a backup is a folder: back up to a folder of this machine, and"
@@ -256,7 +256,7 @@ def _add_limit_rate(command: argparse.ArgumentParser) -> None:
 
 
 def _add_status(command: CommandParser, words: str, show: Run) -> None:
-    """Add ``status``, which shows what `words` say."""
+    """Add the subcommand ``status``; `words` describe what it shows."""
     verbs = command.add_commands()
     verbs.metavar = "[COMMAND]"
     status = verbs.add_parser("status", help=words, description=f"Show {words}.")

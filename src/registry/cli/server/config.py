@@ -64,7 +64,7 @@ def _show(options: argparse.Namespace) -> None:
 def _origins(
     options: argparse.Namespace, config: Mapping[str, object], path: str
 ) -> Mapping[str, str]:
-    """Return the source of each setting's value."""
+    """Map each setting to the source of its value."""
     origins = dict.fromkeys(NAMES, "default") | dict.fromkeys(config, path)
     for name in NAMES:
         if PREFIX + name.upper() in os.environ:
@@ -85,7 +85,7 @@ def _values(settings: Settings) -> Mapping[str, object]:
 
 
 def _line(name: str, value: object) -> str:
-    """Return a line of TOML: its strings, numbers and lists of strings are those of JSON."""
+    """Return a line of TOML; its strings, numbers and lists of strings are written as in JSON."""
     return f"{name} = {msgspec.json.encode(value).decode()}"
 
 

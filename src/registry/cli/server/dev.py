@@ -40,7 +40,7 @@ def run_dev(settings: Settings) -> int:
 
 
 def _require_loopback(host: str) -> None:
-    """Raise `SettingsError` unless the address is of loopback: there is no sign-in."""
+    """Raise `SettingsError` unless the address is a loopback one, since there is no sign-in."""
     try:
         is_loopback = host == "localhost" or ip_address(host).is_loopback
     except ValueError:

@@ -23,10 +23,9 @@ T = TypeVar("T")
 
 
 def prepare_existing(settings: Settings) -> None:
-    """Migrate the database, but create none: a mistyped folder would become an empty registry.
+    """Migrate the existing database; create none, so that a mistyped folder is an error.
 
-    Raise `SettingsError` if no registry is there, or a restoration into the folder was
-    interrupted.
+    Raise `SettingsError` if the folder has no registry, or a restoration into it was interrupted.
     """
     check_is_whole(settings)
     if not settings.data.exists() or not has_tables(settings.database):
@@ -35,7 +34,7 @@ def prepare_existing(settings: Settings) -> None:
 
 
 def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) -> T:
-    """Return the result of `work` with the stores of data that exist.
+    """Open the stores of existing data, and return the result of `work` with them.
 
     Raise `SettingsError` as `prepare_existing`.
     """
@@ -60,7 +59,7 @@ def no_account(settings: Settings) -> SettingsError:
 
 
 def find_data_keys(settings: Settings, ctx: ServiceContext) -> DataKeys | None:
-    """Return the data keys, or None if there is no root key, as with `entrepot dev`.
+    """Open the data keys; return None if there is no root key, as with `entrepot dev`.
 
     Raise `CommandFailure` if the root key cannot be read, or others can read it.
     """

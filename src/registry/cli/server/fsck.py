@@ -1,4 +1,4 @@
-"""``entrepot fsck``: compare the blob store with the metadata; set aside what has no row."""
+"""``entrepot fsck``: compare the blob store with the metadata; set aside files without a row."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_fsck(options: argparse.Namespace) -> int:
     """Check and print every finding; return 1 when an invariant is violated.
 
     With ``--remove-orphans``, if no invariant is violated, set orphans aside; they are deleted days
-    later. Orphans that a row owns now are put back first.
+    later. Orphans that now have a row are moved back first.
     """
     settings = settings_of(options)
     checked = check_data(settings, read_objects=not options.quick)
@@ -143,13 +143,13 @@ Show = Callable[[str], None]
 
 
 async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
-    """Set the orphans of every place aside, and return how many there were.
+    """Set the orphans of all partitions aside; return how many there were.
 
-    Count them all before moving the first: with the wrong database, each place of a small
-    registry may have few orphans, but all places together have too many.
+    Count them all before moving the first: with the wrong database, each partition of a small
+    registry may have few orphans, but all together have too many.
 
-    Raise `CommandFailure` if the database seems to be the wrong one, or more files belong to no
-    row than crashes leave, in all places together or in some.
+    Raise `CommandFailure` if the database seems to be the wrong one, or more files have no row than
+    crashes can leave, in all partitions together or in one.
     """
     await _require(check_generation(ctx, sweeper))
     places = await _scan_places(ctx, sweeper, show)

@@ -1,4 +1,4 @@
-"""Change the database of an install by a command on its own machine, with a record of it."""
+"""Change an install's database by a command on its own machine, and record it in the audit log."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int], T]) -> T:
     """Call `change` in a transaction, with the keyring and the time; return what it returns.
 
-    Raise `Missing` if `change` raised NotFound, `SettingsError` if the data are not those of an
-    install, or the root key cannot be used.
+    Raise `Missing` if `change` raised NotFound, `SettingsError` if the data folder has no install,
+    or the root key cannot be used.
     """
 
     async def write(stores: RegistryStores) -> T:
@@ -41,7 +41,7 @@ def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int
 def record_on_host(
     tx: Connection, action: str, owners: Sequence[str], resource: str, command: str, now: int
 ) -> None:
-    """Record the change of a command, in its transaction, for each owner."""
+    """Add an audit event for each owner, in the transaction of the change by `command`."""
     for owner_id in owners:
         event = AuditEvent(
             id=uuid7(now),

@@ -1,4 +1,4 @@
-"""``entrepot invoices void``, ``settle`` and ``retry``, with a record in the audit log."""
+"""``entrepot invoices void``, ``settle`` and ``retry``, recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from registry.cli.server.options import settings_of
 
 
 def run_decision(options: argparse.Namespace) -> None:
-    """Void an invoice, note that it was paid otherwise, or retry it."""
+    """Void an invoice, record that it was paid by other means, or retry its payment."""
     settings, invoice_id = settings_of(options), parse_uuid(options.invoice)
     if invoice_id is None:
         raise Misuse(f"{options.invoice!r} is no id of an invoice; 'invoices list' shows them")

@@ -27,8 +27,8 @@ def lazy_command(module: str, function: str) -> Run:
 def import_server_module(module: str) -> ModuleType:
     """Import a module of `registry.cli.server`, and with it the whole registry; return it.
 
-    Python's garbage collector is off meanwhile, and never looks at these objects again: they stay,
-    and scanning them takes a fifth of a server's start.
+    Python's garbage collector is off meanwhile, and never scans these objects again: they stay
+    alive anyway, and scanning them takes a fifth of a server's start.
     """
     name = f"registry.cli.server.{module}"
     if name in sys.modules:

@@ -1,4 +1,4 @@
-"""Options of commands on the registry's machine, and the settings that they give."""
+"""Options of commands on the registry's machine, and the settings they result in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_local(
     summary: str,
     description: str,
 ) -> argparse.ArgumentParser:
-    """Add a command that opens the data of a registry instead of calling it; return its parser."""
+    """Add a command that opens a registry's data instead of calling it; return its parser."""
     command = commands.add_parser(
         name,
         help=f"{summary} (on the registry's machine)",
@@ -123,7 +123,7 @@ def add_allowed_hosts(command: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Return the settings of the command line, else of the environment, else of the file.
+    """Return the settings, each from the command line, else the environment, else the file.
 
     Raise `SettingsError` if one is unknown or invalid, or `data` is a file.
     """
@@ -141,12 +141,12 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def config_path(options: argparse.Namespace) -> Path | None:
-    """Return the file of settings, or None if there is none."""
+    """Return the path of the settings file, or None if there is none."""
     path: Path | None = options.config
     named = os.environ.get(_CONFIG_VARIABLE)
     return path if path is not None or not named else Path(named)
 
 
 def given_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings given as options."""
+    """Map setting names to the values passed as options."""
     return {name: value for name in NAMES if (value := getattr(options, name, None)) is not None}

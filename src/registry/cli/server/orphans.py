@@ -1,4 +1,4 @@
-"""``entrepot gc``: list and put back files without a row, and blobs in quarantine."""
+"""``entrepot gc``: list and restore files without a row, and blobs in quarantine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NOT_THERE: Final = (
 
 
 def run_listing(options: argparse.Namespace) -> None:
-    """Print every orphan, the next to be deleted first."""
+    """Print every orphan, sorted by the time of its deletion."""
     settings = settings_of(options)
     prepare_existing(settings)
     orphans = asyncio.run(_list(settings))
@@ -56,7 +56,7 @@ def run_listing(options: argparse.Namespace) -> None:
 
 
 def run_restoration(options: argparse.Namespace) -> None:
-    """Move the orphans of these ids, or all, back to where they were, with or without a row."""
+    """Move the orphans with these ids, or all, back into the store, with or without a row."""
     if bool(options.ids) == options.are_all:
         raise Misuse("name the orphans by their ids or give --all, not both")
     settings = settings_of(options)
@@ -67,7 +67,7 @@ def run_restoration(options: argparse.Namespace) -> None:
 
 
 def run_acceptance(options: argparse.Namespace) -> None:
-    """Accept the database as the right one from now on."""
+    """Accept the current database as the one that belongs to the store."""
     settings = settings_of(options)
 
     async def accept(stores: RegistryStores) -> None:
@@ -109,7 +109,7 @@ def _record(orphan: Orphan, kept: int) -> Record:
 
 
 def run_recovery(options: argparse.Namespace) -> None:
-    """Recover the blob of this digest into a repository, ``ACCOUNT/NAME``."""
+    """Recover the blob with this digest from quarantine into a repository, ``ACCOUNT/NAME``."""
     settings = settings_of(options)
     name, wanted = parse_name(options.repository), Digest.parse(options.digest)
     if wanted.algorithm != "sha256":

@@ -1,4 +1,4 @@
-"""The certificate that ``entrepot serve`` gets for its own names, by itself."""
+"""The certificate that ``entrepot serve`` obtains for its own names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from registry.settings.texts import PREFIX, SettingsError
 
 
 def prepare_own_certificate(settings: Settings) -> tuple[OwnCertificate, str]:
-    """Return the keeper of the certificate, and a note for the operator, or an empty string.
+    """Return the renewer of the certificate, and a note for the operator, or "".
 
-    Raise `SettingsError` if its folder cannot be written, or the clock is behind.
+    Raise `SettingsError` if its folder cannot be written, or the clock is before its start.
     """
     folder = settings.acme_folder or settings.own_folder
     assert folder is not None
@@ -61,7 +61,7 @@ def _prepare_acme(settings: Settings, folder: Path) -> tuple[OwnCertificate, str
 
 
 def _prepare_here(settings: Settings, folder: Path) -> tuple[OwnCertificate, str]:
-    """Issue the certificate, unless there is one that lives for long."""
+    """Issue the certificate, unless there is one that is valid for long enough."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     subject = CertificateSubject(
         settings.own_names, own_certificate(folder), "the authority of this install"
@@ -75,7 +75,7 @@ def _prepare_here(settings: Settings, folder: Path) -> tuple[OwnCertificate, str
 
 
 async def _issue(settings: Settings, folder: Path) -> None:
-    """Issue the certificate; the server's own database may be open beside."""
+    """Issue the certificate; this works while the server has the database open."""
     database = open_database(settings.database)
     try:
         url = (settings.certificate_url or settings.url_of("certificate")).rstrip("/")

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def run_set(options: argparse.Namespace) -> None:
-    """Set a limit."""
+    """Set a quota's limit, for one account or for all."""
     text = options.limit
     if not (text.isascii() and text.isdigit()) or int(text) > MAX_QUOTA:
         raise Misuse(f"{text!r} is not a whole number up to {MAX_QUOTA}")
@@ -36,7 +36,7 @@ def run_set(options: argparse.Namespace) -> None:
 
 
 def run_reset(options: argparse.Namespace) -> None:
-    """Forget a limit."""
+    """Remove the limit that was set for a quota, for one account or for all."""
     _run(options, None)
 
 
@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace, limit: int | None) -> None:
 
 
 def _change(settings: Settings, handle: str | None, quota: Quota, limit: int | None) -> bool:
-    """Set or forget the limit; return True if one was set, or forgotten."""
+    """Set the limit, or remove it for None; return True if anything changed."""
     needs = QuotaNeeds({each.quota.name: each for each in quotas_of(FAMILIES)})
 
     def change(tx: Connection, _keyring: Keyring, now: int) -> bool:

@@ -1,7 +1,7 @@
 """Run an application until a signal stops it, for ``dev`` and ``serve``.
 
-``serve`` writes its URL to the data folder, for commands that do not have its options. It stays
-there when the server stops, as the next one will most likely have the same URL.
+``serve`` writes its URL to the data folder, for commands that do not have its options. The file
+stays when the server stops, as the next one will most likely have the same URL.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 
 
 def check_disk(settings: Settings) -> None:
-    """Check that a prepared data folder can be written to, before workers fail at it.
+    """Check that the data folder can be written to, before workers fail because of it.
 
-    A disk of the blobs alone may be read-only: what is there can be pulled.
+    A read-only disk with only the blobs is accepted: they can still be pulled.
 
     Raise `Unavailable` if the data folder is on a read-only disk. If the database is there too,
     opening it has already failed.
@@ -49,7 +49,7 @@ def check_disk(settings: Settings) -> None:
 
 
 def load_before_fork(settings: Settings, edition: Edition) -> None:
-    """Load what workers need before the fork, so that several of them share it."""
+    """Import the modules that workers need before the fork, so that they share the memory."""
     if settings.workers > 1:
         asyncio.run(Registry(settings, edition).rehearse())
 
@@ -94,7 +94,7 @@ def serve_application(
 
 
 def write_url(settings: Settings, url: str) -> None:
-    """Write the URL at which clients reach the server; a failure is logged, and serving goes on."""
+    """Save the URL at which clients reach the server; only log it if that fails."""
     try:
         _path(settings).write_text(f"{url}\n")
     except OSError as error:
@@ -102,7 +102,7 @@ def write_url(settings: Settings, url: str) -> None:
 
 
 def read_url(settings: Settings) -> str:
-    """Return the URL of the settings; without one, that of the last server."""
+    """Return the configured URL, or else the last server's."""
     if names_url(settings):
         return settings.url
     try:
@@ -118,7 +118,7 @@ def find_console(settings: Settings) -> str:
 
 
 def names_url(settings: Settings) -> bool:
-    """Return True if the settings name a URL for clients."""
+    """Return True if the settings contain a URL for clients."""
     return bool(settings.public_url or settings.hosts)
 
 

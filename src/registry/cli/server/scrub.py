@@ -1,4 +1,4 @@
-"""Carry out ``entrepot scrub`` and its ``status``; print status and damage for ``seal`` too."""
+"""Run ``entrepot scrub`` and ``scrub status``; print status and damage, for ``seal`` too."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run_scrub(options: argparse.Namespace) -> int:
 
 
 async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[ScrubReport, str]:
-    """Return the report, and the reason why it may be wrong, or an empty string."""
+    """Run the scrub; return the report, and why it may be wrong, or ""."""
     names = [parse_name(each) for each in options.repositories]
 
     def show(progress: CheckProgress) -> None:
@@ -111,7 +111,7 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
 
 
 def run_status(options: argparse.Namespace) -> None:
-    """Print how far the scrub in the background has come."""
+    """Print the progress of the background scrub."""
     settings = settings_of(options)
     status = on_data(
         settings,
@@ -176,7 +176,7 @@ def write_damaged(blobs: Iterable[FoundDamage]) -> None:
 
 
 def write_status(form: str, lines: Iterable[str], record: Record) -> None:
-    """Print a status: for people as `lines`, in another form as `record`."""
+    """Print a status as `lines`; in a format for programs, as `record`."""
     if form == TABLE:
         write_now("\n".join([*lines, ""]))
     else:
@@ -184,7 +184,7 @@ def write_status(form: str, lines: Iterable[str], record: Record) -> None:
 
 
 def last_turn(ended_at: int | None, *, is_failed: bool) -> list[str]:
-    """Return the line about the last turn in the background, if there was one."""
+    """Return the line about the last background turn; an empty list if there was none."""
     if ended_at is None:
         return []
     failed = "; it failed, and the log has the reason" if is_failed else ""

@@ -90,7 +90,7 @@ async def _seal(settings: Settings, bytes_per_second: int) -> SealReport:
 
 @asynccontextmanager
 async def _open(settings: Settings) -> AsyncIterator[tuple[RegistryStores, DataKeys]]:
-    """Open the stores and the keys of an install, as ``serve`` does."""
+    """Open the stores and data keys of an install, as ``serve`` does."""
     async with Registry(settings).open() as stores:
         ctx = stores.ctx
         keyring = await check_install(settings, ctx)
@@ -101,7 +101,7 @@ async def _open(settings: Settings) -> AsyncIterator[tuple[RegistryStores, DataK
 
 
 def run_status(options: argparse.Namespace) -> None:
-    """Print how much is stored plain, and how the last turn in the background ended."""
+    """Print how many bytes are stored plain, and the outcome of the last background turn."""
     settings = settings_of(options)
     status = on_data(settings, lambda stores: seal_status(stores.ctx.database))
     write_status(options.output, _lines(settings, status), _record(settings, status))

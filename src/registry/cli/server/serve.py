@@ -53,9 +53,9 @@ from registry.settings.texts import CONSOLE, SettingsError
 
 
 def notify_ready(environment: Mapping[str, str] = os.environ) -> None:
-    """Send ``READY=1`` to the socket that ``NOTIFY_SOCKET`` names, if a manager has set it.
+    """Send ``READY=1`` to the socket in ``NOTIFY_SOCKET``, if a service manager has set it.
 
-    A manager that cannot be reached is no reason to stop serving: it notices by its own time limit.
+    If the manager cannot be reached, serving goes on; the manager has its own timeout.
     """
     address = environment.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
@@ -71,9 +71,9 @@ def notify_ready(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def check_listeners(settings: Settings) -> None:
-    """Try the addresses of `dns_listen`, over UDP and TCP, and `bounce_listen`, if they are set.
+    """Check that the addresses in `dns_listen` (UDP and TCP) and `bounce_listen` can be bound.
 
-    Raise `SettingsError` if another process listens at one of them, or this one is not allowed to.
+    Raise `SettingsError` if another process listens on one of them, or this one may not.
     """
     listeners = (
         ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_DGRAM),
@@ -130,7 +130,7 @@ def run_serve(settings: Settings) -> int:
 
 
 def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, str]:
-    """Return the keeper of the server's own certificate, or None, and a note for the operator."""
+    """Return the renewer of the server's own certificate, or None, and a note or ""."""
     if settings.acme_folder is None and settings.own_folder is None:
         return None, ""
     from registry.cli.server.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
@@ -151,7 +151,7 @@ def _greet(settings: Settings, note: str, url: str) -> None:
 
 
 def _s3_url(settings: Settings, url: str) -> str:
-    """Return the URL of the S3 endpoint; with TLS, by a name that the certificate should have."""
+    """Return the URL of the S3 endpoint; with TLS, with a name in the certificate."""
     scheme = url.partition(":")[0]
     known = urlsplit(settings.url if scheme == "https" and names_url(settings) else url)
     host = settings.s3_host or known.netloc.removesuffix(f":{known.port}")
@@ -195,10 +195,10 @@ def _check_names(handle: str, email: str) -> None:
 
 
 async def _check(settings: Settings) -> None:
-    """Check what the workers need, and join the nodes that run.
+    """Check what the workers need, and join the running nodes.
 
-    Raise `SettingsError` if there is no account, root key or catalog cannot be used, or another
-    node differs.
+    Raise `SettingsError` if there is no account, if root key or catalog cannot be used, or if
+    another node has different settings.
     """
     load_catalog(
         settings.catalog,
@@ -243,8 +243,8 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
 async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
     """Return the keyring of an install; create its first signing keys if it has none.
 
-    Raise `SettingsError` if there is no account, a setting names an operator's account that is not
-    there, ``entrepot dev`` made the data, or the root key cannot be used.
+    Raise `SettingsError` if there is no account, a setting names an operator account that does not
+    exist, ``entrepot dev`` made the data, or the root key cannot be used.
     """
     if not await ctx.database.read(has_accounts):
         raise no_account(settings)
@@ -284,7 +284,7 @@ def open_keyring(settings: Settings) -> Keyring:
 
 
 def _is_of_dev(tx: Connection) -> bool:
-    """Return True if the account of ``entrepot dev`` is there, and ``init`` was never run."""
+    """Return True if only ``entrepot dev`` has used the data: ``init`` was never run."""
     return find_account(tx, DEV_ACCOUNT) is not None and not list_signing_keys(tx)
 
 

@@ -1,4 +1,4 @@
-"""Check the settings as ``entrepot serve`` does, without touching its data."""
+"""Check the settings as ``entrepot serve`` does, without touching the data."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from registry.settings.texts import SettingsError
 
 
 def refusals(settings: Settings) -> Iterator[str]:
-    """Yield the reasons for which ``serve`` would refuse these settings; each names its setting.
+    """Yield each reason why ``serve`` would refuse these settings, with the setting's name.
 
-    Addresses are tried without their ports, which a server that runs already may have.
+    Addresses are tried without their ports, which a running server may already use.
     """
     try:
         settings.check_has_url()
@@ -68,7 +68,7 @@ def refusals(settings: Settings) -> Iterator[str]:
 
 
 def _client_refusals(settings: Settings) -> Iterator[str]:
-    """Yield refusals of clients of other services, which are extras of the package."""
+    """Yield refusals for missing optional packages, which clients of other services need."""
     if settings.billing.payment_processor == "stripe":
         try:
             StripeProcessor(settings.billing.read_key(), settings.billing.stripe_endpoint).close()
@@ -84,7 +84,7 @@ def _client_refusals(settings: Settings) -> Iterator[str]:
 
 
 def _bucket_refusals(settings: Settings) -> Iterator[str]:
-    """Yield what the bucket of the blobs refuses, tried with an object that is deleted again."""
+    """Yield what the bucket of the blobs does not support, tested with a temporary object."""
     try:
         bucket = open_bucket(settings)
     except SettingsError as error:
@@ -96,7 +96,7 @@ def _bucket_refusals(settings: Settings) -> Iterator[str]:
 
 
 def _address_problem(host: str) -> str:
-    """Return the reason why this machine cannot listen on an address, or an empty string."""
+    """Return why this machine cannot listen on an address, or an empty string."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:

@@ -1,5 +1,5 @@
-"""Pages of kinds of resources, as data: names, columns, forms and custom methods, and the handlers.
+"""Pages of nouns (kinds of resources) as data: columns, forms, custom methods; and handlers.
 
-`resources` derives them from a described resource; a page of `registry.console.pages` may add to
-them. Nothing here knows a particular noun.
+`resources` derives them from a resource's description; a module of `registry.console.pages` may
+extend them. Nothing here depends on a particular noun.
 """

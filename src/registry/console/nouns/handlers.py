@@ -1,4 +1,4 @@
-"""Handlers of the pages of any kind of resource: list, create, show, change, custom methods."""
+"""Handlers of the pages of any noun: list, create, show and change resources; custom methods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONFLICT: Final = 409
 
 
 def noun_handlers(noun: NounPages) -> Sequence[HTTPRouteHandler]:
-    """Return the handlers of a noun."""
+    """Return the route handlers of a noun's pages."""
     of_all, of_one = list_page(noun), one_page(noun)
 
     @of_all.form()
@@ -62,7 +62,7 @@ def _handler_of(noun: NounPages, method: CustomMethod) -> HTTPRouteHandler:
 async def show_list(
     page: PageRequest, noun: NounPages, refusal: FormRefusal = NO_REFUSAL, **more: object
 ) -> PageResponse:
-    """Return the list of a noun; `refusal` is about the form of a new one."""
+    """Return the page with a noun's list; `refusal` is about the form for a new resource."""
     asked = {each.field: page.query.get(each.field) for each in noun.filters}
     wrong = NO_REFUSAL
     try:
@@ -88,7 +88,7 @@ async def show_list(
 
 
 def _sorted(rows: Sequence[RecordJson], order: str) -> Sequence[RecordJson]:
-    """Return the rows of a page by a field; those without a value are last."""
+    """Sort the rows of a page by a field; rows without a value are last."""
     field = order.removeprefix("-")
     known = [each for each in rows if isinstance(each.get(field), str | int)]
     others = [each for each in rows if each not in known]
@@ -103,7 +103,7 @@ def _sort_key(value: str | int) -> tuple[int, str]:
 async def send_new(
     page: PageRequest, noun: NounPages, api: str, body: Mapping[str, object], said: str
 ) -> PageResponse:
-    """Create one, and go to its page."""
+    """Create a resource with this body, and redirect to its page."""
     made = await page.api.post(api, body, once=page.form.get("once", ""))
     return page.go(f"{noun.path}/{made[noun.one][noun.key]}", said)
 
@@ -111,7 +111,7 @@ async def send_new(
 async def show_one(
     page: PageRequest, noun: NounPages, refusal: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
-    """Return the page of one; `refusal` is about a form of this page."""
+    """Return the page of one resource; `refusal` is about a form on this page."""
     record = await read_one(page, noun)
     crn = record_crn(page, noun, record)
     page.want_rights_on(*noun.rights_on(crn))
@@ -133,7 +133,7 @@ async def show_one(
 async def _ask(
     page: PageRequest, noun: NounPages, method: CustomMethod, refusal: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
-    """Return the page that asks whether to do something."""
+    """Return the page that asks for confirmation of a custom method."""
     record = await read_one(page, noun)
     await page.require(method.action, record_crn(page, noun, record))
     more = await noun.more(page, record) if method.inputs else {}
@@ -171,23 +171,23 @@ async def _do(page: PageRequest, noun: NounPages, method: CustomMethod) -> PageR
 
 
 def list_page(noun: NounPages) -> FormPage:
-    """Return the page of the list of a noun."""
+    """Return the form page of a noun's list."""
     return FormPage(noun.path, lambda page, refusal: show_list(page, noun, refusal))
 
 
 def one_page(noun: NounPages) -> FormPage:
-    """Return the page of one."""
+    """Return the form page of one resource."""
     return FormPage(noun.path_of_one, lambda page, refusal: show_one(page, noun, refusal))
 
 
 async def read_one(page: PageRequest, noun: NounPages) -> RecordJson:
-    """Return the record that the path names."""
+    """Read the record that the path names from ``/v1``."""
     found: RecordJson = (await page.api.get(api_of(page, noun)))[noun.one]
     return found
 
 
 def record_crn(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str:
-    """Return the CRN of one as policies see it, which have the id of one that was deleted."""
+    """Return the CRN of a resource for rights; one without a `crn` is identified by its id."""
     if record.get("crn"):
         return str(record["crn"])
     region = page.console.settings.region
@@ -195,10 +195,10 @@ def record_crn(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) ->
 
 
 def path_of(page: PageRequest, noun: NounPages) -> str:
-    """Return the path of the page of one."""
+    """Return the path of the page of the resource in this request."""
     return f"{noun.path}/{page.parameters[noun.one]}"
 
 
 def api_of(page: PageRequest, noun: NounPages) -> str:
-    """Return the path of one on ``/v1``."""
+    """Return the path on ``/v1`` of the resource in this request."""
     return f"{noun.api}/{page.parameters[noun.one]}"

@@ -1,7 +1,8 @@
-"""The pages of a kind of resource as data: columns, fields of forms, and actions.
+"""The pages of a noun (a kind of resource) as data: columns, form fields and actions.
 
-Of a kind that is described (`cloudcore.resources`) they follow from the fields of the record; see
-`registry.console.nouns.resources`. All have the same handlers (`registry.console.nouns.handlers`).
+For a described resource (`cloudcore.resources`) they follow from the fields of its record; see
+`registry.console.nouns.resources`. All nouns have the same handlers
+(`registry.console.nouns.handlers`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ again if it has a private key, and a ``secret`` never."""
 
 
 class Column(NamedTuple):
-    """A value that a list or the page of one shows."""
+    """A value that a list, or the page of one resource, shows."""
 
     label: str
     field: str
@@ -56,7 +57,7 @@ class Column(NamedTuple):
 
 
 class Input(NamedTuple):
-    """A field of a form, and of the request that it becomes."""
+    """A field of a form, and the request field that it fills."""
 
     field: str
     label: str
@@ -80,7 +81,7 @@ TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_m
 
 
 def name_of(longest: int) -> Input:
-    """Return the field of a name that never changes."""
+    """Return the form field of a name that cannot be changed later."""
     return Input("name", "Name", "code", longest=longest, is_required=True)
 
 
@@ -90,9 +91,9 @@ _MINUTES: Final = len("2026-11-29T10:30")
 def read_inputs(
     inputs: Sequence[Input], form: Mapping[str, str], *, is_change: bool = False
 ) -> dict[str, Any]:
-    """Return the body of a request from the fields of a form.
+    """Build the body of a request from the fields of a form.
 
-    An empty field has its default; in a change, null if it may be null.
+    An empty field is left out; in a change, it becomes null if it may be null.
 
     Raise `WrongInput` if a field cannot be read.
     """
@@ -160,7 +161,7 @@ def _is_secret(of: Input, written: str) -> bool:
 
 
 def text_of(of: Input, record: RecordJson | None, sent: Mapping[str, str]) -> str:
-    """Return the text of a field: as it was sent, or from `record`, or the default."""
+    """Return the text of a form field: as sent, else from `record`, else the default."""
     if sent:
         written = sent.get(of.field, "")
         return "" if _is_secret(of, written) else written
@@ -185,7 +186,7 @@ Section = Literal["services", "settings", "access"]
 
 
 class CustomMethod(NamedTuple):
-    """A custom method (AIP-136) or the deletion: a button on the page of one."""
+    """A custom method (AIP-136) or the deletion: a button on the page of a resource."""
 
     verb: str
     """The end of the path of its page."""
@@ -227,9 +228,9 @@ async def _nothing_of_all(_page: PageRequest) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NounPages:
-    """A noun: its names, the paths of its pages, the actions they need, and what they show.
+    """A noun: its names, the paths of its pages, the actions they require, and what they show.
 
-    There is a list with its filters, a page of one, forms and questions.
+    Its pages are a list with filters, a page for each resource, forms, and confirmations.
     """
 
     service: str
@@ -288,7 +289,7 @@ class NounPages:
     """Returns the CRNs on which the page of one asks for rights."""
 
     def __post_init__(self) -> None:
-        """Complete what is not said otherwise, by the names of the noun."""
+        """Fill unset fields with defaults made from the noun's names."""
         noun = self.noun or self.one.replace("_", " ")
         usual = {
             "noun": noun,
@@ -307,7 +308,7 @@ class NounPages:
 
     @property
     def type(self) -> str:
-        """Return the type in CRNs."""
+        """Return the resource type as it appears in CRNs."""
         return self.one.replace("_", "-")
 
     @property
@@ -317,17 +318,17 @@ class NounPages:
 
     @property
     def path_of_one(self) -> str:
-        """Return the route template of one."""
+        """Return the route template of the page of one resource."""
         return f"{self.path}/{{{self.one}:str}}"
 
     @property
     def sorts(self) -> Sequence[tuple[str, str]]:
-        """Return the orders of the list: a label and the field that it sorts by."""
+        """Return the orders that the list offers: a label and the field to sort by."""
         simple = [each for each in self.columns if each.form not in ("texts", "reference")]
         return [("Name" if self.label == "name" else self.label.title(), self.label)] + [
             (each.label, each.field) for each in simple if "." not in each.field
         ]
 
     def name_of(self, record: RecordJson) -> str:
-        """Return the name that a person knows a record by."""
+        """Return the name by which people know a record."""
         return str(record[self.label] or self.unnamed)

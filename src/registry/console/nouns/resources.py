@@ -1,4 +1,4 @@
-"""Derive the pages of a kind of resource from its description."""
+"""Derive a noun's pages from the description of its resource."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _YES_OR_NO: Final = {True: "yes", False: "no"}
 
 
 def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
-    """Return the pages of a resource."""
+    """Return the pages of a described resource."""
     visible = [each for each in of.fields.values() if not each.use.hidden]
     details = [
         each
@@ -70,7 +70,7 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
 def deletion(
     noun: str, action: str, asks: str = "It cannot be had back.", said: str = ""
 ) -> CustomMethod:
-    """Return the deletion of a noun."""
+    """Return the deletion button of a noun; `asks` is what the confirmation says."""
     done = f"The {noun} was deleted{said and ', '}{said}."
     return CustomMethod(
         "delete", "Delete", action, done, asks=asks, is_deletion=True, is_grave=True
@@ -78,7 +78,7 @@ def deletion(
 
 
 def slow_deletion(action: str, said: str, asks: str, *inputs: Input) -> CustomMethod:
-    """Return a deletion that takes a while, under the status ``deleting``."""
+    """Return the button of a deletion that takes a while, with the status ``deleting``."""
     return CustomMethod(
         "delete",
         "Delete",
@@ -159,7 +159,7 @@ def _sentence(words: str, unit: str) -> str:
 
 
 def _is_writable(each: Described) -> bool:
-    """Return True if a person can write it in a field of a form."""
+    """Return True if a person can enter the value in a form field."""
     is_texts = get_origin(each.plain) is list and get_args(each.plain)[0] is str
     return not each.is_document or each.name == TAGS.field or is_texts
 
@@ -181,7 +181,7 @@ def _kind(of: Resource[Any], each: Described) -> InputKind:
 
 
 def _bounds(each: Described) -> tuple[int, int | None, int | None]:
-    """Return the most characters of a text, and the least and greatest value of a number."""
+    """Return the greatest length of a text, and the least and greatest value of a number."""
     longest, least, most = 0, None, None
     for meta in _metas(each.kind):
         longest = meta.max_length or longest

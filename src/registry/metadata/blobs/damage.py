@@ -106,18 +106,18 @@ class DamagedImage(NamedTuple):
     """Its tags, and those of indexes that list it; the first of all."""
 
     def __str__(self) -> str:
-        """Return its name, as in pull commands, and its tags."""
+        """Return the image's name, as in pull commands, and its tags."""
         return image_text(self.handle, self.repository, self.digest, self.tags)
 
 
 def image_text(handle: str, repository: str, digest: str, tags: Sequence[str]) -> str:
-    """Return ``HANDLE/REPOSITORY@DIGEST (TAG, …)``."""
+    """Format an image as ``HANDLE/REPOSITORY@DIGEST (TAG, …)``."""
     shown = f" ({', '.join(tags)})" if tags else ""
     return f"{handle}/{repository}@{digest}{shown}"
 
 
 def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[DamagedObject]:
-    """Return up to `limit` marked objects of an account, by digest."""
+    """Return up to `limit` damaged objects of an account, sorted by digest."""
     return find_all(tx, DamagedObject, _DAMAGED, account_id=account_id, limit=limit)
 
 
@@ -131,7 +131,7 @@ def images_of(
 
 
 def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Return the first tags by which these images, or indexes that list them, are pulled.
+    """Map each image's id to its first tags, and those of indexes that list it.
 
     Images without a tag have an empty list.
     """
@@ -155,8 +155,8 @@ def switch_bytes(
     """Switch the object `new.id` to the bytes `new.stored_id`, which were verified `now`.
 
     Quarantine its bytes `old_id` under the new id `quarantined_id`, with their wrapped data keys.
-    Return False, and change nothing, if the object is gone or has other bytes. The new bytes are
-    durable already. This locks the object; lock its links after it.
+    Return False, and change nothing, if the object is gone or has other bytes. The new bytes must
+    be durable already. This locks the object; lock its links only afterwards.
     """
     of = {"account_id": account_id, "object_id": new.id}
     if tx.row(_LOCK, **of, old_id=old_id) is None:

@@ -1,8 +1,8 @@
 """The bytes of inline objects: small blobs that are in the database instead of the store.
 
-They have a stored id like those in the store, and the same bytes: plain or sealed. A row belongs to
-an object, or to one in quarantine, and is written and deleted in the transaction that writes or
-deletes the object's row. So there are no orphans, and a backup of the database has them.
+They have a stored id like those in the store, and the same bytes: plain or sealed. Each row belongs
+to an object, live or in quarantine, and is written and deleted in the same transaction as the
+object's row. So there are no orphans, and a backup of the database includes them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class InlineObject(NamedTuple):
 
 
 class StrayBody(NamedTuple):
-    """Bytes that belong to no object."""
+    """Inline bytes that belong to no object."""
 
     stored_id: str
     stored_size: int
@@ -95,7 +95,7 @@ def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | 
 
 
 def drop_bodies(tx: Connection, stored_ids: Sequence[str]) -> None:
-    """Delete those of the bytes that are inline; the same transaction deletes their objects."""
+    """Delete the inline ones of these bytes; the same transaction deletes their objects."""
     tx.execute(_DROP, ids=text_list(stored_ids))
 
 
@@ -105,10 +105,10 @@ def drop_quarantined_bodies(tx: Connection) -> None:
 
 
 def inline_objects(tx: Connection, after: str, limit: int) -> list[InlineObject]:
-    """Return up to `limit` inline objects with stored ids after `after`, by stored id."""
+    """Return up to `limit` inline objects with stored ids after `after`, sorted by stored id."""
     return find_all(tx, InlineObject, _OBJECTS, after=after, limit=limit)
 
 
 def stray_bodies(tx: Connection, limit: int) -> list[StrayBody]:
-    """Return up to `limit` bytes that belong to no object, live or in quarantine: a fault."""
+    """Return up to `limit` inline bytes without an object, which should never exist."""
     return find_all(tx, StrayBody, _STRAYS, limit=limit)

@@ -1,7 +1,7 @@
 """Links, and blobs of deleted images, that a run moves to another KMS key of the account.
 
-Both are *uses* of an object. Those of a repository have one order: the links by digest, then the
-blobs of its deleted images by deletion time, image and digest, which is the order of an index.
+Both are *uses* of an object. A repository's uses are sorted: links by digest, then blobs of deleted
+images by deletion time, image and digest, which is the order of an index.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from registry.metadata.tables import blob_object_keys, blob_objects, repository_
 
 
 class UsePosition(NamedTuple):
-    """The position of a use in the order of a repository's uses."""
+    """The sort key of a use among a repository's uses."""
 
     manifest_id: str
     """Of the deleted image; empty for a link."""
@@ -42,7 +42,7 @@ _w = blob_object_keys.c
 
 
 class BlobUse(NamedTuple):
-    """A link, or the blob of a deleted image, that is not read through the wanted key."""
+    """A use (a link, or a deleted image's blob) that is read through another key than wanted."""
 
     manifest_id: str
     """Of the deleted image; empty for a link."""
@@ -57,7 +57,7 @@ class BlobUse(NamedTuple):
 
     @property
     def position(self) -> UsePosition:
-        """Return its position in the order of the uses."""
+        """Return the use's sort key."""
         return UsePosition(self.manifest_id, self.digest, self.deleted_at)
 
 
@@ -155,7 +155,7 @@ _MOVE_DELETED: Final = Statement(
 
 
 def count_elsewhere(tx: Connection, repository_id: str, kms_key_id: str) -> int:
-    """Count the uses of a repository that are not read through this key."""
+    """Count the uses of a repository that are read through another key, or none."""
     return count(tx, _COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
 
 
@@ -164,7 +164,7 @@ def uses_elsewhere(
 ) -> list[BlobUse]:
     """Return up to `limit` uses of a repository behind `after` that are not read through this key.
 
-    Fewer than `limit` are the last ones.
+    If fewer than `limit` are returned, they are the last.
     """
     of = {"repository_id": repository_id, "kms_key_id": kms_key_id}
     image = after.manifest_id
@@ -183,17 +183,17 @@ def uses_elsewhere(
 
 
 def usable_wraps(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectWrap]:
-    """Return the wraps of these objects under keys that are enabled, without erased ones."""
+    """Return the unerased wraps of these objects under enabled KMS keys."""
     return find_all(tx, ObjectWrap, _WRAPS, account_id=account_id, ids=text_list(object_ids))
 
 
 def stored_ids(tx: Connection, account_id: str, object_ids: Sequence[str]) -> dict[str, str]:
-    """Return the stored ids of these objects' bytes, by object id."""
+    """Map object ids to the stored ids of their bytes."""
     return dict(tx.rows(_STORED, account_id=account_id, ids=text_list(object_ids)))
 
 
 def move_use(tx: Connection, repository_id: str, use: BlobUse, kms_key_id: str) -> bool:
-    """Move a use to another key, under which its locked object has a wrap.
+    """Let a use be read through another key; its object must be locked and have a wrap under it.
 
     Return False if it is gone, or was moved meanwhile.
     """

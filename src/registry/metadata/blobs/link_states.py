@@ -1,7 +1,8 @@
-"""The state of a link that an answer about a blob depends on.
+"""The state of a link, on which a response about its blob depends.
 
-It is read for a kept answer after each commit, so it has no column that follows from others:
-whenever an object gets other bytes, it has a new `stored_id`.
+It is read after each commit to check that a cached response is still correct. Columns that only
+change together with others are left out: for example, an object with new bytes always has a new
+`stored_id`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from registry.metadata.tables import blob_object_keys, blob_objects, repository_
 
 
 class LinkState(NamedTuple):
-    """A row of the statement below; the fields are those of `Link`."""
+    """A row of the statement below; the fields are those of `Link` with the same names."""
 
     digest: str
     repository_id: str
@@ -60,13 +61,13 @@ _SEE: Final = Statement(
 def find_link_states(
     tx: Connection, handle: str, name: str, digests: Sequence[str]
 ) -> Mapping[Hashable, Hashable]:
-    """Return links in a live repository by sha256 digest, each as by `link_state_of`."""
+    """Map sha256 digests to the states of their links in a live repository."""
     rows = tx.rows(_SEE, handle=handle, name=name, digests=text_list(digests))
     return {row[0]: row for row in rows}
 
 
 def link_state_of(link: Link) -> LinkState:
-    """Return the state of a link, equal to the row that `find_link_states` returns."""
+    """Return the state of a link, equal to what `find_link_states` returns for it."""
     return LinkState(
         link.digest,
         link.repository_id,

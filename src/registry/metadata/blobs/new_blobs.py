@@ -1,7 +1,7 @@
-"""Cached targets of pushes, and one statement that writes all rows of a small new blob.
+"""Cached push targets, and one statement that writes all rows of a small new blob.
 
-One check in the push's own transaction, that the repository and its KMS key are unchanged since the
-last push, replaces all reads before the push.
+One check in the push's transaction, that repository and KMS key are unchanged since the last push,
+replaces all earlier reads.
 
 On PostgreSQL each statement is a round trip, in which two processes wake up. So the first push of
 some bytes to a cached target runs one statement instead of nine: it verifies the target and the
@@ -68,7 +68,7 @@ class PushTarget(NamedTuple):
 
     @property
     def seals(self) -> bool:
-        """Return True if blobs are sealed here."""
+        """Return True if new blobs are sealed in this repository."""
         return self.kms_key_id is not None
 
 
@@ -118,9 +118,9 @@ _BEGIN: Final = {
 
 
 def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget | None:
-    """Return the target of a digest's link, or None if the push target has changed.
+    """Return what the link of a digest now names, or None if the push target has changed.
 
-    Its KMS key is held enabled until `tx` ends.
+    The target's KMS key cannot be disabled until `tx` ends.
     """
     return find_one(
         tx,
@@ -134,9 +134,10 @@ def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget |
 def find_room_in(
     tx: Connection, target: PushTarget, room: FullParameters, upload_id: str | None
 ) -> Room | None:
-    """Return the room for one more upload session in a target; None if a condition fails.
+    """Return the limits for one more upload session in a target; None if a condition fails.
 
-    The target must be unchanged. With `upload_id`, that session must be open and have no row.
+    The conditions: the target is unchanged and, with `upload_id`, that session is open and has no
+    row.
     """
     parameters = room._asdict() | target_parameters(target)
     if upload_id is None:
@@ -154,7 +155,7 @@ def begin_in_target(
     received: ReceivedBytes,
     expires_at: int,
 ) -> bool:
-    """Insert the row of a session without a holder; return False if `find_room_in` finds no room.
+    """Insert a session's row without a lease; return False if `find_room_in` returns no room.
 
     Idempotent.
     """
@@ -165,7 +166,7 @@ def begin_in_target(
 
 
 def target_parameters(target: PushTarget) -> dict[str, object]:
-    """Return the parameters by which the statements of this module verify a target."""
+    """Return the parameters with which statements here check that a target is unchanged."""
     found = target._asdict()
     if target.kms_key_id is None:
         del found["kms_key_id"], found["key_version"]
@@ -173,12 +174,12 @@ def target_parameters(target: PushTarget) -> dict[str, object]:
 
 
 def _values(table: sa.Table, *names: str) -> dict[str, sa.ColumnElement[Any]]:
-    """Return the values of columns that a query inserts: the parameters of their names."""
+    """Map column names to the parameters of the same names, for an insertion."""
     return {name: value(name, table.c[name]) for name in names}
 
 
 class _Session(Enum):
-    """The state of the upload session that ends with the push."""
+    """Which kind of upload session ends with the push."""
 
     NONE = auto()
     UNWRITTEN = auto()
@@ -186,7 +187,7 @@ class _Session(Enum):
 
 
 def _statement(session: _Session, *, is_sealed: bool) -> Statement:
-    """Return the statement for a push that ends a session in this state."""
+    """Build the statement for a push that ends a session of this kind."""
     target = _target_query(session, is_sealed=is_sealed).cte("target")
     now = value("now", _l.touched_at)
     made = {
@@ -235,9 +236,9 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
 
 
 def _target_query(session: _Session, *, is_sealed: bool) -> sa.Select[Any]:
-    """Return a query that locks and finds the target, without the link, and the session.
+    """Build a query that locks the session and the target, if the link does not exist.
 
-    Places of accounts whose bytes are counted or limited are not found.
+    It finds nothing in accounts whose bytes are counted or limited.
     """
     holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(
         _l.object_id.is_(None), IS_FREE
@@ -251,7 +252,7 @@ def _target_query(session: _Session, *, is_sealed: bool) -> sa.Select[Any]:
 
 
 def _ended_session(session: _Session, kept: sa.CTE) -> sa.Select[Any]:
-    """Return a query of the id of the session, if the object was `kept`; delete its row."""
+    """Build a query for the ended session's id; it deletes the row, if an object was `kept`."""
     if session is _Session.UNWRITTEN:
         return sa.select(value("upload_id", uploads.c.id)).select_from(kept)
     is_kept = sa.exists(sa.select(kept.c.id))
@@ -278,8 +279,8 @@ def add_new_blob(
     """Insert all rows of an inline blob in a target whose KMS key is enabled, and end a session.
 
     Return False, and change nothing, if the blob is not new, or target or session have changed.
-    `wrap` is under the target's KMS key. Only as the first of a change, and if `tx.joins_changes`;
-    the whole change is made then.
+    `wrap` is under the target's KMS key. Call it only first in a change, and if `tx.joins_changes`;
+    it completes the change.
     """
     parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:

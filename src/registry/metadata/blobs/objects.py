@@ -52,7 +52,7 @@ BLOB_ROWS: Final = StoredRows(
 
 
 class Link(NamedTuple):
-    """A blob of a repository, and its object."""
+    """A link: a blob of a repository, with its object."""
 
     repository_id: str
     account_id: str
@@ -83,14 +83,14 @@ class Link(NamedTuple):
 
 
 class LinkTarget(NamedTuple):
-    """The object and the KMS key that a repository's link names; None without a link."""
+    """The object and the KMS key that a link names; None for each if there is no link."""
 
     object_id: str | None
     kms_key_id: str | None
 
 
 class ReferencedLink(NamedTuple):
-    """A link, its size and its number of references."""
+    """A link with its size and its number of references."""
 
     digest: str
     size: int
@@ -98,7 +98,7 @@ class ReferencedLink(NamedTuple):
 
 
 class NewObject(NamedTuple):
-    """An object whose bytes are stored, and that has no row yet."""
+    """An object whose bytes are stored, before its row is inserted."""
 
     id: str
     digest: str
@@ -113,7 +113,7 @@ class NewObject(NamedTuple):
 
 
 class KeptObject(NamedTuple):
-    """An account's object with some digest."""
+    """The account's current object with a digest."""
 
     id: str
     stored_id: str
@@ -294,7 +294,7 @@ _EQUIVALENT: Final = Statement(
 
 
 def find_link(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
-    """Return the link of a blob, by sha256 digest, in the live repository of this name, or None."""
+    """Return the link of a blob, by sha256 digest and repository name; None if not live."""
     return find_one(tx, Link, _FIND, handle=handle, name=name, digest=digest)
 
 
@@ -318,7 +318,7 @@ def equivalent_digests(tx: Connection, account_id: str, digest: str) -> list[str
 
 
 def canonical_digests(tx: Connection, account_id: str, digests: Sequence[str]) -> dict[str, str]:
-    """Return the sha256 digest by each of `digests`, without those the account has not verified."""
+    """Map each of `digests` to its sha256; omit those the account has not verified."""
     found = {digest: digest for digest in digests if digest.startswith("sha256:")}
     others = [digest for digest in digests if digest not in found]
     if others:
@@ -328,14 +328,14 @@ def canonical_digests(tx: Connection, account_id: str, digests: Sequence[str]) -
 
 
 def add_alias(tx: Connection, account_id: str, alias: str, digest: str) -> None:
-    """Insert a verified digest that is not sha256, as an alias of the sha256 `digest`."""
+    """Insert `alias`, a verified digest that is not sha256, for the sha256 `digest`."""
     tx.execute(_ADD_ALIAS, account_id=account_id, alias=alias, digest=digest)
 
 
 def linked_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock the repository's links of these digests; return them by digest."""
+    """Lock the repository's links of these digests; map each digest to its link."""
     rows = tx.rows(_LINKED, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: ReferencedLink(*row) for row in rows}
 
@@ -343,10 +343,10 @@ def linked_blobs(
 def whole_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock the repository's links of these digests that can be read; return them by digest.
+    """Lock the repository's readable links of these digests; map each digest to its link.
 
-    Left out are links of damaged or shredded objects, and those whose KMS key was deleted. A key
-    that is disabled can be enabled again.
+    Left out are links of damaged or shredded objects, and those whose KMS key was deleted. A link
+    whose key is only disabled counts, as the key can be enabled again.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     rows = tx.rows(_WHOLE, **of)
@@ -367,7 +367,7 @@ def release_references(
 ) -> None:
     """Subtract `count` from the reference count of each of these links, and touch the links.
 
-    A client that saw a blob while it was referenced relies on it for the grace period from now.
+    A client may have seen the blob while it was referenced, so its grace period starts now.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     tx.execute(_RELEASE, **of, count=count, now=now)
@@ -379,9 +379,9 @@ def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> boo
 
 
 def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> KeptObject:
-    """Insert an object unless the account has one with this digest; return and lock the one kept.
+    """Insert an object unless the account has this digest; lock and return the account's object.
 
-    If it was condemned, it is live again. The caller counts a new one (`stored_bytes`).
+    A condemned object becomes live again. The caller counts a new one (`stored_bytes`).
     """
     row = tx.row(_KEEP_OBJECT, **new._asdict(), account_id=account_id, now=now)
     assert row is not None
@@ -389,7 +389,7 @@ def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> Ke
 
 
 def has_object(tx: Connection, account_id: str, digest: str) -> bool:
-    """Return True if an account has whole bytes with this digest, of any algorithm."""
+    """Return True if an account has undamaged bytes with this digest, of any algorithm."""
     if not digest.startswith("sha256:"):
         digest = canonical_digests(tx, account_id, [digest]).get(digest, "")
     found = find_object(tx, account_id, digest)
@@ -412,11 +412,11 @@ def link_object(
     kms_key_id: str | None = None,
     seen: LinkTarget | None = None,
 ) -> LinkTarget | None:
-    """Insert the link of an object in a live repository, or let the existing link name it.
+    """Insert a link to an object in a live repository, or point the existing link to it.
 
-    It reads a sealed object through a wrap under `kms_key_id`, a plain one through none. Return the
-    former target of the link, or None if the repository is not live. If the caller has just `seen`
-    the target, it is not read again.
+    A sealed object is read through its wrap under `kms_key_id`; for a plain one that is None.
+    Return the link's previous target, or None if the repository is not live. If the caller has just
+    `seen` that target, it is not read again.
     """
     of = {"repository_id": repository_id, "digest": digest}
     while (before := seen or _target(tx, of)) is not None:
@@ -460,7 +460,7 @@ def undelete_object(tx: Connection, object_id: str, stored_id: str) -> bool:
 def retire_object(tx: Connection, account_id: str, object_id: str) -> None:
     """Retire a locked object: it is no longer the account's current one with its digest.
 
-    Links and tombstones keep it; the next push of the same bytes makes another.
+    Links and tombstones still use it; the next push of the same bytes makes a new object.
     """
     tx.execute(_RETIRE, account_id=account_id, id=object_id)
 
@@ -471,6 +471,6 @@ def unlink(tx: Connection, repository_id: str, digest: str) -> bool:
 
 
 def holders(tx: Connection, account_id: str, digest: str, limit: int) -> list[tuple[str, Link]]:
-    """Return up to `limit` links of a blob in live repositories, with the repositories' names."""
+    """Return up to `limit` live repositories that link a blob: name and link."""
     rows = tx.rows(_HOLDERS, account_id=account_id, digest=digest, limit=limit)
     return [(row[0], Link(*row[1:])) for row in rows]

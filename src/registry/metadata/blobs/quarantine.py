@@ -1,4 +1,4 @@
-"""The quarantine: stored bytes that belong to no object any more, with their wraps."""
+"""The quarantine: stored bytes that no object uses any more, with their wraps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quarantine_bytes(
     swept_at: ColumnElement[int],
     *where: Any,  # noqa: ANN401
 ) -> Insert:
-    """Return the insertion of the bytes of some objects, under these ids."""
+    """Build the insertion of the bytes of some objects into quarantine, under a new id."""
     columns = (_objects[name] for name in OF_THE_BYTES)
     return quarantined_objects.insert().from_select(
         ["id", "swept_at", *OF_THE_BYTES], select(quarantined_id, swept_at, *columns).where(*where)
@@ -34,7 +34,7 @@ def quarantine_bytes(
 
 
 def quarantine_wraps(quarantined_id: ColumnElement[str], *where: Any) -> Insert:  # noqa: ANN401
-    """Return the insertion of the wraps of some objects, without those that were erased."""
+    """Build the insertion of the unerased wraps of some objects into quarantine."""
     return quarantined_object_keys.insert().from_select(
         ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
         select(quarantined_id, _wraps.kms_key_id, _wraps.account_id, _wraps.wrapped_data_key).where(

@@ -1,8 +1,8 @@
 """The leases of upload sessions: taken, extended and released.
 
 The lease of a session is three columns of its row. Each new lease has a `lease_token` greater by
-one, and every statement of a holder checks its token, so a holder that lost the lease changes
-nothing. Taking a lease locks the row, so it waits for transactions of unknown outcome to end.
+one, and every statement of a holder checks its token, so a holder that lost the lease can change
+nothing. Taking a lease locks the row, and so waits for transactions of unknown outcome to end.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def take_free(
 ) -> Upload | None:
     """Take the lease of an open session; return None if it has a holder or does not exist.
 
-    The `Upload` has the new lease.
+    The returned `Upload` has the new lease.
     """
     row = tx.row(
         _TAKE_FREE,
@@ -99,7 +99,7 @@ def lock_any_upload(tx: Connection, upload_id: str) -> Upload | None:
 def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: bool) -> Upload:
     """Take the lease of a session whose row is locked, even if it has a holder.
 
-    `shared`: a former holder may still write to the staged bytes.
+    `shared` means that an earlier holder may still write to the staged bytes.
     """
     upload = upload_of(
         tx.row(_TAKE, upload_id=upload_id, holder=holder, until=until, shared=shared)
@@ -109,7 +109,7 @@ def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: boo
 
 
 def renew_leases(tx: Connection, upload_ids: Sequence[str], holder: str, until: int) -> int:
-    """Extend the leases of a holder to `until`; return how many of them it still has."""
+    """Extend a holder's leases on these sessions to `until`; return how many it still has."""
     return tx.execute(_RENEW, ids=text_list(upload_ids), holder=holder, until=until)
 
 

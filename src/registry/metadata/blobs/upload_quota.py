@@ -1,4 +1,4 @@
-"""Maxima of open upload sessions, per repository and account, checked when a session begins."""
+"""The maximum numbers of open upload sessions, checked when a session begins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _u = uploads.c
 
 
 class FullParameters(NamedTuple):
-    """The parameters of `FULL` besides the ids."""
+    """The parameters of `FULL`, except the ids."""
 
     now: int
     of_repository: int
@@ -29,7 +29,7 @@ class FullParameters(NamedTuple):
 
 
 class Room(NamedTuple):
-    """The conditions that a new session finds: maxima, and the account's bytes."""
+    """Whether a new session may begin: which maximum is exhausted, and the account's bytes."""
 
     full: str | None
     """The exhausted maximum: ``repository`` or ``account`` for sessions, ``bytes``; else None."""
@@ -42,11 +42,11 @@ def _text(text: str) -> sa.ColumnElement[str]:
 
 
 def _has_open(column: str, beyond: sa.ColumnElement[int]) -> sa.Exists:
-    """Return the condition that more than `beyond` sessions are open.
+    """Build the condition that more than `beyond` sessions are open.
 
-    Sessions count if their `column` has the value of the parameter of the same name. Sessions of
-    the platform, which fetch blobs from upstreams, do not count: they are few, and are subtracted,
-    so that an index alone has the rest.
+    Sessions count if their `column` equals the parameter of the same name. The platform's own
+    sessions, which fetch blobs from upstreams, do not count: they are few, and are subtracted, so
+    that an index alone is enough for the rest.
     """
     fetching = uploads.alias("fetching")
     fills = (
@@ -107,9 +107,9 @@ def find_room(
     of_account: int,
     adding: int = 0,
 ) -> Room:
-    """Return the room for a session that gets a row and will receive `adding` bytes.
+    """Check the limits for a session that gets a row and will receive `adding` bytes.
 
-    The maxima of sessions are `of_repository` and `of_account`; at most as many index entries are
+    `of_repository` and `of_account` are the maximum numbers of sessions; no more index entries are
     read.
     """
     if of_repository <= 0 or of_account <= 0:
@@ -128,5 +128,5 @@ def find_room(
 
 
 def room_of(row: Row) -> Room:
-    """Return the room in a row of `ROOM`."""
+    """Convert a row of the columns `ROOM`."""
     return Room(row[0], read_use(row[1:3]))

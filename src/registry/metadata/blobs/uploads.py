@@ -1,10 +1,10 @@
 """Upload sessions: the received bytes of each, and the worker process that may append to it.
 
-A session without a row has received nothing, and its id has its state. A session with few bytes has
-them in its row (`Upload.body`).
+A session without a row has received nothing; its id contains its state. A session with few bytes
+has them in its row (`Upload.body`).
 
 A writer holds the session's lease (`upload_leases`). A change in a single transaction needs no
-lease: it requires that the session has no holder and the token that was read, and increments the
+lease: it requires that the session still has no holder and the same token, and increments the
 token.
 """
 
@@ -60,7 +60,7 @@ class Upload(NamedTuple):
 
 
 class FoundUpload(NamedTuple):
-    """A session in a repository: its row, and whether it has ended."""
+    """A session in a repository: its row, if any, and whether it has ended."""
 
     repository_id: str
     account_id: str
@@ -82,7 +82,7 @@ class UploadWrap(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The right of a worker process to append to a session."""
+    """A worker process's right to append to a session, which its token proves."""
 
     upload_id: str
     holder: str | None
@@ -91,7 +91,7 @@ class Lease(NamedTuple):
 
 
 class ReceivedBytes(NamedTuple):
-    """The received bytes of a session after a request."""
+    """The bytes of a session as a request leaves them."""
 
     size: int
     digests: Mapping[str, str]
@@ -104,7 +104,7 @@ class ReceivedBytes(NamedTuple):
 
 
 class SessionEnd(NamedTuple):
-    """The end of a session."""
+    """What is needed to end a session."""
 
     upload_id: str
     lease: Lease | None
@@ -114,7 +114,7 @@ class SessionEnd(NamedTuple):
 
 
 def lease_of(upload: Upload) -> Lease:
-    """Return the lease of a session as it was read."""
+    """Return the lease of a session, with the token that was read."""
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
@@ -208,7 +208,7 @@ _BEGUN: Final[Mapping[str, sa.ColumnElement[Any]]] = {
 
 
 def beginning(where: sa.Select[Any]) -> Insert:
-    """Return the insertion of the row of a session into the repository that a query finds."""
+    """Build the insertion of a session's row, into the repository that the query `where` finds."""
     found = where.with_only_columns(*_BEGUN.values(), maintain_column_froms=True)
     return insert(uploads).from_select([*_BEGUN], found).on_conflict_do_nothing()
 
@@ -239,14 +239,14 @@ _EXPIRED: Final = paged(
 
 
 def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
-    """Return an open session of this repository, or None if there is none or it has expired."""
+    """Return an open, unexpired session of this repository, or None."""
     return upload_of(tx.row(_FIND, handle=handle, name=name, upload_id=upload_id, now=now))
 
 
 def find_here(
     tx: Connection, handle: str, name: str, upload_id: str, now: int
 ) -> FoundUpload | None:
-    """Return a session's row and end in this repository, or None without a repository."""
+    """Return a session of this repository, with or without a row; None without a repository."""
     row = tx.row(_FIND_HERE, handle=handle, name=name, upload_id=upload_id, now=now)
     if row is None:
         return None
@@ -267,7 +267,7 @@ def advance_upload(tx: Connection, lease: Lease, received: ReceivedBytes, expire
 
 
 def note_received(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
-    """Record the staged bytes of a session, and keep its lease; return False if it was lost."""
+    """Record the staged bytes of a session, and hold its lease; return False if it was lost."""
     return tx.execute(_NOTE, **_received(lease, received, expires_at)) == 1
 
 
@@ -286,7 +286,7 @@ def begin_upload(
 ) -> bool:
     """Insert the row of a session that has none; return False if it has one, or has ended.
 
-    `upload` has the lease that is taken, or none. Idempotent without a lease.
+    `upload` may have a lease, which is then taken. Idempotent without a lease.
     """
     row = beginning_parameters(upload, received, expires_at)
     changed = tx.execute(_BEGIN, **row, repository_id=upload.repository_id, now=now)
@@ -296,7 +296,7 @@ def begin_upload(
 def beginning_parameters(
     upload: Upload, received: ReceivedBytes, expires_at: int
 ) -> dict[str, object]:
-    """Return the parameters of `beginning`, without those of its query and ``:now``."""
+    """Return the parameters of `beginning`, except ``:now`` and the parameters of `where`."""
     return {
         "upload_id": upload.id,
         "algorithm": upload.algorithm,
@@ -321,7 +321,7 @@ def _digests_and_key(received: ReceivedBytes) -> dict[str, object]:
 
 
 def has_advanced(tx: Connection, upload_id: str, token: int, received: ReceivedBytes) -> bool:
-    """Return True if a session has no holder and exactly these received bytes."""
+    """Return True if a session has no holder, this token and exactly these received bytes."""
     found = tx.row(
         _HAS_ADVANCED,
         upload_id=upload_id,
@@ -333,9 +333,9 @@ def has_advanced(tx: Connection, upload_id: str, token: int, received: ReceivedB
 
 
 def remove_upload(tx: Connection, ending: SessionEnd, now: int) -> bool:
-    """End a session; return False if its lease was lost, or it has ended, or has got a row.
+    """End a session; return False if it lost its lease, has already ended, or now has a row.
 
-    Its end is recorded as long as its id is valid.
+    The end is recorded until the session's id expires.
     """
     upload_id, lease, valid_until = ending
     if lease is None:
@@ -348,7 +348,7 @@ def remove_upload(tx: Connection, ending: SessionEnd, now: int) -> bool:
 
 
 def forget_ended(tx: Connection, before: str, limit: int) -> int:
-    """Forget up to `limit` ended sessions with ids below `before`; return how many."""
+    """Delete up to `limit` records of ended sessions with ids below `before`; return how many."""
     return tx.execute(_FORGET_ENDED, before=before, limit=limit)
 
 
@@ -358,7 +358,7 @@ def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:
 
 
 def upload_of(row: Row | None) -> Upload | None:
-    """Return the session of a row of `COLUMNS`, or None without a row."""
+    """Convert a row of `COLUMNS` to a session; None without a row."""
     if row is None:
         return None
     digests = msgspec.json.decode(row[5], type=dict[str, str]) if row[5] else {}

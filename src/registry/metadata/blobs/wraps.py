@@ -1,11 +1,11 @@
 """Wraps: the data key of an object's stored bytes, encrypted under each KMS key that needs it.
 
-All wraps of an object are of its present bytes. A transaction that writes or replaces one has
+All wraps of an object belong to its current bytes. A transaction that writes or replaces one has
 locked the object and holds the KMS key enabled.
 
-A wrap exists for the links and tombstones that read the object through its key. An object that has
-neither keeps its wraps, so that a push or a recovery can still read it; they go to the quarantine
-with it.
+A wrap exists for the links and tombstones that read the object through its key. An object without
+links and tombstones keeps its wraps, so that a push or a recovery can still read it; they move to
+the quarantine with it.
 
 An object whose last wrap is gone is *shredded*: nobody can ever read its bytes. They go to the
 quarantine as bytes without a key, to be removed by the next collection. The row stays as long as
@@ -48,7 +48,7 @@ class Wrap(NamedTuple):
 
 
 class ObjectReference(NamedTuple):
-    """A repository that refers to an object, by a link or a tombstone."""
+    """A repository that uses an object, by a link or a tombstone."""
 
     repository_id: str
     kms_key_id: str | None
@@ -107,7 +107,7 @@ _UNSEAL: Final = tuple(
 
 
 def find_wraps(tx: Connection, account_id: str, object_id: str) -> list[Wrap]:
-    """Return the wraps of an object, by KMS key, with the states of these keys."""
+    """Return the wraps of an object, sorted by KMS key, with the keys' states."""
     rows = tx.rows(_FIND, account_id=account_id, object_id=object_id)
     return [Wrap(row[0], None if row[1] is None else bytes(row[1]), row[2]) for row in rows]
 
@@ -117,8 +117,8 @@ def put_wrap(
 ) -> bool:
     """Insert or replace the wrap of an object under a KMS key.
 
-    Return False, and change nothing, if the key is not enabled. It is held until `tx` ends. The
-    caller has locked the object.
+    Return False, and change nothing, if the key is not enabled. It cannot be disabled until `tx`
+    ends. The caller has locked the object.
     """
     if hold_key(tx, account_id, kms_key_id) != "enabled":
         return False
@@ -129,7 +129,7 @@ def put_wrap(
 def put_held_wrap(
     tx: Connection, account_id: str, object_id: str, kms_key_id: str, wrapped: bytes
 ) -> None:
-    """Insert or replace a wrap like `put_wrap`, under a key that `tx` holds enabled already."""
+    """Like `put_wrap`, for a key that `hold_enabled` has already held in `tx`."""
     tx.execute(
         _PUT,
         account_id=account_id,
@@ -140,7 +140,7 @@ def put_held_wrap(
 
 
 def hold_enabled(tx: Connection, account_id: str, kms_key_ids: Iterable[str]) -> bool:
-    """Hold KMS keys until `tx` ends; return False if one of them is not enabled."""
+    """Prevent KMS keys from being disabled until `tx` ends; return False if one is not enabled."""
     return all(hold_key(tx, account_id, each) == "enabled" for each in sorted(kms_key_ids))
 
 
@@ -149,20 +149,20 @@ def drop_other_wraps(
 ) -> None:
     """Delete the wraps of an object except those under these KMS keys.
 
-    Call it when the object has got new bytes, with wraps under these keys; nothing is read through
-    the others any more.
+    Call it after the object got new bytes and wraps under these keys; the other wraps belong to its
+    old bytes.
     """
     ids = text_list(kms_key_ids)
     tx.execute(_DROP_OTHERS, account_id=account_id, object_id=object_id, kms_key_ids=ids)
 
 
 def drop_all_wraps(tx: Connection, account_id: str, object_id: str) -> None:
-    """Delete the wraps of an object whose bytes are plain now."""
+    """Delete all wraps of an object whose bytes are now plain."""
     tx.execute(_DROP_ALL, account_id=account_id, object_id=object_id)
 
 
 def find_uses(tx: Connection, account_id: str, object_id: str) -> list[ObjectReference]:
-    """Return the repositories that refer to an object, and their KMS keys."""
+    """Return the repositories that use an object, and the KMS keys they read it through."""
     rows = tx.rows(_USES, account_id=account_id, object_id=object_id)
     return [ObjectReference(row[0], row[1]) for row in rows]
 
@@ -170,9 +170,9 @@ def find_uses(tx: Connection, account_id: str, object_id: str) -> list[ObjectRef
 def seal_uses(
     tx: Connection, account_id: str, object_id: str, repository_ids: Sequence[str], kms_key_id: str
 ) -> None:
-    """Set the KMS key of these repositories' plain links and tombstones to an object.
+    """Set the KMS key of links and tombstones to an object that had none, in these repositories.
 
-    The object has a wrap under it.
+    The object must have a wrap under the key.
     """
     of = {"account_id": account_id, "object_id": object_id, "key": kms_key_id}
     ids = text_list(sorted(repository_ids))
@@ -181,7 +181,7 @@ def seal_uses(
 
 
 def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
-    """Clear the KMS key of all links and tombstones of an object."""
+    """Set the KMS key of all links and tombstones of an object to null."""
     for statement in _UNSEAL:
         tx.execute(statement, account_id=account_id, object_id=object_id)
 
@@ -228,7 +228,7 @@ _SHRED: Final = Statement(
 
 
 def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
-    """Delete the wraps of these objects that no link or tombstone needs; shred objects without any.
+    """Delete wraps of these objects that no link or tombstone needs; shred objects left without.
 
     The caller has locked the objects, and has changed their links, tombstones or wraps. An object
     that has neither links nor tombstones keeps its wraps.
@@ -239,10 +239,10 @@ def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]
 
 
 def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str]) -> tuple[int, int]:
-    """Shred those of the objects that are sealed and have no wrap left.
+    """Shred the sealed ones of these objects that have no wrap left.
 
-    Erased wraps do not count. Return how many were shredded, and their stored bytes. The caller has
-    locked the objects.
+    Erased wraps do not count. Return the number of shredded objects and the size of their bytes.
+    The caller has locked the objects.
     """
     of = {"account_id": account_id, "ids": text_list(object_ids)}
     found = tx.rows(_FIND_UNREADABLE, **of)

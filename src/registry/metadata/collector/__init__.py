@@ -1,6 +1,6 @@
 """Queries of background work over all accounts: collection, fsck, scrub, sealing, shredding.
 
-Requests use none but those of `collection` that undo or count. `audit` and `wrap_audit` are read by
-fsck, `scrub` and `plain_objects` by the runs of these names; `erasure` erases data keys of deleted
-KMS keys; `generations` identifies successive states of the database.
+Requests use only functions of `collection` that undo or count. `audit` and `wrap_audit` are for
+fsck, `scrub` for the scrub, `plain_objects` for the sealing run; `erasure` erases data keys of
+deleted KMS keys; `generations` identifies successive states of the database.
 """

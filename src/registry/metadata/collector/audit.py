@@ -42,7 +42,7 @@ _path: Final = accounts.c.handle.concat(sa.literal_column("'/'")).concat(_r.name
 
 
 class SessionRow(NamedTuple):
-    """An upload session."""
+    """An upload session, with what fsck needs of it."""
 
     id: str
     stage_id: str
@@ -109,10 +109,10 @@ def _documents(
     missing: sa.ColumnElement[str],
     children: sa.ColumnElement[str],
 ) -> sa.Select[Any]:
-    """Return a query for manifests, live or deleted, and the number of their edges.
+    """Build a query for manifests, live or deleted (the table `of`), and the number of their edges.
 
-    `blobs`, `missing` and `children` are the columns of the edges' parents. Blobs and children that
-    the cache has yet to fetch are edges too.
+    `blobs`, `missing` and `children` are the parent columns of the tables of edges. Content that
+    the pull-through cache has yet to fetch counts as edges too.
     """
     m = of.c
     return (
@@ -239,24 +239,24 @@ _MISCOUNTED_TAGS: Final = Statement(
 
 
 def totals(tx: Connection) -> tuple[int, int]:
-    """Return the number of objects, and of manifests."""
+    """Return the numbers of objects and of manifests."""
     row = tx.row(_COUNTS)
     assert row is not None
     return int(row[0]), int(row[1])
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of `ids` that name bytes of an object, live or quarantined, or of a session."""
+    """Return the `ids` that belong to a row: an object, live or quarantined, or a session."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 
 def sessions(tx: Connection, after: str, limit: int) -> list[SessionRow]:
-    """Return a page of upload sessions, by id."""
+    """Return a page of upload sessions, sorted by id."""
     return find_all(tx, SessionRow, _UPLOADS, after=after, limit=limit)
 
 
 def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestBody]:
-    """Return a page of manifests, by id."""
+    """Return a page of manifests, sorted by id."""
     return find_all(tx, ManifestBody, _MANIFESTS, after=after, limit=limit)
 
 
@@ -270,17 +270,17 @@ def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[Man
 
 
 def dangling_tags(tx: Connection) -> list[tuple[str, str]]:
-    """Return tags without their manifest, which foreign keys should prevent: name, manifest id."""
+    """Return (name, manifest id) of tags without a manifest, which foreign keys should prevent."""
     return [(row[0], row[1]) for row in tx.rows(_DANGLING_TAGS)]
 
 
 def dangling_links(tx: Connection) -> list[tuple[str, str]]:
-    """Return links without their object, which foreign keys should prevent: digest, object id."""
+    """Return (digest, object id) of links without an object, which foreign keys should prevent."""
     return [(row[0], row[1]) for row in tx.rows(_DANGLING_LINKS)]
 
 
 def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], str | None]:
-    """Return the wrong counters of a page of repositories, and the last id, or None at the end."""
+    """Return wrong counters of a page of repositories, and the page's last id, None at the end."""
     rows = tx.rows(_REPOSITORIES, after=after, limit=limit)
     found = [
         Miscount(f"{counter.name} of repository {row[1]}", int(recorded), int(counted))

@@ -4,14 +4,14 @@ There are four steps, each in its own transaction. Until the last, a push or `en
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*; if some are left, the wraps that they do
-  not need are deleted;
+- an object without links and tombstones is *condemned*; if some are left, wraps that these do not
+  need are deleted;
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
-- after another delay the bytes are *removed*, then the row of the quarantine; those of an inline
-  object in one transaction.
+- after another delay the bytes are *removed*, then the row in quarantine; for an inline object,
+  both in one transaction.
 
-A shredded object (`registry.metadata.blobs.wraps`) has no bytes; its row goes with the last
+A shredded object (`registry.metadata.blobs.wraps`) has no bytes; its row is deleted with its last
 link or tombstone.
 
 A transaction that changes a link locks its object first, so a check under that lock sees all links.
@@ -69,7 +69,7 @@ class UnreferencedLink(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """An object in quarantine: its row is gone, or has other bytes; these exist."""
+    """Bytes in quarantine: their object's row was deleted, or has other bytes now."""
 
     id: str
     account_id: str
@@ -83,7 +83,7 @@ class Swept(NamedTuple):
 
 
 class Removable(NamedTuple):
-    """Bytes of an object in quarantine whose removal has begun."""
+    """Bytes in quarantine whose removal has begun."""
 
     stored_id: str
     is_inline: bool
@@ -230,7 +230,7 @@ _AMOUNTS: Final[Mapping[CollectionStage, Statement]] = {
 
 
 def _due() -> Select[Any]:
-    """Return a query for accounts with content that is due for collection."""
+    """Build a query for accounts with content that is due for collection."""
     account_id = accounts.c.id
     return (
         select(account_id)
@@ -275,7 +275,7 @@ def unreferenced_links(
 def unlink_unreferenced(
     tx: Connection, account_id: str, links: Sequence[UnreferencedLink], before: int
 ) -> int:
-    """Delete those of `links` that are still unreferenced and untouched; return how many.
+    """Delete the `links` that are still unreferenced and untouched; return how many.
 
     Raise `ConstraintViolated` if a manifest references one of them: its `manifest_refs` is
     wrong.
@@ -289,15 +289,15 @@ def unlink_unreferenced(
 
 
 def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
-    """Lock these objects: until the transaction ends, no other can link or unlink them."""
+    """Lock these objects, so that no other transaction can link or unlink them."""
     tx.rows(_LOCK_OBJECTS, account_id=account_id, ids=text_list(sorted(object_ids)))
 
 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
-    """Condemn those of the objects that no link or tombstone references; return how many.
+    """Condemn the objects that no link or tombstone references; return how many.
 
-    Drop the wrapped data keys that the links and tombstones of the others do not need. The caller
-    has locked the objects before it deleted what referenced them.
+    Of the other objects, delete wraps that their links and tombstones do not need. The caller must
+    lock the objects before it deletes what references them.
     """
     found = sorted(object_ids)
     drop_unused_wraps(tx, account_id, found)
@@ -307,7 +307,7 @@ def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int
 
 
 def forget_shredded(tx: Connection, account_id: str, object_ids: Sequence[str]) -> None:
-    """Delete the rows of those shredded objects that no link or tombstone references.
+    """Delete the rows of shredded objects that no link or tombstone references.
 
     The caller has locked the objects.
     """
@@ -320,15 +320,15 @@ def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> 
 
 
 def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
-    """Make those condemned objects live that are referenced again; return their ids."""
+    """Make condemned objects live again if they are referenced; return their ids."""
     rows = tx.rows(_UNMARK_REFERRED, account_id=account_id, ids=text_list(object_ids))
     return {row[0] for row in rows}
 
 
 def unlinked_edge(tx: Connection, account_id: str, digests: Sequence[str]) -> str | None:
-    """Return one of `digests` that a manifest references and its repository does not link, or None.
+    """Return one of `digests` that a manifest references without a link in its repository, or None.
 
-    Foreign keys prevent that; if there is one, links were lost.
+    Foreign keys prevent that; if one is returned, links were lost.
     """
     row = tx.row(_UNLINKED_EDGES, account_id=account_id, digests=text_list(digests))
     return row[0] if row else None
@@ -337,9 +337,9 @@ def unlinked_edge(tx: Connection, account_id: str, digests: Sequence[str]) -> st
 def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> int:
     """Move condemned objects and their wrapped data keys to the quarantine; return how many.
 
-    A wrapped key that was erased with its KMS key is not moved.
+    Wraps that were erased with their KMS key are not moved.
 
-    Raise `ConstraintViolated` if one of them is referenced again; nothing was moved.
+    Raise `ConstraintViolated` if one of the objects is referenced again; then nothing is moved.
     """
     ids = text_list(object_ids)
     tx.execute(_QUARANTINE, account_id=account_id, ids=ids, now=now)
@@ -352,9 +352,9 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
 def begin_removal(
     tx: Connection, account_id: str, before: int, now: int, limit: int
 ) -> list[Removable]:
-    """Mark up to `limit` objects that were swept at `before` or earlier; return their stored ids.
+    """Begin to remove up to `limit` objects swept at or before `before`; return them.
 
-    Once that is committed, they cannot be recovered, and their bytes may be deleted.
+    Once this is committed, they cannot be recovered, and their bytes may be deleted.
     """
     return find_all(
         tx, Removable, _BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit
@@ -362,9 +362,9 @@ def begin_removal(
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
-    """Delete objects whose bytes the store has deleted, or that are inline, from the quarantine.
+    """Delete objects from quarantine whose bytes the store has deleted, or that are inline.
 
-    The bytes of inline ones are deleted with them. Return the amount deleted.
+    Inline bytes are deleted with them. Return the amount deleted.
     """
     rows = tx.rows(_FINISH_REMOVAL, ids=text_list(stored_ids))
     inline = [row[2] for row in rows if row[1]]
@@ -377,7 +377,7 @@ def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept
     """Return the quarantined objects with this sha256 digest that can be recovered.
 
     There are several if the same bytes were pushed and swept again, or were replaced by a push.
-    Sealed bytes that no key opens any more cannot be recovered.
+    Sealed bytes without a usable key cannot be recovered.
     """
     return find_all(tx, Swept, _RECOVERABLE, account_id=account_id, digest=digest)
 
@@ -388,18 +388,18 @@ def lock_recoverable(tx: Connection, account_id: str, object_id: str) -> bool:
 
 
 def quarantined_wraps(tx: Connection, account_id: str, object_id: str) -> list[Wrap]:
-    """Return the wrapped data keys of an object in quarantine, by KMS key."""
+    """Return the wraps of an object in quarantine, sorted by KMS key."""
     rows = tx.rows(_QUARANTINED_WRAPS, account_id=account_id, id=object_id)
     return [Wrap(row[0], bytes(row[1]), row[2]) for row in rows]
 
 
 def release(tx: Connection, account_id: str, object_id: str) -> None:
-    """Delete an object from the quarantine, with its wrapped data keys; its bytes stay."""
+    """Delete an object from the quarantine, with its wraps; its bytes stay."""
     tx.execute(_RELEASE, account_id=account_id, id=object_id)
 
 
 def measure_stage(tx: Connection, account_id: str, stage: CollectionStage) -> Amount:
-    """Return the number and bytes of the unreferenced links, or of the objects of a later stage."""
+    """Return the number and bytes of what an account has in a stage of collection."""
     row = tx.row(_AMOUNTS[stage], account_id=account_id)
     assert row is not None
     return Amount(int(row[0]), int(row[1]))
@@ -414,7 +414,7 @@ def accounts_due(
     after: str,
     limit: int,
 ) -> list[str]:
-    """Return up to `limit` ids, after `after`, of accounts with content that is due."""
+    """Return up to `limit` ids, above `after`, of accounts with content that is due."""
     rows = tx.rows(
         _DUE,
         touched_before=touched_before,

@@ -1,10 +1,10 @@
-"""Erase the data keys that a deleted KMS key has wrapped, of objects and of those in quarantine.
+"""Erase the wraps under deleted KMS keys, of objects and of bytes in quarantine.
 
 The material of a KMS key is erased when it is deleted, so nothing can open these wraps any more.
 Erasing them as well shreds objects without another wrap, which frees their bytes.
 
-Two indexes have the remaining work: deleted keys, and wraps that are not erased. So no other record
-of progress is needed.
+Two indexes list the remaining work: deleted keys, and unerased wraps. So no other record of
+progress is needed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _qk = quarantined_object_keys.c
 
 
 class DeletedKey(NamedTuple):
-    """A deleted KMS key whose wraps are not all erased."""
+    """A deleted KMS key that still has unerased wraps."""
 
     account_id: str
     id: str
 
 
 class Erased(NamedTuple):
-    """How many objects lost their wrap under a key; the number and bytes of those shredded by it.
+    """How many objects lost a wrap under a key; number and bytes of those that were shredded by it.
 
-    Bytes as they are stored.
+    The bytes are counted as stored.
     """
 
     objects: int = 0
@@ -88,12 +88,12 @@ _END_QUARANTINE: Final = Statement(
 
 
 def keys_to_erase(tx: Connection, after: str, limit: int) -> list[DeletedKey]:
-    """Return up to `limit` deleted keys, by id after `after`, that have wraps to erase."""
+    """Return up to `limit` deleted keys with wraps to erase, sorted by id, after the id `after`."""
     return find_all(tx, DeletedKey, _FIND_KEYS, after=after, limit=limit)
 
 
 def erase_wraps(tx: Connection, key: DeletedKey, limit: int) -> Erased:
-    """Erase the wraps under a deleted key of up to `limit` objects; shred what no other key opens.
+    """Erase up to `limit` objects' wraps under a deleted key; shred what no other key opens.
 
     The rows of wraps that links or tombstones need stay. Return zeros if no wrap is left.
     """
@@ -109,7 +109,7 @@ def erase_wraps(tx: Connection, key: DeletedKey, limit: int) -> Erased:
 
 
 def erase_quarantined_wraps(tx: Connection, key: DeletedKey, limit: int) -> int:
-    """Delete the wraps under a deleted key of up to `limit` objects in quarantine; return how many.
+    """Delete up to `limit` wraps in quarantine under a deleted key; return how many.
 
     Objects in quarantine that no other key opens become due for removal, since nobody can recover
     them.

@@ -1,4 +1,4 @@
-"""Generations: ids of successive states of this database, also in a backup of it."""
+"""Generations: ids of successive states of this database, which a backup also contains."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _UNFINISHED: Final = (
 
 
 def is_known(tx: Connection, generation: str) -> bool:
-    """Return True if this database has had the generation."""
+    """Return True if this database has ever had the generation."""
     return began_at(tx, generation) is not None
 
 
@@ -72,9 +72,9 @@ def newest_at(tx: Connection) -> int | None:
 
 
 def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool:
-    """Insert a generation after the one that the store has noted, if any.
+    """Insert a generation after `noted`, the one that the store has saved, or None.
 
-    Return False, and change nothing, if this database has never had the noted one.
+    Return False, and change nothing, if this database has never had `noted`.
     """
     if noted is not None:
         row = tx.row(_FIND, id=noted)
@@ -100,7 +100,7 @@ def accepted_at(tx: Connection) -> int:
 
 
 def newest_owner(tx: Connection) -> str:
-    """Return the newest id of stored bytes or an upload, or an empty string."""
+    """Return the newest id of an object's bytes or an upload, or an empty string."""
     rows = [tx.row(statement) for statement in _NEWEST]
     return max((row[0] for row in rows if row is not None and row[0] is not None), default="")
 
@@ -112,7 +112,7 @@ def first_account(tx: Connection) -> str | None:
 
 
 def forget_unfinished(tx: Connection) -> None:
-    """Delete the upload sessions and the quarantine, of which a backup has no files."""
+    """Delete upload sessions and quarantine, whose files a backup does not contain."""
     drop_quarantined_bodies(tx)
     for statement in _UNFINISHED:
         tx.execute(statement)

@@ -1,7 +1,7 @@
 """Queries of the run that seals plain objects: the remaining objects, and their KMS keys.
 
-``ix_blob_objects_plain`` lists the plain objects by account and id. A sealed object leaves it, so
-no other record of a run's progress is needed.
+The index ``ix_blob_objects_plain`` lists plain objects by account and id. Sealed objects leave it,
+so no other record of a run's progress is needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _TOTALS: Final = Statement(
 
 
 def _bounded(*where: ColumnElement[bool]) -> Statement:
-    """Return a query for the totals of the first `MOST_COUNTED` plain objects."""
+    """Build a query for the totals of the first `MOST_COUNTED` plain objects."""
     some = (
         select(_o.stored_size)
         .where(_IS_PLAIN, *where)
@@ -73,12 +73,12 @@ _OF_ACCOUNT: Final = _bounded(given(_o.account_id))
 
 
 def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
-    """Return a page of the plain objects behind `after` that are not known to be damaged."""
+    """Return a page of the plain objects after `after`, except damaged ones."""
     return find_all(tx, ObjectRow, _NEXT, after_account=after[0], after_id=after[1], limit=limit)
 
 
 def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[SharedKey]:
-    """Return the keys of the repositories that have an object, or had it in a deleted image."""
+    """Return the KMS keys of repositories that link an object, or have it in a deleted image."""
     uses = find_uses(tx, account_id, object_id)
     return effective_keys(tx, account_id, {use.repository_id for use in uses})
 
@@ -89,7 +89,7 @@ def count_plain(tx: Connection) -> PlainTotals:
 
 
 def estimate_plain(tx: Connection) -> PlainTotals:
-    """Count at most `MOST_COUNTED` plain objects, without the number of damaged ones."""
+    """Count at most `MOST_COUNTED` plain objects; damaged ones are not counted separately."""
     return _totals(tx, _ESTIMATE)
 
 

@@ -1,7 +1,7 @@
-"""Queries of the scrub: objects and manifests in the order in which they are verified.
+"""Queries of the scrub: objects and manifests in the order of verification.
 
-``ix_blob_objects_verified_at`` lists the objects without a mark of damage, those verified longest
-ago first (0: never, or unknown). So no other record of a scrub's progress is needed.
+The index ``ix_blob_objects_verified_at`` lists undamaged objects, sorted by the last verification
+(0: never, or unknown). So no other record of a scrub's progress is needed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _o, _l, _b, _m, _r = (
 
 
 class AccountManifest(NamedTuple):
-    """A manifest's bytes, which all repositories of an account share."""
+    """A manifest's body, which all repositories of an account share."""
 
     account_id: str
     digest: str
@@ -44,7 +44,7 @@ class AccountManifest(NamedTuple):
 
 
 class ManifestUse(NamedTuple):
-    """An image that has a given manifest."""
+    """An image that uses a given manifest body."""
 
     handle: str
     repository: str
@@ -53,7 +53,7 @@ class ManifestUse(NamedTuple):
     """Its tags, and those of indexes that list it; the first of all."""
 
     def __str__(self) -> str:
-        """Return its name, as in pull commands, and its tags."""
+        """Return the image's name, as in pull commands, and its tags."""
         return image_text(self.handle, self.repository, self.digest, self.tags)
 
 
@@ -98,7 +98,7 @@ _IMAGES: Final = paged(
 def objects_of_repository(
     tx: Connection, repository_id: str, verified_before: int, after: str, limit: int
 ) -> list[ObjectRow]:
-    """Return a page of a repository's objects, last verified before a moment, by digest."""
+    """Return a page of a repository's objects, last verified before a time, sorted by digest."""
     return find_all(
         tx,
         ObjectRow,
@@ -111,7 +111,7 @@ def objects_of_repository(
 
 
 def oldest_verified_at(tx: Connection) -> int | None:
-    """Return the earliest moment at which an undamaged object was verified; None without one.
+    """Return when the undamaged object verified longest ago was verified; None if there is none.
 
     An object that was never verified counts as verified when it was stored.
     """
@@ -120,7 +120,7 @@ def oldest_verified_at(tx: Connection) -> int | None:
 
 
 def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[AccountManifest]:
-    """Return a page of the manifests' bytes, of deleted ones too, by account id and digest."""
+    """Return a page of manifest bodies, also of deleted images, sorted by account id and digest."""
     return find_all(
         tx, AccountManifest, _BODIES, after_account=after[0], after_digest=after[1], limit=limit
     )
@@ -129,7 +129,7 @@ def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list
 def manifests_of_repository(
     tx: Connection, repository_id: str, after: str, limit: int
 ) -> list[AccountManifest]:
-    """Return a page of the bytes of a repository's manifests, by digest."""
+    """Return a page of a repository's manifest bodies, sorted by digest."""
     return find_all(
         tx,
         AccountManifest,

@@ -51,7 +51,7 @@ class StoredWrap(NamedTuple):
 
 
 def _faulty_uses(uses: sa.Table) -> Statement:
-    """Return a query for links or tombstones whose key does not fit their object."""
+    """Build a query for links or tombstones whose KMS key does not fit their object."""
     u = uses.c
     has_wrap = sa.exists().where(_k.object_id == u.object_id, _k.kms_key_id == u.kms_key_id)
     return _faults(
@@ -147,7 +147,7 @@ _IS_WRAP: Final = Statement(
 
 
 def key_faults(tx: Connection, limit: int) -> set[tuple[str, ObjectFault]]:
-    """Return faults with their objects, up to `limit` of each fault."""
+    """Return (problem, object) pairs, up to `limit` for each problem."""
     return {
         (problem, ObjectFault(*row))
         for problem, statement in _FAULTS.items()
@@ -161,7 +161,7 @@ def unerased_wraps(tx: Connection, limit: int) -> list[ObjectFault]:
 
 
 def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredWrap]:
-    """Return a page of wraps under enabled keys, by object and key, after those of `after`."""
+    """Return a page of wraps under enabled keys, sorted by object and key, after `after`."""
     rows = tx.rows(_WRAPS, after_object=after[0], after_key=after[1], limit=limit)
     return [
         StoredWrap(*row)._replace(wrapped_data_key=bytes(row[7]), is_damaged=bool(row[8]))
@@ -170,7 +170,7 @@ def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[Sto
 
 
 def is_wrap(tx: Connection, wrap: StoredWrap) -> bool:
-    """Return True if the wrap still stands, for the same bytes."""
+    """Return True if the wrap still exists, for the same bytes."""
     return (
         tx.row(
             _IS_WRAP,

@@ -1,6 +1,7 @@
 """Images as the control plane lists them: manifests with their tags, newest first.
 
-A page is a range of an index by id, with any filter. Its cost does not depend on where it begins.
+With any filter, a page is a range of an index by id, so its cost does not depend on where it
+begins.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NEWEST: Final = "g"
 
 
 class TagStatus(Enum):
-    """Filter of an image list by tags."""
+    """The filter of an image list: tagged, untagged or any."""
 
     ANY = "any"
     TAGGED = "tagged"
@@ -38,7 +39,7 @@ class TagStatus(Enum):
 class ImageRow(NamedTuple):
     """An image: a manifest of one repository.
 
-    It may have thousands of tags: read images by a `Large` query.
+    An image may have thousands of tags: read images by a `Large` query.
     """
 
     id: str
@@ -121,7 +122,7 @@ def list_image_rows(
 
 
 def find_images(tx: Connection, repository_id: str, ids: Iterable[str]) -> list[ImageRow]:
-    """Return the images of the repository that have one of these ids, newest first."""
+    """Return the repository's images with these ids, newest first."""
     rows = tx.rows(_BY_IDS, repository_id=repository_id, ids=text_list(list(ids)))
     return _with_tags(tx, repository_id, sorted(rows, key=lambda row: str(row[0]), reverse=True))
 
@@ -156,7 +157,7 @@ def list_images_about(
 ) -> list[ImageRow]:
     """Return up to `limit` images whose subject is one of `subjects`, with ids below `before`.
 
-    The newest come first. An empty `artifact_type` does not filter.
+    The newest come first. An empty `artifact_type` means any.
     """
     rows = [
         row
@@ -194,7 +195,7 @@ def count_images_about(
 def pins_of(
     tx: Connection, repository_id: str, ids: Sequence[str], now: int
 ) -> dict[str, list[str]]:
-    """Return the names of the pins in force, by image id; images without one are left out."""
+    """Map image ids to the names of unexpired pins; images without one are left out."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     rows = tx.rows(_PINS, repository_id=repository_id, ids=text_list(ids), now=now)
     for manifest_id, name in sorted(rows):
@@ -203,7 +204,7 @@ def pins_of(
 
 
 def tag_names_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the tags of each image by its id, in byte order."""
+    """Map image ids to their tags, in byte order."""
     found: dict[str, list[str]] = {manifest_id: [] for manifest_id in ids}
     for manifest_id, name in tx.rows(_TAGS, repository_id=repository_id, ids=text_list(ids)):
         found[manifest_id].append(name)

@@ -50,7 +50,7 @@ class StoredManifest(NamedTuple):
 
 
 class KeptBody(Enum):
-    """State of the account's copy of a manifest's bytes when they are pushed."""
+    """How a pushed manifest's body compares with the account's stored copy."""
 
     NEW = "new"
     """There was none."""
@@ -61,7 +61,7 @@ class KeptBody(Enum):
 
 
 class ManifestRow(NamedTuple):
-    """The columns of a manifest that pushes and deletes need."""
+    """The columns of a manifest that pushes and deletions need."""
 
     id: str
     digest: str
@@ -80,7 +80,7 @@ class Description(NamedTuple):
 
 
 class Referrer(NamedTuple):
-    """A manifest in the list of a subject's referrers (end-12)."""
+    """A manifest in a subject's list of referrers (end-12)."""
 
     id: str
     digest: str
@@ -260,12 +260,12 @@ def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> Store
 
 
 def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
-    """Return the manifest of `find_by_tag` without its bytes."""
+    """Like `find_by_tag`, without the manifest's bytes."""
     return find_one(tx, StoredManifest, _SEE_BY_TAG, handle=handle, name=name, tag=tag)
 
 
 def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
-    """Return the manifest of `find_by_digest` without its bytes."""
+    """Like `find_by_digest`, without the manifest's bytes."""
     row = tx.row(_SEE_BY_DIGEST, handle=handle, name=name, digest=digest)
     return _of_digest(row) if row else None
 
@@ -282,7 +282,7 @@ def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRo
 def find_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ManifestRow]:
-    """Return the repository's manifests by digest, locked against deletion in this transaction."""
+    """Map digests to the repository's manifests, which cannot be deleted until `tx` ends."""
     if not digests:
         return {}
     rows = tx.rows(_ROWS, repository_id=repository_id, digests=text_list(digests))
@@ -290,7 +290,7 @@ def find_manifests(
 
 
 def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> KeptBody:
-    """Insert a manifest, and its body if the account has none; return how the body was found."""
+    """Insert a manifest, and its body if the account has none; return the body's state before."""
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
         kept = KeptBody.NEW
@@ -301,7 +301,7 @@ def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> Kep
 
 
 def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> KeptBody:
-    """Insert a manifest's body, or replace one with other bytes; return how it was found.
+    """Insert a manifest's body, or replace a damaged one; return its state before.
 
     The caller has verified `body` against `digest`. The row is locked against deletion until the
     transaction ends.
@@ -342,22 +342,22 @@ def add_child_edges(
 
 
 def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:
-    """Return the digests of the blobs these manifests reference, repeated for each reference."""
+    """Return the digests of the blobs that these manifests reference, once per reference."""
     return [row[0] for row in tx.rows(_BLOBS_OF, ids=text_list(ids))]
 
 
 def indexes_listing(tx: Connection, manifest_id: str) -> list[str]:
-    """Return the digests of the first 20 indexes that list a manifest, by digest."""
+    """Return the digests of the first 20 indexes, sorted, that list a manifest."""
     return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=_MAX_PARENTS)]
 
 
 def listed_of(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return the ids of the manifests that an index lists."""
+    """Return the ids of those manifests that an index lists."""
     return {row[0] for row in tx.rows(_LISTED, ids=text_list(ids))}
 
 
 def describe(tx: Connection, ids: Sequence[str]) -> dict[str, Description]:
-    """Return the types and subjects of manifests, by id."""
+    """Map manifest id to its types and subject."""
     rows = tx.rows(_DESCRIBE, ids=text_list(ids))
     return {manifest_id: Description(*columns) for manifest_id, *columns in rows}
 
@@ -389,7 +389,7 @@ def list_referrers(
 ) -> list[Referrer]:
     """Return up to `limit` manifests whose subject is one of `subjects`, after the id `after`.
 
-    The oldest come first. An empty `artifact_type` does not filter.
+    The oldest come first. An empty `artifact_type` means any.
     """
     found = [
         Referrer(*row)
@@ -407,14 +407,14 @@ def list_referrers(
 
 
 def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
-    """Return the annotations of manifests by id, as JSON.
+    """Map manifest ids to annotations as JSON.
 
-    Each is at most as long as the manifest's body: bound the number of ids accordingly.
+    Annotations may be as long as the manifest's body, so limit the number of ids.
     """
     return dict(tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids)))
 
 
 def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:
-    """Record when manifests were last pulled, given as (manifest id, minute in microseconds)."""
+    """Record when manifests were last pulled; `pulls` are (id, minute in microseconds)."""
     for manifest_id, minute in pulls:
         tx.execute(_PULLED, manifest_id=manifest_id, minute=minute)

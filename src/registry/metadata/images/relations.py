@@ -2,8 +2,8 @@
 
 For the images of a page, each relation is a bounded range of an index. The cost of a tree depends
 on its manifests and their references, not on the repository. The walk that measures a tree runs
-inside a write transaction, so it stops one beyond its bounds; the caller compares the counts with
-the bounds.
+inside a write transaction, so it stops one step beyond its bounds; the caller compares the counts
+with the bounds.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ _CHILDREN: Final = paged(
 def attached_types(
     tx: Connection, repository_id: str, account_id: str, digests: Sequence[str], most: int
 ) -> dict[str, list[str]]:
-    """Return the artifact types of the newest referrers of each image, `most` at most, sorted.
+    """Map images to the sorted artifact types of their newest referrers, at most `most` each.
 
-    The images are given by their sha256; those without a referrer are left out.
+    Keys are the images' sha256; images without a referrer are left out.
     """
     aliases = tx.rows(_ALIASES, account_id=account_id, digests=text_list(digests))
     subjects = [(digest, digest) for digest in digests] + [(row[0], row[1]) for row in aliases]
@@ -85,13 +85,13 @@ def attached_types(
 
 
 def existing_tags(tx: Connection, repository_id: str, names: Sequence[str]) -> set[str]:
-    """Return those of the names that are tags of the repository."""
+    """Return which of the names are tags of the repository."""
     rows = tx.rows(_NAMED, repository_id=repository_id, names=text_list(names))
     return {row[0] for row in rows}
 
 
 def indexes_listing(tx: Connection, repository_id: str, image_id: str, most: int) -> list[str]:
-    """Return the digests of the indexes that list an image, `most` at most, sorted."""
+    """Return at most `most` digests, sorted, of the indexes that list an image."""
     rows = tx.rows(_LISTING, repository_id=repository_id, child_id=image_id, limit=most)
     return sorted(row[0] for row in rows)
 
@@ -161,7 +161,7 @@ def members_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -
 
 
 def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of an index and the one of the manifests `ids` that it lists, by id."""
+    """Return (index id, manifest id) pairs: which indexes list the manifests `ids`."""
     rows = tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
     return [(row[0], row[1]) for row in rows]
 
@@ -169,12 +169,12 @@ def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list
 def detach_children(
     tx: Connection, repository_id: str, ids: Sequence[str], parents: Sequence[str]
 ) -> None:
-    """Detach the manifests `ids`, which are about to be deleted, from the indexes `parents`."""
+    """Delete the edges from the indexes `parents` to the manifests `ids`, and record the lack."""
     tx.execute(_DETACH, repository_id=repository_id, ids=text_list(ids), parents=text_list(parents))
 
 
 def referrers_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of a referrer and its subject, which is one of the manifests `ids`."""
+    """Return (referrer id, subject id) pairs for the subjects `ids`."""
     return [
         (row[0], row[1])
         for statement in (_REFERRERS, _REFERRERS_BY_ALIAS)
@@ -186,7 +186,7 @@ _b = manifest_blobs.c
 
 
 class TreeBounds(NamedTuple):
-    """Bounds of a walk, which ends one beyond any of them."""
+    """Bounds of a walk, which ends one step beyond any of them."""
 
     depth: int
     """An index that lists only images has depth 1."""
@@ -197,7 +197,7 @@ class TreeBounds(NamedTuple):
 
 
 class TreeSize(NamedTuple):
-    """The result of a walk; `size_bytes` is None if it passed a bound."""
+    """The counts of a walk; `size_bytes` is None if it exceeded a bound."""
 
     depth: int
     edges: int
@@ -229,7 +229,7 @@ _SIZE_UNDER: Final = Statement(select(total(_under.c.size)))
 def measure_tree(
     tx: Connection, index_id: str, children: Iterable[str], bounds: TreeBounds
 ) -> TreeSize:
-    """Measure the tree of an index from the ids of its children, which are the first edges."""
+    """Measure the tree of an index, from its children's ids."""
     # Level by level: the planner does not know that the tree is small, and would join whole tables.
     # A manifest counts on each of its levels, since depth is the longest path.
     level = set(children)
@@ -289,7 +289,7 @@ forget_expired: Final = deletion(_p.expires_at, _p.expires_at.is_not(None))  # f
 def list_unexpired_pins(
     tx: Connection, repository_id: str, manifest_id: str, now: int
 ) -> list[Pin]:
-    """Return the pins of an image that are in force, by name; their number is small."""
+    """Return the unexpired pins of an image, sorted by name; there are only a few."""
     return find_all(tx, Pin, _LIST, repository_id=repository_id, manifest_id=manifest_id, now=now)
 
 

@@ -188,9 +188,9 @@ _OF_REPOSITORY: Final = paged(_columns().where(given(_d.repository_id)))
 def soft_delete(
     tx: Connection, tags: Mapping[str, Sequence[tuple[str, str]]], deletion: SoftDeletion
 ) -> None:
-    """Insert tombstones of manifests, given as ids with `tags`; the caller then removes them.
+    """Insert tombstones of manifests; `tags` maps their ids to their tags. The caller deletes them.
 
-    The caller has locked the repository, and the objects: a tombstone keeps the keys of its links.
+    The caller has locked the repository, and the objects: a tombstone copies the links' KMS keys.
     """
     for manifest_id, pairs in tags.items():
         document = msgspec.json.encode(pairs).decode()
@@ -216,7 +216,7 @@ def list_tombstones(
 ) -> list[Tombstone]:
     """Return up to `limit` restorable images of a repository, the last deleted first.
 
-    The page begins behind `before`: the deletion time and id of the last one of the previous page.
+    The page starts after `before`, the deletion time and id of the previous page's last item.
     """
     deleted_at, tombstone_id = before or (_LAST, "")
     rows = tx.rows(
@@ -236,16 +236,16 @@ def count_tombstones(tx: Connection, repository_id: str, now: int) -> int:
 
 
 def children_of(tx: Connection, tombstone_id: str) -> list[str]:
-    """Return the digests of the children of a deleted index, without those it lacked."""
+    """Return the digests of a deleted index's children, except those it lacked."""
     return [row[0] for row in tx.rows(_CHILDREN, manifest_id=tombstone_id)]
 
 
 def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
-    A blob that the repository has linked meanwhile keeps that link. The caller has locked the
-    objects; it adds the edges and tags of the manifest, counts it, and releases the objects of the
-    tombstone when it removes that.
+    If the repository has linked a blob meanwhile, that link stays. The caller has locked the
+    objects; it then adds the manifest's edges and tags, updates counters, and removes the
+    tombstone.
     """
     tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
@@ -264,7 +264,7 @@ def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
 
 
 def forget_tombstone(tx: Connection, tombstone: Tombstone) -> None:
-    """Remove a tombstone that will not be restored, its count, and the deleted tags of its image.
+    """Remove a tombstone that can no longer be restored, its count, and its image's deleted tags.
 
     The caller holds the repository's lock, and removes the manifest's body.
     """
@@ -274,13 +274,13 @@ def forget_tombstone(tx: Connection, tombstone: Tombstone) -> None:
 
 
 def find_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[str]:
-    """Return the ids of the tombstones that images of these digests left earlier."""
+    """Return the ids of existing tombstones of images with these digests."""
     rows = tx.rows(_OLDER, repository_id=repository_id, digests=text_list(digests))
     return [row[0] for row in rows]
 
 
 def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
-    """Remove the tombstones that images of these digests left earlier; a digest may have one.
+    """Remove existing tombstones of images with these digests, so that each has at most one.
 
     The caller corrects the counter, and condemns objects that nothing references any more.
     """
@@ -288,7 +288,7 @@ def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> 
 
 
 def lock_expired_tombstones(tx: Connection, now: int, limit: int) -> list[Tombstone]:
-    """Lock the repositories of up to `limit` expired tombstones; return these tombstones."""
+    """Return up to `limit` expired tombstones, after locking their repositories."""
     found = {row[0] for row in tx.rows(_REPOSITORIES_OF_EXPIRED, now=now, limit=limit)}
     lock_repositories(tx, found)
     rows = tx.rows(_EXPIRED, now=now, repositories=text_list(sorted(found)), limit=limit)

@@ -6,7 +6,7 @@ To change the tables: edit `registry.metadata.tables`, then run
 
 which compares the tables with the newest revision and writes the next one. Read the new file and
 test it on both databases (``pytest tests/contract/test_migrations.py``). Never edit a released
-revision. None goes back: a backup does.
+revision. There are no downgrades: restore a backup instead.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from registry.metadata.migrations import configuration, revisions
 
 
 def describe_tables() -> None:
-    """Load the modules that describe tables, all of which join `cloudcore.db.schema.metadata`."""
+    """Import all modules that describe tables, which register in `cloudcore.db.schema.metadata`."""
     for family in FAMILIES:
         _ = family.runtime
     import_module("cloudcore.nodes.fleet")  # no family uses its table

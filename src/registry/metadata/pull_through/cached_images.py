@@ -1,4 +1,4 @@
-"""The cached content of a rule: its blobs, and its images, those pulled longest ago first."""
+"""The cached content of a rule: its blobs, and its images by last pull."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _used_at = func.coalesce(_m.last_pulled_at, _m.pushed_at)
 
 
 def _unneeded() -> Select[Any]:
-    """Return the query of images that nobody has used since `before`, and nothing keeps."""
+    """Build a query for images unused since `before` that neither an index nor a pin keeps."""
     return select(_m.id, _m.repository_id, _m.digest).where(
         _used_at < bindparam("before"),
         or_(_m.restored_at.is_(None), _m.restored_at < bindparam("before")),
@@ -108,7 +108,7 @@ def find_retention(tx: Connection, rule_id: str) -> Retention | None:
 
 
 def cached_bytes(tx: Connection, rule: Retention) -> int:
-    """Return the bytes that a rule has cached: of each repository's distinct blobs."""
+    """Return the bytes that a rule has cached: distinct blobs, added up over repositories."""
     return count(tx, _BYTES, **_names(rule))
 
 
@@ -120,7 +120,7 @@ def repository_bytes(tx: Connection, repository_id: str) -> int:
 def oldest_images(
     tx: Connection, rule: Retention, before: int, now: int, limit: int
 ) -> list[CachedImage]:
-    """Return images that were last pulled (or else cached) before `before`, the oldest first.
+    """Return images last pulled (if never, cached) before `before`, oldest first.
 
     Images that an index lists or that are pinned are left out.
     """
@@ -140,8 +140,8 @@ def _names(rule: Retention) -> dict[str, str]:
 def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> list[Link]:
     """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
 
-    Nobody has pushed to these repositories: the cache created them under this rule. A repository
-    that an earlier rule has left behind may have had pushes in between, and is left out.
+    Nobody has pushed to these repositories: the cache created them under this rule. Repositories
+    left by an earlier rule are left out, since clients may have pushed to them in between.
     """
     rows = tx.rows(
         _LINKS,

@@ -1,8 +1,8 @@
 """Fills: blobs that are being fetched from an upstream, and their staged bytes.
 
 A fill is an upload session of the platform with a row in `blob_fills`, unique per account and key:
-the worker that inserts it fetches, all others follow. The row ends with the session. The key, in
-the column `digest`, is a hash of the blob's digest and of its source.
+the worker that inserts it fetches, all others follow. The row is deleted with the session. The key,
+in the column `digest`, is a hash of the blob's digest and its source.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fill(NamedTuple):
 
 
 class NewFill(NamedTuple):
-    """A new fill, with the stored bytes of its account."""
+    """The result of inserting a fill: the account's stored bytes."""
 
     use: QuotaUse | None
     """Stored bytes of the account and their limit; None without a limit."""
@@ -61,13 +61,13 @@ _SET_SIZE: Final = Statement(
 
 
 def add_fill(tx: Connection, account_id: str, key: str, upload_id: str) -> NewFill | None:
-    """Insert the row of a fill; return None if the account has one of this key."""
+    """Insert the row of a fill; return None if the account already has one with this key."""
     row = tx.row(_ADD, account_id=account_id, digest=key, upload_id=upload_id)
     return None if row is None else NewFill(read_use(row))
 
 
 def find_fill(tx: Connection, account_id: str, key: str) -> Fill | None:
-    """Return the fill of a key in an account, or None; also one that has expired."""
+    """Return the fill with a key in an account, even if expired, or None."""
     row = tx.row(_FIND, account_id=account_id, digest=key)
     if row is None:
         return None
@@ -81,7 +81,7 @@ def note_staged(
 ) -> bool:
     """Record the durably staged bytes and the blob's size; return False if the lease was lost.
 
-    Keep the lease. Idempotent.
+    The lease stays held. Idempotent.
     """
     if not note_received(tx, lease, received, expires_at):
         return False

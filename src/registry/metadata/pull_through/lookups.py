@@ -1,7 +1,7 @@
 """Stored answers of upstreams: absent references, fresh tags, referrers, lists of tags.
 
-Until a tag's `fresh_until`, the upstream is not asked. One caller moves that ahead before it asks,
-and all others get the stored answer meanwhile.
+Until a tag's `fresh_until`, the upstream is not asked. One caller postpones that time before it
+asks, so all others use the stored answer meanwhile.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ forget_lookups: Final = deletion(_u.ends_at)
 def begin_fetch(
     tx: Connection, rule_id: str, repository: str, reference: str, now: int, until: int
 ) -> bool:
-    """Claim a reference to fetch, until a moment; return False if another process has the claim.
+    """Claim the fetch of a reference until a time; return False if another process has claimed it.
 
-    A process that dies loses its claim at that moment.
+    If the process dies, its claim ends at that time.
     """
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     claim = {"fetching_until": until, "absent_until": None, "ends_at": until}
@@ -68,7 +68,7 @@ def begin_fetch(
 
 
 def renew_fetch(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
-    """Extend a claim to a later moment, unless it has ended."""
+    """Extend a claim to a later time, unless it has ended."""
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     tx.execute(_RENEW, **of, until=until)
 
@@ -88,13 +88,13 @@ def note_absence(tx: Connection, rule_id: str, repository: str, reference: str, 
 
 
 def is_absent(tx: Connection, rule_id: str, repository: str, reference: str, now: int) -> bool:
-    """Return True if it is recorded that the upstream does not have a reference."""
+    """Return True if the upstream is recorded as lacking a reference."""
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     return tx.row(_IS_ABSENT, **of, now=now) is not None
 
 
 def forget_absences(tx: Connection, rule_id: str) -> None:
-    """Delete the absences of a rule's upstream."""
+    """Delete the recorded absences of a rule's upstream."""
     tx.execute(_FORGET_ABSENT, rule_id=rule_id)
 
 
@@ -139,26 +139,26 @@ _LAST: Final = Statement(select(_t.pushed_digest, _t.upstream_etag).where(*_TAG_
 
 
 def claim_check(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
-    """Claim the next check of a tag; return False if another process has, since `seen` was read."""
+    """Claim the next check of a tag; return False if another process did after `seen` was read."""
     return tx.execute(_CLAIM, of=repository_id, tag=tag, seen=seen, until=until) == 1
 
 
 def last_answer(tx: Connection, repository_id: str, tag: str) -> LastAnswer | None:
-    """Return the upstream's last answer about a tag, or None if there is no such tag."""
+    """Return the upstream's last answer about a tag; None if the tag does not exist."""
     return find_one(tx, LastAnswer, _LAST, of=repository_id, tag=tag)
 
 
 def renew(
     tx: Connection, repository_id: str, tag: str, now: int, until: int, etag: str | None
 ) -> None:
-    """Record that a tag equals the upstream's, and is fresh until a moment."""
+    """Record that a tag equals the upstream's, and is fresh until a time."""
     tx.execute(_RENEW_TAG, of=repository_id, tag=tag, now=now, until=until, etag=etag)
 
 
 def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
-    """Record that the upstream could not be asked, and is asked again after a moment.
+    """Record that the upstream could not be asked, and will be asked again after `until`.
 
-    Return when it last confirmed the tag, or None if there is no such tag of an upstream.
+    Return when the upstream last confirmed the tag, or None if there is no such cached tag.
     """
     row = tx.row(_STALE, of=repository_id, tag=tag, until=until)
     return int(row[0]) if row else None
@@ -193,7 +193,7 @@ def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedRe
 
 
 def put_referrers(tx: Connection, repository_id: str, subject: str, new: CachedReferrers) -> None:
-    """Insert or replace an index of referrers; the repository is locked."""
+    """Insert or replace an index of referrers; the caller has locked the repository."""
     tx.execute(_PUT, repository_id=repository_id, subject=subject, **new._asdict())
 
 
@@ -203,7 +203,7 @@ _lists = upstream_tag_lists.c
 
 
 class KeptTags(NamedTuple):
-    """The tags of a repository as an upstream listed them."""
+    """An upstream's list of a repository's tags, as stored."""
 
     names: bytes
     """In byte order, one a line."""
@@ -244,7 +244,7 @@ def find_tags(tx: Connection, rule_id: str, repository: str) -> KeptTags | None:
 
 
 def keep_tags(tx: Connection, rule_id: str, repository: str, new: KeptTags) -> None:
-    """Insert or replace a list of tags; delete the oldest lists of the rule over the bound."""
+    """Insert or replace a list of tags; delete the rule's oldest lists if there are too many."""
     tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **new._asdict())
     total = 0
     for name, size in tx.rows(_SIZES, rule_id=rule_id):

@@ -1,4 +1,4 @@
-"""Blobs and children that cached manifests list and their repository does not have yet."""
+"""Blobs and children that cached manifests list but that their repository does not have yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _m = manifests.c
 
 
 class MissingBlob(NamedTuple):
-    """A blob that a manifest lists, by the digest and size that it lists."""
+    """A blob that a manifest lists, with digest and size as listed."""
 
     digest: str
     size: int
@@ -142,7 +142,7 @@ def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
 def take_incomplete_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> list[IncompleteManifest]:
-    """Return the manifests that lack a blob, by any of its `digests`, and forget that they do.
+    """Return the manifests that lack a blob, by any of its `digests`, and delete that record.
 
     The caller holds the repository's lock.
     """
@@ -154,7 +154,7 @@ def take_incomplete_manifests(
 
 
 def add_edges(tx: Connection, repository_id: str, digest: str, ids: Sequence[str]) -> int:
-    """Record that these manifests reference a linked blob; return how many did not before."""
+    """Insert edges from these manifests to a linked blob; return how many are new."""
     of = {"repository_id": repository_id, "digest": digest}
     added = tx.execute(_ADD_EDGES, **of, ids=text_list(ids))
     tx.execute(_REFER, **of, count=added)
@@ -162,7 +162,7 @@ def add_edges(tx: Connection, repository_id: str, digest: str, ids: Sequence[str
 
 
 def grow_image(tx: Connection, manifest_id: str, size_bytes: int) -> None:
-    """Add to the size of an image; may be negative."""
+    """Add `size_bytes`, which may be negative, to the size of an image."""
     tx.execute(_GROW, manifest_id=manifest_id, bytes=size_bytes)
 
 
@@ -182,7 +182,7 @@ def add_missing_children(
 def add_found_child(
     tx: Connection, repository_id: str, digests: Sequence[str], manifest_id: str
 ) -> bool:
-    """Add a child to the indexes that lack it, by any of its `digests`; return False if none do.
+    """Add a child to the indexes that lack it, by any of its `digests`; return False if none.
 
     The caller holds the repository's lock.
     """
@@ -201,7 +201,7 @@ def present_children(tx: Connection, parent_id: str) -> list[str]:
 
 
 def missing_size_under(tx: Connection, parent_id: str) -> int:
-    """Return the listed sizes of the distinct blobs that an index and all under it lack."""
+    """Return the total size, as listed, of distinct blobs that an index and its tree lack."""
     return count(tx, _MISSING_UNDER, parent_id=parent_id)
 
 
@@ -211,12 +211,12 @@ def missing_under(tx: Connection, manifest_id: str) -> list[str]:
 
 
 def keep_missing(tx: Connection, ids: Sequence[str]) -> None:
-    """Copy the missing blobs of these manifests to their tombstones."""
+    """Copy the records of these manifests' missing blobs to their tombstones."""
     tx.execute(_KEEP, ids=text_list(ids))
 
 
 def kept_missing(tx: Connection, tombstone_id: str) -> list[MissingBlob]:
-    """Return the blobs that a deleted manifest lacks."""
+    """Return the blobs that a deleted manifest lacks, as recorded in its tombstone."""
     return find_all(tx, MissingBlob, _KEPT, manifest_id=tombstone_id)
 
 

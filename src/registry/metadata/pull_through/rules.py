@@ -34,7 +34,7 @@ UNDER_RULE: Final = and_(
 
 
 class Totals(NamedTuple):
-    """Totals of a rule since it was created."""
+    """What a rule has served and fetched since it was created."""
 
     pulls: int = 0
     """GETs of manifests."""
@@ -45,12 +45,12 @@ class Totals(NamedTuple):
 
     @property
     def hits(self) -> int:
-        """Return the pulls that needed no upstream."""
+        """Return the number of pulls served without asking the upstream."""
         return max(0, self.pulls - self.misses)
 
     @property
     def saved_bytes(self) -> int:
-        """Return the bytes that clients got and that were not fetched for them."""
+        """Return the bytes served to clients without fetching them from the upstream."""
         return max(0, self.served_bytes - self.fetched_bytes)
 
 
@@ -85,18 +85,18 @@ _OF_ALL: Final = Statement(select(*(total(_s[name]) for name in Totals._fields))
 
 
 def totals_of_all(tx: Connection) -> Totals:
-    """Return the totals of all rules that exist."""
+    """Add up the totals of all existing rules."""
     row = tx.row(_OF_ALL)
     return Totals(*map(int, row)) if row else Totals()
 
 
 def rules_of_manifests(tx: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (manifest id, rule id) of those that are cached."""
+    """Return (manifest id, rule id) for the cached ones of these manifests."""
     return _pairs(tx, _RULES_OF_MANIFESTS, ids)
 
 
 def rules_of_repositories(tx: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (repository id, rule id) of those that are cached."""
+    """Return (repository id, rule id) for the cached ones of these repositories."""
     return _pairs(tx, _RULES_OF_REPOSITORIES, ids)
 
 
@@ -131,19 +131,19 @@ _OVER: Final = Statement(
 
 
 def find_rule_for(tx: Connection, handle: str, repository: str) -> CacheRule | None:
-    """Return the rule of an account under whose prefix a repository's name is, or None."""
+    """Return the account's cache rule that covers a repository's name, or None."""
     row = tx.row(_FOR_NAME, handle=handle, **_prefixes(repository))
     return CACHE_RULES.record_of(row) if row else None
 
 
 def prefix_over(tx: Connection, account_id: str, repository: str) -> str | None:
-    """Return the prefix of the account's rule under which a repository's name is, or None."""
+    """Return the prefix of the account's cache rule that covers this repository, or None."""
     row = tx.row(_OVER, account_id=account_id, **_prefixes(repository))
     return row[0] if row else None
 
 
 def _prefixes(repository: str) -> dict[str, str]:
-    """Return the prefixes that a rule over this name can have, as parameters."""
+    """Return, as query parameters, every prefix that a rule covering this name can have."""
     parts = repository.split("/")
     return {
         f"prefix_{count}": "/".join(parts[:count]) if count < len(parts) else ""
@@ -155,7 +155,7 @@ _CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
 
 
 class RuleDetails(NamedTuple):
-    """A rule, its totals, and the numbers and bytes of its cached content."""
+    """A rule, its totals, and the number and bytes of its cached images."""
 
     rule: CacheRule
     handle: str
@@ -165,7 +165,7 @@ class RuleDetails(NamedTuple):
 
 
 def _under_prefix(prefix: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return the condition of repositories under a prefix, as a range of the index of names."""
+    """Build the condition that a repository is below a prefix, as a range of the name index."""
     # In byte order, "0" comes next to "/".
     return and_(
         _repository.name > prefix + literal_column("'/'"),
@@ -174,7 +174,7 @@ def _under_prefix(prefix: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def _of_cached(value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the sum of `value` over the cached repositories of a rule."""
+    """Build the sum of `value` over a rule's cached repositories."""
     return func.coalesce(
         select(func.sum(value))
         .where(
@@ -250,26 +250,26 @@ def find_rule(tx: Connection, account_id: str, rule_id: str) -> RuleDetails | No
 
 
 def list_rules(tx: Connection, account_id: str, after: str, limit: int) -> list[RuleDetails]:
-    """Return up to `limit` rules of an account after the prefix `after`, by prefix."""
+    """Return up to `limit` rules of an account after the prefix `after`, sorted by prefix."""
     rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
     return [_details(row) for row in rows]
 
 
 def lock_account(tx: Connection, account_id: str) -> None:
-    """Keep the account from getting repositories and rules until the transaction ends."""
+    """Prevent new repositories and rules in the account until the transaction ends."""
     tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 def hold_account(tx: Connection, account_id: str) -> None:
-    """Keep the account from getting rules until the transaction ends.
+    """Prevent new rules in the account until the transaction ends.
 
-    A transaction that inserts a repository does so by its foreign key.
+    Inserting a repository has the same effect, by its foreign key.
     """
     tx.row(_HOLD_ACCOUNT, account_id=account_id)
 
 
 def lock_to_change(tx: Connection, account_id: str, rule_id: str) -> CacheRule | None:
-    """Return a rule and block its changes until the transaction ends; None if it was deleted."""
+    """Return a rule, locked until the transaction ends; None if it was deleted."""
     return CACHE_RULES.read_one(tx, _LOCK, account_id=account_id, id=rule_id)
 
 
@@ -279,13 +279,13 @@ def prefixes_of(tx: Connection, account_id: str) -> list[str]:
 
 
 def pushed_repository_under(tx: Connection, account_id: str, prefix: str) -> str | None:
-    """Return the name of a live repository under `prefix` to which somebody has pushed, or None."""
+    """Return the name of a live repository below `prefix` that was ever pushed to, or None."""
     row = tx.row(_PUSHED, account_id=account_id, first=f"{prefix}/", last=f"{prefix}0")
     return row[0] if row else None
 
 
 def has_pushed_tag(tx: Connection, repository_id: str) -> bool:
-    """Return True if a cached repository has a tag that was pushed while no rule had its name."""
+    """Return True if a cached repository has a tag that was pushed while no rule covered it."""
     return tx.row(_HAS_PUSHED_TAG, repository_id=repository_id) is not None
 
 

@@ -1,4 +1,4 @@
-"""Rows of the states and faults of upstreams, by rule."""
+"""Rows of the states and faults of upstreams, for each rule."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def find_state(tx: Connection, rule_id: str) -> UpstreamState | None:
 
 
 def find_states(tx: Connection, rule_ids: Sequence[str]) -> dict[str, UpstreamState]:
-    """Return the states of the upstreams of some rules, by rule."""
+    """Map rule ids to the states of their upstreams."""
     rows = tx.rows(_STATES, rule_ids=text_list(rule_ids))
     return {row[0]: UpstreamState(*row) for row in rows}
 
 
 def list_faults(tx: Connection, rule_ids: Sequence[str], since: int) -> list[UpstreamFault]:
-    """Return the faults of some rules that occurred since a time, the latest of a rule first."""
+    """Return the faults of these rules since a time; for each rule, the latest comes first."""
     return find_all(tx, UpstreamFault, _FAULTS, rule_ids=text_list(rule_ids), since=since)
 
 
@@ -122,7 +122,7 @@ def forget_state(tx: Connection, rule_id: str) -> None:
 
 
 def count_fault(tx: Connection, fault: UpstreamFault) -> None:
-    """Insert a fault, or count it once more; the caller has locked the rule."""
+    """Insert a fault, or increment its count; the caller has locked the rule."""
     tx.execute(_COUNT_FAULT, **fault._asdict())
 
 

@@ -38,7 +38,7 @@ _ACCOUNTS_OF: Final = Statement(select(_r.id, _r.account_id).where(_r.id.in_(lis
 
 
 def _upsert(*which: ColumnElement[bool]) -> Insert:
-    """Return the insertion of today's row for each live repository that meets `which`."""
+    """Build the insertion of today's row for each live repository that meets `which`."""
     found = select(
         _r.id,
         value("day", _d.day),
@@ -159,7 +159,7 @@ forget_account_days: Final = deletion(_a.day, kept_seconds=_KEPT_SECONDS, unit=D
 
 
 class AccountDay(NamedTuple):
-    """The sizes of an account's repositories on a day, and the number of pulls."""
+    """The total size of an account's repositories on a day, and the number of pulls."""
 
     day: int
     """Since the epoch."""
@@ -168,7 +168,7 @@ class AccountDay(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """The change of a repository's size; `before` is 0 if it did not exist."""
+    """A repository's change of size; `before` is 0 if it did not exist."""
 
     repository_id: str
     name: str
@@ -177,7 +177,7 @@ class Growth(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A batch of a measurement: the last repository's id, and the sums by account."""
+    """The result of measuring a batch: the last repository's id, and sums per account."""
 
     last: str
     sums: dict[str, int]
@@ -185,7 +185,7 @@ class Measured(NamedTuple):
 
 
 def accounts_of(tx: Connection, repository_ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (repository id, account id) of those that exist, deleted ones too."""
+    """Return (repository id, account id) of those that exist, including deleted ones."""
     if not repository_ids:
         return []
     rows = tx.rows(_ACCOUNTS_OF, ids=text_list(sorted(repository_ids)))
@@ -193,10 +193,10 @@ def accounts_of(tx: Connection, repository_ids: Sequence[str]) -> list[tuple[str
 
 
 def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str, str]:
-    """Add pulls to the days of their repositories and accounts, given by manifest id and day.
+    """Add pulls, counted by (manifest id, day), to the days of repositories and accounts.
 
-    Return the accounts of the manifests that exist. It takes one statement for each repository and
-    day, and one for each account and day.
+    Map the existing manifests' ids to their accounts. It takes one statement for each repository
+    and day, and one for each account and day.
     """
     ids = sorted({manifest_id for manifest_id, _ in pulls})
     if not ids:
@@ -218,7 +218,7 @@ def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str,
 
 
 def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
-    """Record the sizes, the last use and the growth of a batch of repositories with ids above.
+    """Record size, last use and growth of a batch of repositories with ids above `after`.
 
     Return None if there are none above `after`.
     """
@@ -237,7 +237,7 @@ def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
 
 
 def measure_accounts(tx: Connection, day: int, sums: Mapping[str, int]) -> None:
-    """Record the sizes of accounts for a day."""
+    """Record the sizes of accounts for a day, from sums by account id."""
     for account_id, size in sorted(sums.items()):
         tx.execute(_MEASURE_ACCOUNT, account_id=account_id, day=day, size=size)
 
@@ -249,8 +249,8 @@ def list_account_days(tx: Connection, account_id: str, first: int, last: int) ->
 
 
 def list_growth(tx: Connection, account_id: str, span: int, limit: int) -> list[Growth]:
-    """Return the repositories that changed most over a span of `SPANS`, the largest change first.
+    """Return the repositories whose size changed most over a span of `SPANS`, largest change first.
 
-    The cost is that of the repositories returned.
+    The cost depends only on how many are returned.
     """
     return find_all(tx, Growth, _LIST_GROWTH, account_id=account_id, span=span, limit=limit)

@@ -1,4 +1,4 @@
-"""Deleted repositories: list, lock and restore them, and purge them batch by batch later."""
+"""Deleted repositories: list, lock and restore them, and later purge them in batches."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _FIND: Final = Statement(_of_account(_COLUMNS).where(given(_r.id)))
 def list_deleted_repositories(
     tx: Connection, account_id: str, now: int, before: str | None, limit: int
 ) -> list[DeletedRepository]:
-    """Return up to `limit` restorable repositories with ids below `before`, newest first."""
+    """Return up to `limit` restorable repositories with ids below `before`, newest id first."""
     return find_all(
         tx,
         DeletedRepository,
@@ -164,7 +164,7 @@ class PurgeableRepository(NamedTuple):
 
 
 class PurgedBlob(NamedTuple):
-    """A link of a repository: a blob's digest and its object."""
+    """A link to delete: a blob's digest and its object."""
 
     digest: str
     object_id: str
@@ -201,7 +201,7 @@ def list_deleted(
 ) -> list[PurgeableRepository]:
     """Return up to `limit` purgeable repositories, ordered by `restorable_until` and id.
 
-    They come after `after`: the `restorable_until` and id of a repository.
+    The page starts after `after`, the `restorable_until` and id of a repository.
     """
     until, last = after
     return [
@@ -238,7 +238,7 @@ def list_links(tx: Connection, repository_id: str, limit: int) -> list[PurgedBlo
 def unlink_blobs(tx: Connection, repository_id: str, links: Sequence[PurgedBlob]) -> None:
     """Remove links of a repository that has no manifests.
 
-    Leave those that name another object than all of `links` do by now: it is not locked.
+    Leave links that now name an object that is not in `links`, since it is not locked.
     """
     tx.execute(
         _UNLINK,

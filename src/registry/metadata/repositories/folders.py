@@ -1,4 +1,4 @@
-"""Numbers of live repositories: of an account, and of each folder of their names.
+"""The numbers of live repositories in an account, and in each folder of their names.
 
 A folder is a name's prefix up to and including one of its slashes; the empty folder holds all
 repositories. Whatever inserts, deletes or restores a repository updates these numbers in the same
@@ -58,12 +58,12 @@ def count_in(tx: Connection, account_id: str, folder: str) -> int:
 
 
 def add_to_folders(tx: Connection, account_id: str, name: str) -> None:
-    """Add one to the folders of a new or restored repository."""
+    """Increment the counts of the folders that hold a new or restored repository."""
     tx.execute(_ADD, account_id=account_id, folders=text_list(folders_of(name)))
 
 
 def take_from_folders(tx: Connection, account_id: str, name: str) -> None:
-    """Take one from the folders of a deleted repository."""
+    """Decrement the counts of the folders that held a deleted repository."""
     folders = text_list(folders_of(name))
     tx.row(_LOCK, account_id=account_id)
     tx.execute(_TAKE, account_id=account_id, folders=folders)

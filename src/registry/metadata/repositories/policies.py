@@ -22,7 +22,7 @@ Kind = Literal["resource", "lifecycle"]
 
 
 def first_revision(kind: Kind) -> sa.ColumnElement[int]:
-    """Return the SQL expression of a new policy's revision; it binds ``repository_id``."""
+    """Build the SQL expression of a new policy's revision; it binds ``repository_id``."""
     last: sa.ScalarSelect[int] = (
         sa.select(_v.revision)
         .where(given(_v.repository_id), _v.kind == _literal(kind))
@@ -32,7 +32,7 @@ def first_revision(kind: Kind) -> sa.ColumnElement[int]:
 
 
 def keep_revision(kind: Kind, policies: sa.Table) -> Statement:
-    """Return the statement that saves a deleted policy's revision; it binds ``repository_id``."""
+    """Build the statement that saves a deleted policy's revision; it binds ``repository_id``."""
     of_policy = sa.select(policies.c.repository_id, _literal(kind), policies.c.revision).where(
         given(policies.c.repository_id)
     )
@@ -72,7 +72,7 @@ class NewPolicy(NamedTuple):
 
 
 class RepositoryAccess(NamedTuple):
-    """The rows of a repository that access decisions need, each None if missing."""
+    """What access decisions need of a repository and its account; None where it is missing."""
 
     account_id: str | None
     repository_id: str | None

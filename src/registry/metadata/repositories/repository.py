@@ -28,7 +28,7 @@ PULL_THROUGH_CACHE: Final = "pull_through_cache"
 
 
 class NewRepository(NamedTuple):
-    """The settings of a repository that its owner chooses; the name cannot change later."""
+    """The settings of a repository that its owner chooses; `name` cannot change later."""
 
     name: str
     description: str | None
@@ -37,7 +37,7 @@ class NewRepository(NamedTuple):
     immutable_tag_exclusions: Sequence[str]
 
     def values(self) -> dict[str, object]:
-        """Return the values of their columns."""
+        """Map column names to the values of these settings."""
         encode = msgspec.json.encode
         tags, exclusions = encode(self.tags), encode(self.immutable_tag_exclusions)
         documents = {"tags": tags.decode(), "immutable_tag_exclusions": exclusions.decode()}
@@ -49,7 +49,7 @@ IS_NAMED: Final = and_(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None
 
 
 def of_named(*columns: ColumnElement[Any]) -> Select[Any]:
-    """Return a query of columns of the live repository ``:name`` of the account ``:handle``."""
+    """Build a query for columns of the live repository ``:name`` of the account ``:handle``."""
     return select(*columns).join(accounts, accounts.c.id == _r.account_id).where(IS_NAMED)
 
 
@@ -160,7 +160,7 @@ class Repository(NamedTuple):
 
     @property
     def may_lack_children(self) -> bool:
-        """Return True if an index here may list a manifest that is not here."""
+        """Return True if an index in this repository may list a manifest that it lacks."""
         return self.is_cached or self.is_sparse
 
 
@@ -218,7 +218,7 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
 def find_with_use(
     tx: Connection, handle: str, name: str
 ) -> tuple[Repository, QuotaUse | None] | None:
-    """Return a repository like `find_repository`, with its account's bytes and their limit."""
+    """Like `find_repository`, with the account's stored bytes and their limit."""
     row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
     return None if row is None else (repository_of(row), read_use(row[-2:]))
 
@@ -294,7 +294,7 @@ def find_or_add_repository(
 
 
 def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts) -> None:
-    """Add to a repository's counters and count its revision; the caller holds its lock.
+    """Add to a repository's counters and increment its revision; the caller holds its lock.
 
     Every change of its tags and images ends with this.
 
@@ -321,7 +321,7 @@ def list_repository_names(tx: Connection, handle: str, after: str, limit: int) -
 
 
 def repository_of(row: Row) -> Repository:
-    """Return the repository in a row that begins with `REPOSITORY_COLUMNS`."""
+    """Convert a row that begins with `REPOSITORY_COLUMNS`."""
     exclusions = () if row[4] == "[]" else tuple(msgspec.json.decode(row[4], type=list[str]))
     return Repository(
         row[0],

@@ -1,4 +1,4 @@
-"""The index of parts of names: read a page of matches, and bring the index up to date.
+"""The search index for parts of names: read pages of matches, and update the index.
 
 `registry.metadata.search_tables` describes the tables and what writes them.
 """
@@ -88,7 +88,7 @@ _FORGET: Final = Statement(search_names.delete().where(_n.id == bindparam("name_
 
 
 class MatchPosition(NamedTuple):
-    """A place in the order of matches."""
+    """The sort key of a match."""
 
     kind: str
     """``repository`` sorts before ``tag``."""
@@ -98,7 +98,7 @@ class MatchPosition(NamedTuple):
 
 
 class IndexedName(NamedTuple):
-    """A name at a position; `repository_id` is None if no live repository has it any more."""
+    """A name in the index; `repository_id` is None if no live repository has it any more."""
 
     position: MatchPosition
     name: str
@@ -107,7 +107,7 @@ class IndexedName(NamedTuple):
 
 
 def match(text: str, name: str) -> str | None:
-    """Return the characters of a name by which the index finds `text` in it, or None.
+    """Return the term of a name by which the index finds `text` in it; None if it has no `text`.
 
     A name may have several terms that begin with the text; this is one of them, always the same,
     so each name is found once. The text is in lower case.
@@ -123,7 +123,7 @@ def match(text: str, name: str) -> str | None:
 def list_matches(
     tx: Connection, account_id: str, kind: str, text: str, after: MatchPosition | None, limit: int
 ) -> list[IndexedName]:
-    """Return up to `limit` names after a position with a term that the text could begin.
+    """Return up to `limit` names, after a position, with a term that may match the text.
 
     The caller compares each name with the whole text; see `match`.
     """
@@ -152,7 +152,7 @@ def list_matches(
 def list_unsettled(
     tx: Connection, account_id: str, text: str, limit: int
 ) -> tuple[list[IndexedName], bool]:
-    """Return the live names that contain the text among those that wait for their terms.
+    """Return live names that contain the text and whose terms are not written yet.
 
     At most `limit` names are read. The second value is True if these were all.
     """
@@ -167,7 +167,7 @@ def list_unsettled(
 
 
 def settle_batch(tx: Connection, limit: int) -> int:
-    """Write the terms of up to `limit` new names, remove those of names that are gone.
+    """Write the terms of new names and delete those of deleted ones, `limit` names in all.
 
     Return the number of names.
     """

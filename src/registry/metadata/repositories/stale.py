@@ -1,4 +1,4 @@
-"""The last uses of repositories, as last measured, and repositories without use for long."""
+"""The last measured use of each repository, and repositories that were long unused."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ _COUNT: Final = Statement(select(func.count()).select_from(repository_activity).
 
 
 class LastUse(NamedTuple):
-    """The last push, pull or creation of a repository, as last measured."""
+    """When a repository was last pushed, pulled or created, as last measured."""
 
     used_at: int
     repository_id: str
 
 
 def note_uses(tx: Connection, first: str, last: str) -> None:
-    """Record the last uses of the repositories with ids from `first` to `last`."""
+    """Record the last use of the repositories with ids from `first` to `last`."""
     tx.execute(_NOTE, first=first, last=last)
     tx.execute(_FORGET, first=first, last=last)
 
@@ -95,9 +95,9 @@ def note_uses(tx: Connection, first: str, last: str) -> None:
 def list_last_uses(
     tx: Connection, account_id: str, before: int, after: LastUse | None, limit: int
 ) -> list[LastUse]:
-    """Return up to `limit` repositories with bytes that were not used since `before`.
+    """Return up to `limit` repositories that have bytes and were not used since `before`.
 
-    The one that was used longest ago comes first.
+    They are sorted by last use, the longest unused first.
     """
     place = after or LastUse(-1, "")
     rows = tx.rows(
@@ -112,14 +112,14 @@ def list_last_uses(
 
 
 def count_stale(tx: Connection, account_id: str, before: int) -> int:
-    """Return the number of repositories with bytes that were not used since `before`."""
+    """Return the number of repositories that have bytes and were not used since `before`."""
     return count(tx, _COUNT, account_id=account_id, before=before)
 
 
 def find_stale(
     tx: Connection, account_id: str, repository_id: str, before: int
 ) -> RepositoryDetails | None:
-    """Return a live repository if it has not been used since it was measured, or None."""
+    """Return a live repository if it has still not been used since `before`, or None."""
     found = find_repository_details(tx, account_id, repository_id)
     if found is None:
         return None

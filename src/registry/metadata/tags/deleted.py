@@ -46,7 +46,7 @@ class DeletedTag(NamedTuple):
 
 
 class SoftDeletion(NamedTuple):
-    """The deletion of something restorable: by whom, when, and until when it is restorable."""
+    """The deletion of something restorable: by whom, when, and until when it can be restored."""
 
     principal: str
     """CRN; empty for a client that is not signed in."""
@@ -57,7 +57,7 @@ class SoftDeletion(NamedTuple):
 
 
 def deletion_of(table: Table) -> Sequence[Label[Any]]:
-    """Return the values of a `SoftDeletion` in a row of a table."""
+    """Build the columns of a `SoftDeletion` for an insertion into a table."""
     c = table.c
     return [
         value("now", c.deleted_at).label("deleted_at"),
@@ -158,13 +158,13 @@ def add_deleted_tags(
     *,
     has_image: bool,
 ) -> None:
-    """Insert deleted tags from live ones; call it after their deletion events, before removal."""
+    """Insert deleted tags from live ones; call it after recording the events, before deletion."""
     of = {"repository_id": repository_id, "names": text_list(names), "has_image": has_image}
     tx.execute(_ADD, **of, **deletion._asdict())
 
 
 def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:
-    """Remove the deleted tag of this name; return 1 if it was counted, else 0."""
+    """Remove the deleted tag with this name; return 1 if the repository's count included it."""
     row = tx.row(_REMOVE, repository_id=repository_id, name=name)
     return int(row is not None and bool(row[0]))
 
@@ -174,8 +174,8 @@ def detach_deleted_tags(
 ) -> int:
     """Detach the deleted tags of images that are being deleted; return how many were restorable.
 
-    The images are restorable `until` that moment, and so are the tags. With None the images are
-    not restorable, and the deleted tags are removed.
+    Images and tags are then restorable `until` that time. None means that the images are not
+    restorable; then the deleted tags are removed.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     if until is None:
@@ -209,7 +209,7 @@ def list_deleted_tags(
 ) -> list[DeletedTag]:
     """Return up to `limit` restorable tags whose image exists, the last deleted first.
 
-    The page begins behind the event number `before`.
+    The page has events with numbers below `before`.
     """
     return find_all(
         tx,
@@ -228,7 +228,7 @@ def count_deleted_tags(tx: Connection, repository_id: str, now: int) -> int:
 
 
 def forget_deleted_tags(tx: Connection, now: int, limit: int) -> int:
-    """Remove up to `limit` expired deleted tags; return how many were found."""
+    """Remove up to `limit` expired deleted tags; return how many there were."""
     expired: defaultdict[str, list[str]] = defaultdict(list)
     for repository_id, name in tx.rows(_EXPIRED, now=now, limit=limit):
         expired[repository_id].append(name)

@@ -38,7 +38,7 @@ class TagEvent(NamedTuple):
 
 
 class NewTagEvent(NamedTuple):
-    """A change of a tag to record; ids and digests are of the manifests after it and before."""
+    """A tag change to record; the `previous_…` fields describe the manifest before it."""
 
     repository_id: str
     tag: str
@@ -55,7 +55,7 @@ class NewTagEvent(NamedTuple):
 def _ordinal_of(
     event: str, repository_id: ColumnElement[str], tag: ColumnElement[str]
 ) -> ScalarSelect[int]:
-    """Return the ordinal of a tag's ``newest`` or ``oldest`` event."""
+    """Build a query for the ordinal of a tag's ``newest`` or ``oldest`` event."""
     e = tag_events.alias(event).c
     return (
         select(e.ordinal)
@@ -154,7 +154,7 @@ def list_tag_events(
 
 
 def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
-    """Return the number of recorded changes of a tag, at a cost that does not grow with it.
+    """Return the number of recorded changes of a tag, at a constant cost.
 
     The events of a tag are numbered without gaps, and the oldest are deleted first.
     """
@@ -162,7 +162,7 @@ def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
 
 
 def forget_tag_events(tx: Connection, before: int, limit: int) -> int:
-    """Delete up to `limit` of the oldest events, up to the time `before`; return their number.
+    """Delete up to `limit` of the oldest events from before the time `before`; return how many.
 
     Events are deleted in the order of their numbers, even where clocks disagreed.
     """

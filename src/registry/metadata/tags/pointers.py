@@ -99,10 +99,10 @@ def upsert_tag(
     fresh_until: int | None = None,
     created_at: int | None = None,
 ) -> bool:
-    """Insert or move a tag; return True if there is a deleted tag with its name.
+    """Insert or move a tag; return True if a deleted tag has its name.
 
-    A new one was created at `created_at`, by default now. A tag of the pull-through cache is
-    `fresh_until` that moment; another one has None.
+    A new tag gets `created_at`, by default `now`. `fresh_until` is for tags of the pull-through
+    cache, else None.
     """
     row = tx.row(
         _PUT,
@@ -119,7 +119,7 @@ def upsert_tag(
 
 
 def set_pushed_digest(tx: Connection, repository_id: str, name: str, pushed_digest: str) -> None:
-    """Set the digest that a tag answers with; the tag did not move, so `updated_at` stays."""
+    """Set the digest in responses for a tag; the tag does not move, so `updated_at` stays."""
     tx.execute(
         _SET_PUSHED_DIGEST, repository_id=repository_id, name=name, pushed_digest=pushed_digest
     )
@@ -131,7 +131,7 @@ def remove_tag(tx: Connection, repository_id: str, name: str) -> None:
 
 
 def tags_of(tx: Connection, ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return the tags of each manifest by id: pairs of name and pushed digest, by name."""
+    """Map manifest ids to (tag name, pushed digest) pairs, sorted by name."""
     found: dict[str, list[tuple[str, str]]] = {manifest_id: [] for manifest_id in ids}
     for manifest_id, name, pushed_digest in sorted(tx.rows(_OF_MANIFESTS, ids=text_list(ids))):
         found[manifest_id].append((name, pushed_digest))
@@ -141,9 +141,9 @@ def tags_of(tx: Connection, ids: Sequence[str]) -> dict[str, list[tuple[str, str
 def list_tags(
     tx: Connection, handle: str, name: str, after: str, limit: int
 ) -> tuple[list[str], bool] | None:
-    """Return up to `limit` tags after `after` in byte order, or None if there is no repository.
+    """Return up to `limit` tags after `after` in byte order, and if the repository is cached.
 
-    Return, too, whether it is one of the cache.
+    Return None if there is no repository.
 
     A page is a range of the primary key; its cost does not depend on the number of tags.
     """
@@ -186,7 +186,7 @@ def find_tag_details(tx: Connection, repository_id: str, name: str) -> TagDetail
 def list_tag_details(
     tx: Connection, repository_id: str, prefix: str, after: str, limit: int
 ) -> list[TagDetails]:
-    """Return up to `limit` tags with a prefix after the tag `after`, in byte order."""
+    """Return up to `limit` tags that begin with `prefix`, after the tag `after`, in byte order."""
     # One lower bound, so that the index range begins where the page does. No tag sorts between
     # `after` and `after` followed by a control character.
     first = after + "\x01" if after else prefix

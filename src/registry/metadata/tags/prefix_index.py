@@ -1,4 +1,4 @@
-"""The images that have a tag with a prefix: all of them, or the changes since an event.
+"""The images with a tag that begins with a prefix: all, or the changes since an event.
 
 Each query is one statement, so that it reads one state of the database.
 """
@@ -25,8 +25,8 @@ MAX_CHANGES: Final = 500
 class Position(NamedTuple):
     """An event in the history of a repository's tags.
 
-    SQLite continues from the highest number in the table, so a number may be used again after all
-    events were deleted; the time tells the two events apart.
+    SQLite numbers events from the highest number in the table, so a number may be reused after all
+    events were deleted; the time then distinguishes the two events.
     """
 
     sequence: int
@@ -112,7 +112,7 @@ def find_position(tx: Connection, repository_id: str) -> Position | None:
 def find_tagged_images(
     tx: Connection, repository_id: str, prefix: str
 ) -> tuple[list[str], Position | None]:
-    """Return the image id of each tag with a prefix, and the last event of the repository's tags.
+    """Return image ids, one for each tag with a prefix, and the repository's last tag event.
 
     The cost grows with the number of these tags.
     """

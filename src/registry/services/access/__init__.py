@@ -1,6 +1,6 @@
 """Rights on the data plane: logins, bearer tokens, and decisions about repositories.
 
 `logins` and `container_passwords` are the credentials of container clients; `tokens` exchanges them
-for bearers and verifies these, which `bearers` signs; `decisions` evaluates policies for a
+for bearer tokens, which `bearers` signs and verifies; `decisions` evaluates policies for a
 repository.
 """

@@ -1,6 +1,6 @@
 """Sign and verify bearer tokens of the data plane, which carry rights for five minutes.
 
-Neither needs the database, so that ``/v2`` authorizes a request without a read.
+Neither needs the database, so ``/v2`` can authorize a request without reading it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BearerSigner:
         self._new_id = new_id
 
     def issue_bearer(self, claims: Mapping[str, Any]) -> str:
-        """Return a signed token with the claims ``sub``, ``iat``, ``exp``, ``access`` and so on."""
+        """Return a signed token with these claims, and ``iss``, ``aud``, ``jti`` and ``nbf``."""
         whole = {
             "iss": self._issuer,
             "aud": self._audience,
@@ -72,7 +72,7 @@ class BearerSigner:
     def verify_bearer(self, token: str) -> Mapping[str, Any]:
         """Verify a bearer token and return its claims.
 
-        Raise `Unauthenticated` if it is not one of this registry, not valid yet, or
+        Raise `Unauthenticated` if this registry did not issue it, or it is not yet valid, or
         expired.
         """
         payload, _ = verify(token, lambda kid: self._keys.find(BEARERS, kid))

@@ -1,9 +1,8 @@
 """Log container clients in with the named passwords that persons make for them.
 
-At every exchange all that the password depends on is read: the person, the assignment of the role,
-its trust policy, its account, and that the role may log container clients in. A malformed or
-unknown password, a wrong one, and one that its role does not admit any more take the same work and
-give the same error.
+Every exchange reads everything the password depends on: the person, the role's assignment, its
+trust policy and account, and the role's right to log container clients in. A malformed, unknown,
+wrong or no longer admitted password takes the same work and gives the same error.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _NOBODY: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def password_id(password: str) -> str:
-    """Return the id in a container password, or one that nobody has."""
+    """Return the id inside a container password; for a malformed one, an id that nobody has."""
     return id_of(password) or _NOBODY
 
 
 def find_password(
     tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> KnownLogin | None:
-    """Return the stored container password, or None."""
+    """Return the stored container password with this id, or None."""
     password = find_container_password(tx, password_id)
     if password is None:
         return None

@@ -33,7 +33,7 @@ _EVERYTHING: Final = Policy(
 
 
 class Rights(Protocol):
-    """Further rights of a caller that pushes, evaluated with current policies when needed."""
+    """Further rights of a caller that pushes, evaluated by current policies only when needed."""
 
     @property
     def principal(self) -> str:
@@ -45,18 +45,18 @@ class Rights(Protocol):
 
     @property
     def client(self) -> AuditClient | None:
-        """Return the request that changes are recorded with, or None if they are not recorded."""
+        """Return the client data for the audit log, or None if changes are not recorded."""
 
     async def may_create(self, name: Name) -> bool:
-        """Return True if the caller may create this repository by a first push."""
+        """Return True if the caller may create this repository by a first push to it."""
 
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
-        """Return a predicate of the repositories that the caller may mount blobs from.
+        """Return a predicate: whether the caller may mount blobs from a repository.
 
-        With `source`, only that repository can be one of them.
+        With `source`, it can be True only for that repository.
 
-        Raise `Unauthenticated` if the token has no scope for `source`; the client should
-        ask for one.
+        Raise `Unauthenticated` if the token has no scope for `source`; the client should request
+        one.
         """
 
 
@@ -77,7 +77,7 @@ def repository_crn(region: str, account_id: str, repository: str) -> str:
 def repository_reference(
     region: str, account_id: str, repository_id: str, name: str
 ) -> ResourceRef:
-    """Return the reference to a repository of an account in answers."""
+    """Return the reference that responses use for a repository of an account."""
     return ResourceRef(id=repository_id, crn=repository_crn(region, account_id, name), name=name)
 
 
@@ -96,10 +96,10 @@ def verdict_on(
 ) -> Verdict:
     """Return the verdict on `action` by `subject` on the repository, which need not exist.
 
-    If the account does not exist, the verdict is that of another account's private repository.
-    Where another account's repository, or any to an unauthenticated client, does not allow the
-    action, the caller's own policies are not evaluated and `work` stays as it was: the cost would
-    tell whether account and repository exist.
+    If the account does not exist, the verdict is that of another account's private repository. If
+    another account's repository does not allow the action (or any repository, for an
+    unauthenticated client), the caller's own policies are not evaluated and `work` is unchanged:
+    otherwise the cost would reveal whether account and repository exist.
 
     Raise `PolicyTooCostly` if the policies need more steps than `work` has left.
     """
@@ -136,8 +136,8 @@ def too_costly() -> PolicyTooCostly:
 def _caller(principal: Principal, target: RepositoryAccess) -> Caller:
     """Return the caller as the target's resource policy sees it.
 
-    The policy refers to the principal that had a name when it was written. A later principal of
-    the same name gets an empty CRN here, so that no statement matches it.
+    A name in the policy means the principal that had it when the policy was written. A later
+    principal with the same name gets an empty CRN here, so that no statement matches it.
     """
     meant = names_principal(target.principal_ids or "{}", principal.crn, principal.id)
     return Caller(principal.crn if meant else "", principal.account_id)

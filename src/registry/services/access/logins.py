@@ -1,14 +1,14 @@
 """Login credentials of container clients: issued to a signed-in principal, and revoked with it.
 
-Attempts with long-lived credentials at ``/v2/token`` are limited. Failures count against two
-budgets, as those of sign-ins do. If that of a credential from an address is exhausted, the
-credential is refused there, whatever the secret. That of the address only turns further failures
-into 429, so that one machine with an old secret does not stop the others behind the same proxy. It
-is counted first: an address cannot fill the table of budgets with ids it makes up.
+Failures with long-lived credentials at ``/v2/token`` count against two budgets, as for sign-ins:
+one of the credential at an address, one of the address. When the first is exhausted, the credential
+is refused there, whatever the secret. When the second is, further failures only become 429, so that
+one machine with an old secret does not block others behind the same proxy. The address is counted
+first, so that it cannot fill the table of budgets with invented ids.
 
-In accounts that allow it, an access key itself is one: its id is the user name, and its secret the
-password. Whether the account allows it is read at every exchange, as are the states of the key, its
-service account and the account.
+In accounts that allow it, an access key is itself a login credential: its id is the user name, its
+secret the password. That setting and the states of key, service account and account are read at
+every exchange.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
 
 
 def login_permission(region: str, account_id: str) -> LoginPermission:
-    """Return the permission that a principal of an account needs to log container clients in."""
+    """Return the permission that a principal of an account needs for container logins."""
     resource = str(Crn("registry", region, account_id, "authorization-token", "own"))
     return LoginPermission(LOG_IN, resource)
 
@@ -76,7 +76,7 @@ def new_password() -> str:
 
 
 def hash_of(password: str) -> str:
-    """Return the sha256 of a password as hex; nothing else of it is stored."""
+    """Return the sha256 of a password in hex, which is all that is stored of it."""
     return hashlib.sha256(password.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -85,11 +85,11 @@ def mint_login(
 ) -> IssuedLogin:
     """Store a new login credential of `caller`, valid for 12 hours.
 
-    It ends earlier if the sign-in of the person, the role session of a program, or the access key
-    does that it is made with. A person's role session lasts an hour and is renewed while the person
-    is signed in, so it is the sign-in that counts.
+    It ends earlier with the access key, the program's role session, or the person's sign-in that it
+    was made with. (A person's role session lasts an hour and is renewed while the person is signed
+    in, so not the role session but the sign-in counts.)
 
-    Raise `AccessDenied` if the caller is a person that has not assumed a role, so it has no
+    Raise `AccessDenied` if the caller is a person without an assumed role, and so without an
     account; `QuotaExceeded` if the account has as many open logins as it may.
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
@@ -160,7 +160,7 @@ _ENDPOINT: Final = "access-key-login"
 
 
 class RefusedLogin(NamedTuple):
-    """A login, or a request of one, that was refused, for the audit log."""
+    """A refused login, or a request refused to a login, for the audit log."""
 
     account_id: str
     principal: str
@@ -171,12 +171,12 @@ class RefusedLogin(NamedTuple):
 
 
 def seconds_refused(tx: Connection, credential_id: str, source: str, now: int) -> int:
-    """Return the seconds until a credential may be tried again from an address; 0 means now."""
+    """Return the seconds until a credential may be tried again from an address, or 0."""
     return seconds_exhausted(tx, _ENDPOINT, _subject(credential_id, source), CREDENTIAL_BUDGET, now)
 
 
 def count_failure(tx: Connection, credential_id: str, source: str, now: int) -> int:
-    """Count a failure; return the seconds until the client may try again, 0 if it may now."""
+    """Count a failure; return the seconds until the client may try again, or 0."""
     subjects = (
         (f"address {source}", ADDRESS_BUDGET),
         (_subject(credential_id, source), CREDENTIAL_BUDGET),
@@ -194,7 +194,7 @@ def wrong_login() -> Unauthenticated:
 
 
 class KnownLogin(NamedTuple):
-    """The stored row of a long-lived credential that a client names by its id."""
+    """The stored row of a long-lived credential, found by its id."""
 
     secret_sha256: str
     login: Login | None
@@ -215,12 +215,12 @@ async def log_in(
     find: FindLogin,
     note_refusal: Callable[[RefusedLogin], None],
 ) -> Login:
-    """Return a long-lived credential as a login. A failure takes a second transaction.
+    """Log in with a long-lived credential. A failure takes a second transaction.
 
-    An unknown one, a wrong secret, and one that may not log in take the same work and give the same
-    error. `note_refusal` is called for one that exists and is refused.
+    An unknown credential, a wrong secret, and a credential that may not log in take the same work
+    and give the same error. `note_refusal` is called if the credential exists and is refused.
 
-    Raise `Unauthenticated` if it is unknown, its secret wrong, or it may not log in;
+    Raise `Unauthenticated` if the credential is unknown, its secret is wrong, or it may not log in;
     `TooManyAttempts` after too many failures.
     """
     source, now = rate_subject(source_ip), clock()
@@ -262,7 +262,7 @@ def is_access_key_id(username: str) -> bool:
 def find_key(
     tx: Connection, access_key_id: str, _source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> KnownLogin | None:
-    """Return the stored access key, or None."""
+    """Return the stored access key with this id, or None."""
     owner = find_key_owner(tx, access_key_id)
     # For an unknown key, the same reads find nothing.
     account_id = _NOBODY if owner is None else owner.account_id

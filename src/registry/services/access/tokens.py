@@ -1,9 +1,9 @@
-"""Exchange login credentials for bearer tokens of the data plane, and verify these.
+"""Exchange login credentials for bearer tokens of the data plane, and verify the tokens.
 
 A *login credential* identifies a principal and grants nothing. It is exchanged for a *bearer* of
 five minutes with the actions that policies allow at that moment, so that a pull needs no look-up. A
-right that is revoked ends with the bearer. A person's named password is such a credential too
-(`container_passwords`) and, in accounts that allow it, an access key itself (`logins`).
+revoked right ends with the bearer. A person's named password (`container_passwords`) and, in
+accounts that allow it, an access key (`logins`) are login credentials too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Address = IPv4Address | IPv6Address
 
 
 class DecisionBudget:
-    """Limits the policy steps of one request, and yields to other requests in between."""
+    """Limits the policy steps of one request, and lets other requests run in between."""
 
     def __init__(self, steps: int = REQUEST_STEPS) -> None:
         self.work = StepBudget(steps)
@@ -74,10 +74,10 @@ class DecisionBudget:
         self._decisions = 0
 
     async def pause(self) -> None:
-        """Yield to other requests before a decision, if the last ones took long.
+        """Let other requests run before a decision, if the last decisions took long.
 
-        Yields after `SLICE_STEPS` steps. Steps of some decisions are not counted (`verdict_on`), so
-        it also yields after `SLICE_DECISIONS` decisions.
+        It does so after `SLICE_STEPS` steps and, as some decisions count no steps (`verdict_on`),
+        after `SLICE_DECISIONS` decisions.
         """
         self._decisions += 1
         if self.work.left <= self._next or self._decisions > SLICE_DECISIONS:
@@ -86,7 +86,7 @@ class DecisionBudget:
 
 
 class NameRights(NamedTuple):
-    """A bearer's rights on one name: the requested actions, granted or denied."""
+    """The requested actions on one repository name, granted or denied by a bearer."""
 
     granted: tuple[str, ...]
     denied: tuple[str, ...]
@@ -138,7 +138,7 @@ class BearerTokens:
     """The token service of one process.
 
     Its calls take several transactions: policies come from their own source, and are evaluated
-    outside of any, in turns with other requests.
+    outside of transactions, in turns with other requests.
     """
 
     database: Database
@@ -154,11 +154,11 @@ class BearerTokens:
         source_ip: Address | None,
         note_refusal: Callable[[RefusedLogin], None],
     ) -> IssuedBearer:
-        """Return a bearer with those of the `requested` actions that the caller may do.
+        """Return a bearer with the `requested` actions that the caller may do.
 
-        Without a `credential` the client is unauthenticated, and gets public access only. If every
+        Without a `credential` the client is unauthenticated, and gets only public access. If every
         action is denied, the bearer lists them as denied; that is not an error. `note_refusal` is
-        called for an access key or a container password that is refused.
+        called if an existing access key or container password is refused.
 
         Raises:
             Unauthenticated: the credential is wrong, or has expired or was revoked.
@@ -197,8 +197,8 @@ class BearerTokens:
     async def rights_of(self, login: Login | None, name: Name) -> NameRights:
         """Return a role's rights to pull from a repository, by the same policies as `exchange`.
 
-        For workloads that run as a role on a machine of the platform: their `login` is in no table
-        and never leaves this process. Without a login, the rights are those of public access.
+        It is for workloads that run as a role on the platform's machines: their `login` is not
+        stored and never leaves this process. Without a login, only public access counts.
 
         Raise `Unauthenticated` if the role may not log container clients in, `PolicyTooCostly` if
         the policies take more than `REQUEST_STEPS`.
@@ -212,7 +212,7 @@ class BearerTokens:
     def verify(self, token: str) -> Bearer:
         """Verify a bearer and return its content, without a read of the database.
 
-        Raise `Unauthenticated` if it is not one of this registry, or not valid now.
+        Raise `Unauthenticated` if this registry did not issue it, or it is not valid now.
         """
         claims = self.signer.verify_bearer(token)
         if claims["exp"] - claims["iat"] > BEARER_SECONDS:
@@ -232,7 +232,7 @@ class BearerTokens:
     async def may(
         self, bearer: Bearer, action: str, names: Sequence[Name], source_ip: Address | None
     ) -> frozenset[Name]:
-        """Return those of `names` on which current policies allow the bearer's subject `action`.
+        """Return the `names` on which current policies allow the bearer's subject the `action`.
 
         Raise `PolicyTooCostly` if the policies take more than `REQUEST_STEPS`.
         """
@@ -255,7 +255,7 @@ class BearerTokens:
     async def find_subject(
         self, bearer: Bearer, source_ip: Address | None
     ) -> tuple[AccessSubject, Login | None] | None:
-        """Return a bearer's subject and login now, or None if the login has ended."""
+        """Return a bearer's subject and login, as they are now; None if the login has ended."""
         login: Login | None = None
         if bearer.login_id is not None:
             login = await self.database.read(logins.find_login_by_id, bearer.login_id, self.clock())
@@ -312,7 +312,7 @@ class BearerTokens:
         )
 
     def _check_logs_in(self, subject: AccessSubject, login: Login, now: int) -> None:
-        """Raise Unauthenticated unless the role of a login may log clients in now."""
+        """Raise Unauthenticated unless the login's role may now log container clients in."""
         assert subject.principal is not None
         action, resource = login_permission(self.region, login.account_id)
         caller = Caller(subject.principal.crn, login.account_id)
@@ -358,7 +358,7 @@ def _is_own(subject: AccessSubject, target: RepositoryAccess) -> bool:
 
 
 def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> NameRights:  # noqa: FBT001
-    """Return an entry; with reasons only for the own account, since they reveal what exists."""
+    """Return the rights on a name; only the own account sees reasons, which reveal what exists."""
     granted = tuple(action for action, verdict in verdicts.items() if verdict.is_allowed)
     denied = tuple(action for action in verdicts if action not in granted)
     reasons = tuple(verdicts[action].name.lower() for action in denied) if is_own else ()
@@ -379,7 +379,7 @@ def _targets(tx: Connection, names: Sequence[Name]) -> list[RepositoryAccess]:
 def _targets_and_uncounted(
     tx: Connection, names: Sequence[Name]
 ) -> tuple[list[RepositoryAccess], Mapping[str, Sequence[str]]]:
-    """Return the targets, and the patterns of uncounted pullers by the id of their account."""
+    """Return the repositories' access rows, and each account's patterns of uncounted pullers."""
     targets = _targets(tx, names)
     accounts = sorted({each.account_id for each in targets if each.account_id is not None})
     return targets, settings.uncounted_pullers_of(tx, accounts)

@@ -1,7 +1,8 @@
 """Damaged blobs: mark and log them once, and treat them as absent until a push heals them.
 
-To a client, a marked blob is absent: 404 to GET and HEAD, no source for a mount, unknown to a new
-manifest. So the next push sends its bytes, to which the object is switched.
+To a client, a marked blob is absent: GET and HEAD give 404, it cannot be mounted, and a new
+manifest cannot refer to it. So the next push sends its bytes again, and the object is switched to
+them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
 def list_damaged(
     tx: Connection, account_id: str
 ) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
-    """Return the first damaged blobs of an account, by digest, each with images that need it."""
+    """Return an account's first damaged blobs, sorted by digest, each with images that need it."""
     objects = damaged_objects(tx, account_id, MAX_LISTED)
     if not objects:
         return []
@@ -68,13 +69,13 @@ def list_damaged(
 
 
 class BrokenWraps:
-    """The broken wraps, by stored id and KMS key, that a process has logged."""
+    """Remembers which broken wraps this process has logged."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str | None]] = set()
 
     def log(self, link: Link) -> None:
-        """Log that the wrap of a link does not open, once for each stored id and KMS key."""
+        """Log that the wrap of a link does not open, once for each wrap."""
         wrap = link.stored_id, link.kms_key_id
         if wrap in self._logged:
             return

@@ -1,7 +1,7 @@
-"""Check an account's stored copy of pushed bytes before another repository shares it; replace it.
+"""Check an account's copy of pushed bytes before another repository shares it, or replace it.
 
-The copy must be whole. If it is sealed, its data key is opened and wrapped under the KMS key of
-that repository too.
+The copy must be intact. If it is sealed, its data key is also wrapped under the other repository's
+KMS key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CheckedCopy(NamedTuple):
 async def check_copy(
     ctx: ServiceContext, account_id: str, repository_id: str, digest: str
 ) -> CheckedCopy | None:
-    """Check the account's copy of these bytes for a repository; None if it has none."""
+    """Check the account's copy of these bytes for a repository; None if there is no copy."""
     found = await ctx.database.read(_find_kept, account_id, repository_id, digest)
     if found is None:
         return None
@@ -71,9 +71,9 @@ async def check_copy(
 async def open_any(
     ctx: ServiceContext, account_id: str, stored_id: str, preferred: str, own: Sequence[Wrap]
 ) -> DataKey | None:
-    """Return the data key of stored bytes by any of their wraps; None if none can be opened.
+    """Unwrap the data key of stored bytes from any of their wraps; None if no wrap opens.
 
-    Raise `Unavailable` if none opens now, but one may when the provider of its key is there again.
+    Raise `Unavailable` if none opens now, but one may once the provider of its KMS key is back.
     """
     if ctx.data_keys is None:
         return None
@@ -97,7 +97,7 @@ async def open_any(
 async def wrap_again(
     ctx: ServiceContext, account_id: str, kms_key_id: str, stored_id: str, data_key: DataKey
 ) -> bytes | None:
-    """Wrap the data key of stored bytes under a KMS key; None if that cannot be used."""
+    """Wrap the data key of stored bytes under a KMS key; None if that key cannot be used."""
     assert ctx.data_keys is not None
     try:
         return await ctx.data_keys.wrap(account_id, kms_key_id, stored_id, data_key)
@@ -114,7 +114,7 @@ async def _find_damage(ctx: ServiceContext, kept: KeptObject, body: bytes | None
 async def _is_sealed_with(
     ctx: ServiceContext, kept: KeptObject, body: bytes | None, data_key: DataKey
 ) -> bool:
-    """Return False if the header of a sealed object does not belong to its data key."""
+    """Return False if a sealed object cannot be opened with this data key."""
     try:
         if kept.is_inline:
             open_inline(body, kept.stored_id, None, data_key)
@@ -129,7 +129,7 @@ async def _is_sealed_with(
 def _find_kept(
     tx: Connection, account_id: str, repository_id: str, digest: str
 ) -> tuple[KeptObject, str, list[Wrap], bytes | None] | None:
-    """Return the kept object, the repository's KMS key, the wraps, and the body if it is inline."""
+    """Return the account's object, the repository's KMS key, the wraps, and the inline body."""
     kept = blobs.find_object(tx, account_id, digest)
     if kept is None:
         return None
@@ -145,7 +145,7 @@ Wraps = Mapping[str, bytes | None]
 
 
 class NotWrapped(Exception):
-    """The data key is not wrapped under `kms_key_ids`, which links or tombstones need too."""
+    """The data key is not wrapped under `kms_key_ids`, which links or tombstones need."""
 
     def __init__(self, kms_key_ids: Iterable[str]) -> None:
         super().__init__("the data key is not wrapped under all KMS keys that need it")
@@ -176,9 +176,9 @@ def replace_bytes(
 ) -> bool:
     """Switch the locked object `new.id` from the bytes `old_id` to the bytes `new.stored_id`.
 
-    `made` are the wraps of the new bytes' data key; none if they are plain. Each link and tombstone
-    keeps its KMS key, or if it was plain, gets the one that its repository writes under. The old
-    bytes go to the quarantine under `quarantined_id`, with their wraps.
+    `made` are the wraps of the new bytes' data key; empty if the bytes are plain. Each link and
+    tombstone keeps its KMS key or, if it had none, gets the one that its repository writes under.
+    The old bytes go to the quarantine under `quarantined_id`, with their wraps.
 
     Return False, and change nothing, if one of these KMS keys cannot be used, or the object has
     other bytes than `old_id`.
@@ -212,9 +212,9 @@ def replace_bytes(
 
 
 def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
-    """Return the KMS keys that the links and tombstones of an object need to read sealed bytes.
+    """Map each KMS key that an object's links and tombstones need for sealed bytes to repositories.
 
-    Return them with the ids of the repositories that still read plain bytes.
+    The values are the ids of repositories that still read plain bytes, and so need a new key.
     """
     uses = wraps.find_uses(tx, account_id, object_id)
     needed: dict[str, list[str]] = {each.kms_key_id: [] for each in uses if each.kms_key_id}

@@ -19,7 +19,7 @@ from registry.services.repositories.names import lock_named_repository, name_unk
 def get_link(tx: Connection, name: Name, digest: Digest) -> Link:
     """Return the link of a blob in a repository.
 
-    Raise `BlobUnknown` if the repository does not link it, `NameUnknown` if there is no such
+    Raise `BlobUnknown` if the repository does not link the blob, `NameUnknown` if there is no such
     repository.
     """
     canonical = blobs.canonical_digest(tx, name.handle, digest)
@@ -35,8 +35,8 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> N
     """Unlink a blob from a repository; the collector deletes its bytes (end-10).
 
     Raises:
-        BlobUnknown: the repository does not link it.
-        BlobReferenced: a manifest of the repository references it.
+        BlobUnknown: the repository does not link the blob.
+        BlobReferenced: a manifest of the repository references the blob.
         NameUnknown: there is no such repository.
 
     """
@@ -55,7 +55,7 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> N
 def _lock_link(tx: Connection, name: Name, digest: Digest) -> Link:
     """Return the link of a blob as `get_link` does, with its object locked.
 
-    Until that is locked, a push may move the link.
+    A push may point the link to another object before the lock, so it is read again.
     """
     link = get_link(tx, name, digest)
     while True:
@@ -71,7 +71,7 @@ def unknown(name: Name, digest: str) -> BlobUnknown:
 
 
 def leave(tx: Connection, account_id: str, before: LinkTarget, after: LinkTarget, now: int) -> None:
-    """Drop the wrap and condemn the object that a link has left, if nothing else needs them."""
+    """After a link changed its target, drop the old wrap and object if nothing needs them."""
     if before.object_id is None or before == after:
         return
     lock_objects(tx, account_id, [before.object_id])

@@ -2,7 +2,7 @@
 
 Most mounts find nothing, so the search is a read transaction. A sealed blob needs a wrap under the
 KMS key of the target. It is made after the search, and the transaction that links the blob checks
-that the blob still has the bytes of that wrap.
+that the blob still has the same bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FindLink = Callable[[Connection, str, Name, str], Link | None]
 
 
 class _Rewrapped(NamedTuple):
-    """A wrap of the data key of stored bytes, made before the transaction."""
+    """A new wrap of the data key of stored bytes, made before the transaction."""
 
     stored_id: str
     kms_key_id: str
@@ -51,7 +51,7 @@ class _Rewrapped(NamedTuple):
 
 
 class _MountSource(NamedTuple):
-    """A blob to mount."""
+    """A blob that may be mounted."""
 
     link: Link
     kms_key_id: str = ""
@@ -61,7 +61,7 @@ class _MountSource(NamedTuple):
 
 
 class _NotWrappedError(Exception):
-    """The data key of a blob must be wrapped under the target's KMS key."""
+    """The blob's data key must first be wrapped under the target's KMS key."""
 
     def __init__(self, source: _MountSource) -> None:
         super().__init__()
@@ -73,10 +73,10 @@ async def mount_blob(
 ) -> Link | None:
     """Link a blob of the same account into a repository without copying bytes (end-11).
 
-    Without `source`, search this repository, then others that the caller may pull from.
-    Return None if there is nothing to mount, or it is damaged, or no KMS key opens it, or the
-    caller may not pull it: the caller must not learn which. It takes several transactions: rights
-    are evaluated outside of any, and the store is asked last.
+    Without `source`, search this repository, then others that the caller may pull from. Return None
+    if there is nothing to mount, or the blob is damaged, or no KMS key opens it, or the caller may
+    not pull it: the caller must not learn which. It takes several transactions: rights are
+    evaluated outside of transactions, and the store is checked last.
 
     Raises:
         Unauthenticated: see `Rights.sources`.
@@ -91,10 +91,10 @@ async def mount_blob(
 
 
 async def link_held_blob(ctx: ServiceContext, name: Name, digest: Digest) -> Link | None:
-    """Link a blob that another repository under the same rule has into a repository that exists.
+    """Link a blob into a cached repository from another repository under the same rule.
 
-    For the pull-through cache, which has found that the upstream has the blob. Return None if no
-    such repository has it, or it is damaged, or no KMS key opens it.
+    The caller must know that the upstream has the blob. Return None if no such repository has it,
+    or it is damaged, or no KMS key opens it.
     """
     return await _mount_checked(ctx, name, digest, _cached_link)
 
@@ -102,7 +102,7 @@ async def link_held_blob(ctx: ServiceContext, name: Name, digest: Digest) -> Lin
 async def _mount_checked(
     ctx: ServiceContext, name: Name, digest: Digest, find_link: _FindLink
 ) -> Link | None:
-    """Link a blob and check its bytes; return None if that is not possible."""
+    """Link a blob and check its bytes; return None if it cannot be linked or read."""
     link = await _mount_wrapped(ctx, name, digest, find_link)
     if link is None:
         return None
@@ -133,7 +133,7 @@ async def _mount_wrapped(
 
 
 async def _wrap(ctx: ServiceContext, source: _MountSource) -> _Rewrapped | None:
-    """Wrap the data key of a blob under the target's KMS key; None if that is not possible."""
+    """Wrap the data key of a blob under the target's KMS key; None if a key cannot be used."""
     link, key_id = source.link, source.kms_key_id
     try:
         opened = await open_any(ctx, link.account_id, link.stored_id, key_id, source.wraps)
@@ -172,7 +172,7 @@ def _mount(
     made: _Rewrapped | None,
     now: int,
 ) -> Link | None:
-    """Link a blob; return None if that is not possible.
+    """Link a blob; return None if there is none, or its keys cannot be used.
 
     Raise `_NotWrappedError` if `made` is not a wrap of its bytes under the target's KMS key.
     """
@@ -203,9 +203,9 @@ def _mount(
 def _key_for(
     tx: Connection, repository_id: str, found: Link, made: _Rewrapped | None
 ) -> str | None:
-    """Return the target's KMS key, under which the object, which is locked, has a wrap now.
+    """Return the target's KMS key, after making sure that the locked object has a wrap under it.
 
-    Return None if that key cannot be used.
+    Return None if the key cannot be used.
     """
     key = effective_key(tx, found.account_id, repository_id)
     if made is None or (made.stored_id, made.kms_key_id) != (found.stored_id, key.kms_key_id):
@@ -224,9 +224,9 @@ def _source_link(
 ) -> Link | None:
     """Return the link to mount from: the one in `source`, or the first that may be pulled.
 
-    The link comes without the bytes of an inline blob. Links whose KMS key cannot be used are
-    skipped, even if the key of another repository opens the blob: disabling a key must also stop
-    mounts from the repositories that use it.
+    The link has no bytes of an inline blob. Links whose KMS key cannot be used are skipped, even if
+    the key of another repository opens the blob: disabling a key must also stop mounts from the
+    repositories that use it.
     """
     if source is not None:
         if source.handle != name.handle or not (source == name or may_pull(source)):
@@ -243,7 +243,7 @@ def _source_link(
 
 
 def _cached_link(tx: Connection, account_id: str, name: Name, digest: str) -> Link | None:
-    """Return the link to give a cached repository: its own, or one of its rule."""
+    """Return a readable link for a cached repository: its own, or one from its rule."""
     own = blobs.find_link_alone(tx, name.handle, name.repository, digest)
     if own is not None and _is_open(own):
         return own

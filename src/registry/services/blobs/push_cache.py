@@ -1,7 +1,7 @@
 """A cache of the repositories and KMS keys of recent pushes, which saves small pushes a look-up.
 
 The transaction that writes a push's rows verifies that both are unchanged, or writes nothing
-(`registry.metadata.blobs.new_blobs`). In that case the push looks them up, as without a cache.
+(`registry.metadata.blobs.new_blobs`). If so, the push looks them up as without a cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_TARGETS: Final = 1000
 
 
 class CachedTarget(NamedTuple):
-    """A push target, and its KMS key for use."""
+    """A push target, and its KMS key ready for use."""
 
     target: PushTarget
     writing: WritingKey | None
@@ -33,10 +33,10 @@ class PushCache:
         self._known: OrderedDict[Name, CachedTarget] = OrderedDict()
 
     def keep(self, name: Name, repository: Repository, writing: WritingKey | None) -> None:
-        """Keep a target that was just found to accept pushes.
+        """Cache a target that was just found to accept pushes.
 
-        A repository that a rule of the pull-through cache has left behind is not kept: the check
-        in the transaction refuses it, so each push would be tried twice.
+        A repository left by a deleted pull-through rule is not cached: the check in the transaction
+        refuses it, so each push would be tried twice.
         """
         if repository.is_cached:
             return
@@ -51,9 +51,9 @@ class PushCache:
             self._known.popitem(last=False)
 
     def find(self, name: Name) -> CachedTarget | None:
-        """Return the target of a repository, or None; its KMS key may be closed by now."""
+        """Return the cached target of a repository, or None; its KMS key may no longer be open."""
         return self._known.get(name)
 
     def forget(self, name: Name) -> None:
-        """Forget a target that has changed."""
+        """Remove a target that has changed."""
         self._known.pop(name, None)

@@ -60,17 +60,17 @@ async def stat_blob(
 ) -> FoundBlob:
     """Return a blob of a repository.
 
-    With `keep`, a client relies on the blob (HEAD before a push): check its file; and if the link
-    is unreferenced and was last touched long ago, touch it, and commit that before the answer. A
-    referenced link is touched when its last manifest is deleted.
+    With `keep`, a client relies on the blob (HEAD before a push): check its file. If the link is
+    unreferenced and was last touched long ago, also touch it, and commit that before the response.
+    A referenced link need not be: it is touched when its last manifest is deleted.
 
     Raises:
         BlobUnknown: the repository does not link the blob, even if the account has its bytes; the
-            bytes are damaged, or their data key is, and a push will replace them; or the KMS key
+            bytes or their data key are damaged, and a push will replace them; or the KMS key
             was deleted.
         KmsKeyDisabled: the KMS key is disabled, or its deletion is pending.
         NameUnknown: there is no such repository.
-        Unavailable: the provider of the KMS key's material is not there.
+        Unavailable: the provider of the KMS key is unavailable.
 
     """
     link, usable = await ctx.database.read(_find_readable, ctx.data_keys, name, digest)
@@ -93,9 +93,9 @@ async def stat_blob(
 
 
 def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
-    """Return everything that the answer for an inline blob depends on; None if it is absent.
+    """Return everything that the response for an inline blob depends on; None if it is absent.
 
-    While it is unchanged, `stat_blob` and `open_blob` give the same result until `kept_until`.
+    While the result is unchanged, `stat_blob` and `open_blob` return the same until `kept_until`.
     """
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if canonical is None:
@@ -106,15 +106,15 @@ def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
 def look_at_blobs(
     tx: Connection, name: Name, digests: Sequence[Digest]
 ) -> Mapping[Hashable, Hashable]:
-    """Return the results of `look_at_blob` by sha256 digest, without blobs that are absent."""
+    """Map sha256 digests to results of `look_at_blob`, omitting absent blobs."""
     return find_link_states(tx, name.handle, name.repository, [str(each) for each in digests])
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
-    """Return until when (µs since the epoch) an answer for a blob may be kept; None for no end.
+    """Return until when (µs since the epoch) a blob's response may be reused; None: no limit.
 
-    Before that, it stays valid as long as `look_at_blob` returns the same. With `keep`, it ends at
-    the latest when the link's last use must be recorded again.
+    Until then, it is valid as long as `look_at_blob` returns the same. With `keep`, it ends no
+    later than the link must be touched again.
     """
     ends = [] if found.opened_until is None else [found.opened_until]
     if keep and not found.link.manifest_refs:
@@ -123,7 +123,7 @@ def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | No
 
 
 def _touch_after(ctx: ServiceContext) -> int:
-    """Return the age of a link's last use from which a client that relies on it touches it."""
+    """Return how old a link's `touched_at` must be before a client's use updates it."""
     return min(ctx.limits.touch_after, ctx.delays.grace // 2)
 
 
@@ -147,7 +147,7 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
 
 
 async def link_to_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> str | None:
-    """Return a URL at which a client can fetch the bytes of a blob from the store, or None.
+    """Return a URL at which a client can fetch a blob's bytes directly from the store, or None.
 
     Only plain bytes in the store have one; sealed ones must be decrypted here.
 
@@ -172,9 +172,10 @@ async def begin_range(
 ) -> AsyncIterator[bytes]:
     """Read the first part of a range of an open blob; return all parts of the range.
 
-    So damage of a small blob is detected before the response begins. Closes the blob if it raises.
+    So damage of a small blob is detected before the response begins. If this raises, the blob is
+    closed.
 
-    Raise `BlobUnknown` if the first part does not open, and was marked as damaged;
+    Raise `BlobUnknown` if the first part does not decrypt, after marking the bytes as damaged;
     `StoreUnavailable` if reading failed.
     """
     try:
@@ -209,7 +210,7 @@ async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
 
 
 async def look_again(ctx: ServiceContext, name: Name, found: FoundBlob, error: Exception) -> None:
-    """Mark bytes that could not be sent completely because of `error`, if they are damaged."""
+    """After `error` interrupted sending a blob, check its bytes, and mark them if damaged."""
     if isinstance(error, ObjectChanged):
         await note_damage(ctx, found.link, damage.DIGEST)
         return
@@ -220,11 +221,11 @@ async def look_again(ctx: ServiceContext, name: Name, found: FoundBlob, error: E
 
 
 async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
-    """Mark a link's object as damaged; count and log the damage.
+    """Mark a link's object as damaged; count and log new damage.
 
     Return False if the object was already marked, has other bytes now, or is gone. If the database
-    is unavailable, log that and return True. It owns its transaction, because only committed damage
-    is counted and logged.
+    is unavailable, log that and return True. It uses its own transaction, because only committed
+    damage is counted and logged.
     """
     try:
         is_new = await ctx.database.write(
@@ -247,7 +248,7 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
 async def _look(
     ctx: ServiceContext, name: Name, found: FoundBlob, look: Callable[[FoundBlob], Awaitable[T]]
 ) -> T:
-    """Return the result of `look`; mark the bytes if they are damaged."""
+    """Return the result of `look`; if it finds damage, mark the bytes and raise BlobUnknown."""
     for _ in range(_LOOKS):
         try:
             return await look(found)
@@ -263,10 +264,10 @@ async def _look(
 
 
 async def _is_back(ctx: ServiceContext, link: Link) -> bool:
-    """Remove the mark of a file that was absent or of another size, and is whole again.
+    """Remove the damage mark of a file that was absent or had a wrong size, and is intact again.
 
     That happens when a disk is mounted late or a backup is restored. Return False if the file is
-    still damaged. Only fsck and scrub remove a mark for a wrong hash or unreadable bytes.
+    still damaged. Marks for a wrong hash or unreadable bytes are removed only by fsck and scrub.
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
@@ -280,7 +281,7 @@ async def _is_back(ctx: ServiceContext, link: Link) -> bool:
 def _find_readable(
     tx: Connection, data_keys: DataKeys | None, name: Name, digest: Digest
 ) -> tuple[Link, UsableKeys | None]:
-    """Return the link of a blob and its usable KMS key; None if it is plain, or its wrap broken."""
+    """Return a blob's link and its KMS key; no key if the blob is plain or its wrap is broken."""
     link = get_link(tx, name, digest)
     if link.encoding == PLAIN:
         return link, None
@@ -298,8 +299,8 @@ def _find_readable(
 def check_key(name: Name, link: Link) -> None:
     """Check that the KMS key of a sealed blob's link can be used.
 
-    Raise `BlobUnknown` if it was deleted, `KmsKeyDisabled` if it is disabled, or its deletion is
-    pending.
+    Raise `BlobUnknown` if the key was deleted, `KmsKeyDisabled` if it is disabled or its deletion
+    is pending.
     """
     if link.wrapped_data_key is None or link.key_state == "deleted":
         raise _shredded(name, link)

@@ -1,22 +1,22 @@
-"""Write the rows that make stored bytes a blob; keep one copy of equal bytes per account.
+"""Write the rows that make stored bytes a blob; store equal bytes only once per account.
 
-The new bytes were just verified; the copy that the account keeps may have been damaged since. So
-that copy is checked before the new bytes are dropped:
+The new bytes were just verified; the account's existing copy may be damaged. So that copy is
+checked before the new bytes are dropped:
 
 - its presence, its size and the header of a sealed object, at every push;
 - if it was last verified more than `VERIFIED_FOR` ago, or is marked as damaged, the new bytes
   replace it unread.
 
 A sealed copy that stays must be readable under the KMS key of this repository too: its data key is
-opened under any KMS key that has it, and wrapped again. If none can open it, the copy is retired:
-the links of others keep it, and the new bytes become the account's current copy.
+unwrapped by any KMS key that can, and wrapped again. If none can, the copy is retired: existing
+links still use it, but the new bytes become the account's current copy.
 
-The transaction that links the blob decides, under the object's lock. If it finds bytes that were
-not checked, it changes nothing; they are checked, and the transaction is repeated. So a push of
-new bytes, the most frequent one, reads nothing beforehand. To replace the kept bytes, the same
-transaction switches the object to the new ones and quarantines the old ones. So a
-process that dies has either healed the object and all its links, or has left new bytes without a
-row, which the orphan scan finds.
+The transaction that links the blob decides, under the object's lock. If it finds a copy that was
+not checked, it changes nothing; the copy is checked, and the transaction repeated. So a push of new
+bytes, the most frequent case, reads nothing beforehand. To replace a copy, the same transaction
+switches the object to the new bytes and quarantines the old ones. So a process that dies has either
+healed the object and all its links, or has left new bytes without a row, which the orphan scan
+finds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class NewBytes(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The bytes that the account keeps."""
+    """Which stored bytes the account has after the push, the new ones or its copy."""
 
     stored_id: str
     found: str | None = None
@@ -90,7 +90,7 @@ class _Kept(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """The results of the reads before the transaction."""
+    """What was read and prepared before the transaction."""
 
     seen: CheckedCopy | None = None
     """The kept bytes."""
@@ -99,11 +99,11 @@ class _Looked(NamedTuple):
 
 
 class _NotSeenError(Exception):
-    """The account has a copy of these bytes that was not checked."""
+    """The account has a copy of these bytes that was not checked yet."""
 
 
 class TargetChangedError(Exception):
-    """The repository or its KMS key has changed since it was cached; nothing is written."""
+    """The repository or its KMS key has changed since it was cached; nothing was written."""
 
 
 class _NoRepositoryError(Exception):
@@ -117,7 +117,7 @@ _REFUSALS: Final = (
 
 
 async def record_blob(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None = None) -> None:
-    """Write the rows that make stored bytes a blob; drop the bytes if the account has the same.
+    """Write the rows that make stored bytes a blob; drop the bytes if the account has a good copy.
 
     Raise as `record_new`.
     """
@@ -128,15 +128,15 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | N
 async def record_new(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None = None) -> bool:
     """Write the rows that make stored bytes a blob.
 
-    Return False if the account has the same bytes, and the caller is to drop these (`drop_stored`).
+    Return False if the account has a good copy, so the caller must drop the bytes (`drop_stored`).
     With `ending`, end that upload session in the same transaction.
 
     Raises:
         UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
-        OutcomeUnknown: the rows may be written or not, also by a second try. Those of bytes in the
-            store that have a lease are not.
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes
-            stay.
+        OutcomeUnknown: it is unknown, even after a second try, whether the rows are written. For
+            bytes in the store with a lease they are not.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can no longer be used. With a session, the
+            bytes stay.
         QuotaExceeded: the account may not have so many bytes. With a session, the bytes stay.
         NameUnknown: the repository was deleted meanwhile. With a session, the bytes stay.
         TargetChangedError: `NewBytes.target` is outdated. Only inline bytes may have a target.
@@ -163,13 +163,13 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | No
 
 
 async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
-    """Delete stored bytes whose row was not written; those of an inline object are nowhere."""
+    """Delete stored bytes whose row was not written; inline bytes need no deletion."""
     if stored.body is None:
         await ctx.writer.remove_duplicate(stored.object_id)
 
 
 async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
-    """Return True if another object than the account's current one has these bytes."""
+    """Return True if a row of any object, live or quarantined, has these bytes."""
     return bool(await ctx.database.read(owned, [stored.object_id]))
 
 
@@ -205,7 +205,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None)
 async def _write_rows(
     ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None, looked: _Looked
 ) -> _Kept:
-    """Write the rows, and count the account's bytes if that must come first."""
+    """Write the rows; if the account's bytes must be counted first, count them and repeat."""
     while True:
         try:
             return await ctx.database.write(
@@ -223,7 +223,7 @@ async def _after_loss(
     lost: OutcomeUnknown,
     refusal: Exception,
 ) -> _Kept:
-    """Return the bytes that the first try has recorded, if it ended its session.
+    """Return the bytes that the first, lost try recorded, if it ended the session.
 
     Raise `OutcomeUnknown` if the first try may or may not have written the object's row,
     `UploadLeaseLost` if another request has the session.
@@ -249,7 +249,7 @@ async def _find_recorded(
     seen: CheckedCopy | None,
     error: OutcomeUnknown,
 ) -> _Kept:
-    """Return the bytes that a transaction of unknown outcome has recorded; else raise `error`."""
+    """Return the bytes that a transaction of unknown outcome recorded; else raise `error`."""
     await _check_ended(ctx, lease, error)
     return await _find_linked(ctx, new, seen, error)
 
@@ -257,7 +257,7 @@ async def _find_recorded(
 async def _find_linked(
     ctx: ServiceContext, new: NewBytes, seen: CheckedCopy | None, error: OutcomeUnknown
 ) -> _Kept:
-    """Return the bytes that the blob has, if they are the new ones or may stay; else raise."""
+    """Return the bytes of the linked blob, if they are the new ones or a good copy; else raise."""
     there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
     if there is None or not (
         there.stored_id == new.stored.object_id or _may_stay(there, seen, ctx.clock())
@@ -267,9 +267,9 @@ async def _find_linked(
 
 
 async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
-    """Raise `error` unless the session has ended: its blob is recorded by the same transaction.
+    """Raise `error` unless the session has ended; the same transaction records its blob.
 
-    If that transaction may still commit, it has locked the session's row, and this waits for it.
+    A transaction that may still commit has locked the session's row, so this waits for it.
 
     Raise `UploadLeaseLost` if another holder has taken the lease.
     """
@@ -281,13 +281,13 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
 
 
 def _may_stay(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
-    """Return True if the kept bytes were found whole, and need not be replaced."""
+    """Return True if the account's copy was checked, is intact, and need not be replaced."""
     is_whole = seen is not None and seen.stored_id == kept.stored_id and seen.damage is None
     return is_whole and not _must_go(kept, now)
 
 
 def _must_go(kept: KeptObject, now: int) -> bool:
-    """Return True if the kept bytes must be replaced without checking them."""
+    """Return True if the account's copy must be replaced unread: it is damaged, or too old."""
     return kept.damage is not None or kept.verified_at + VERIFIED_FOR <= now
 
 
@@ -299,18 +299,18 @@ def _record_rows(
     new_id: Callable[[], str],
     now: int,
 ) -> _Kept:
-    """Write the rows; return the bytes that the account keeps.
+    """Write the rows; return which stored bytes the account now has.
 
     Bytes that are replaced go to the quarantine under a new id.
 
     Raises:
-        _NotSeenError: the kept bytes were not looked at; look at them and repeat.
+        _NotSeenError: the account's copy was not checked; check it and repeat.
         NotCounted: the account's bytes must be counted first; count them and repeat.
         QuotaExceeded: the account may not have so many.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
         TargetChangedError: the target has changed since it was read.
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can no longer be used.
         UploadLeaseLost: the session has changed since it was read, or another holds its lease.
 
     """
@@ -332,7 +332,7 @@ def _record_rows(
 
 
 def _record_at_once(tx: Connection, new: NewBytes, ending: SessionEnd | None, now: int) -> bool:
-    """Write all rows by one statement; return False if more is needed than for a plain new blob."""
+    """Write all rows in one statement; return False if the push is not simple enough for that."""
     stored, target, wrap = new.stored, new.target, _wrap_of(new)
     if not tx.joins_changes or target is None or stored.body is None:
         return False
@@ -379,9 +379,9 @@ def _choose(
     new_id: Callable[[], str],
     now: int,
 ) -> tuple[_Kept, str, str | None]:
-    """Decide between the kept and the new bytes.
+    """Decide between the account's copy and the new bytes.
 
-    Return the bytes that the account keeps, and the object and the KMS key for the link.
+    Return which stored bytes the account has, and the object and the KMS key for the link.
     """
     account_id = new.account_id
     if kept.stored_id == made.stored_id:
@@ -431,7 +431,7 @@ def _wrap_of(new: NewBytes) -> UploadWrap | None:
 
 
 def new_object(stored: Stored) -> NewObject:
-    """Return the object of stored bytes, which has their id."""
+    """Return the new object for stored bytes, with the same id."""
     return NewObject(
         stored.object_id,
         stored.digest,

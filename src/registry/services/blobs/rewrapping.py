@@ -1,6 +1,6 @@
 """Rewrap the blobs of a repository under the KMS key that it writes under now.
 
-The uses that move (`cloudcore.objects.rewrapping`) are links, and blobs of deleted images, that are
+The uses to move (`cloudcore.objects.rewrapping`) are links and blobs of deleted images that are
 read through another key.
 """
 
@@ -48,14 +48,14 @@ PORTION: Final = 100
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The position of a run: the key it moves to, and the last use that it has handled."""
+    """The position of a run: the key it moves to, and the last use that it handled."""
 
     kms_key_id: str
     after: key_moves.UsePosition = key_moves.FIRST
 
 
 class _WrappedUse(NamedTuple):
-    """A link, or the blob of a deleted image, with the wraps of its object that may be opened."""
+    """A use (a link, or a deleted image's blob), with wraps of its object that may open."""
 
     blob: BlobUse
     wraps: Sequence[WrappedKey]
@@ -84,12 +84,12 @@ def rewrap_kind(ctx: ServiceContext) -> JobKind:
 def start_rewrap(
     tx: Connection, repository_id: str, run_id: str, change: Change, *, has_keys: bool
 ) -> Run:
-    """Start to rewrap a repository, or return the run that does.
+    """Start to rewrap a repository, or return the running run.
 
     Raises:
         NotFound: there is no such repository.
-        KeyMissing, KeyUnusable: of the key that it writes under.
-        InvalidInput: this registry `has_keys` not.
+        KeyMissing, KeyUnusable: the key that it writes under is missing or unusable.
+        InvalidInput: this registry has no keys (`has_keys` is False).
 
     """
     repository = lock_existing_repository(tx, repository_id)
@@ -102,7 +102,7 @@ def start_rewrap(
 
 
 async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:
-    """Wrap the data keys of the next uses, and return the change that moves the uses."""
+    """Wrap the data keys of the next uses; return the change that moves these uses."""
     if ctx.data_keys is None:
         raise StepFailed("NO_KEYS", "this process has no keys")
     # If the key has been closed, the next attempt sees which key it was.
@@ -128,10 +128,10 @@ def _read(tx: Connection, run: Run, at: object) -> UsePage[_WrappedUse]:
 
 
 def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> list[_WrappedUse]:
-    """Return uses with the wraps of their objects, the one under a use's own key first.
+    """Return uses with the wraps of their objects; the wrap under a use's current key comes first.
 
-    An existing wrap under the new key is replaced too: it may be broken, and the wrap that opens
-    may be dropped afterwards.
+    A wrap that exists under the new key is replaced too: it may be broken, and the wrap that does
+    open may be dropped afterwards.
     """
     wraps: dict[str, list[ObjectWrap]] = defaultdict(list)
     for each in key_moves.usable_wraps(tx, account_id, sorted({use.object_id for use in found})):

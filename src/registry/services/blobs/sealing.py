@@ -39,9 +39,9 @@ def find_writing_key(
 async def repository_and_key(
     ctx: ServiceContext, name: Name, rights: Rights
 ) -> tuple[Repository, WritingKey | None, QuotaUse | None]:
-    """Return the repository to push to, and the KMS key that it writes under if blobs are sealed.
+    """Return the repository to push to, its KMS key to write under if blobs are sealed, and use.
 
-    Also return the account's stored bytes and their limit, or None without a limit. Raise as
+    Use is the account's stored bytes and their limit, or None without a limit. Raise as
     `find_writing_key` and `repository_for_push`.
     """
     found = await ctx.database.read(_find, ctx, name)
@@ -54,7 +54,7 @@ async def repository_and_key(
 
 
 def cached_target(ctx: ServiceContext, name: Name) -> CachedTarget | None:
-    """Return the cached target of a repository if its KMS key is open in this process, or None."""
+    """Return the cached target of a repository, or None unless its KMS key is open here."""
     known = ctx.push_cache.find(name)
     if known is None or (known.writing is not None) != ctx.seals:
         return None
@@ -68,7 +68,7 @@ def cached_target(ctx: ServiceContext, name: Name) -> CachedTarget | None:
 def find_upload_keys(
     ctx: ServiceContext, tx: Connection, upload: Upload, *, opens: bool = True
 ) -> UploadKeys:
-    """Return the keys to continue an upload session with.
+    """Return the keys with which to continue an upload session.
 
     Without `opens`, the received bytes stay sealed, and their key is not looked up.
 
@@ -92,7 +92,7 @@ def find_upload_keys(
 async def new_seal(
     ctx: ServiceContext, account_id: str, writing: WritingKey | None, stored_id: str
 ) -> Seal | None:
-    """Return a new data key, wrapped under the KMS key; None if the bytes are stored plain.
+    """Make a data key, wrapped under the KMS key; return None if the bytes are stored plain.
 
     Raise `Unavailable` if the provider of the KMS key's material does not answer.
     """
@@ -109,8 +109,8 @@ async def new_seal(
 async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None) -> Seal | None:
     """Unwrap the data key under which an upload's bytes are sealed; return None if they are plain.
 
-    Raise `ObjectUnknown` if it cannot be unwrapped, so that the bytes are lost; `Unavailable` if
-    the provider of the KMS key's material does not answer.
+    Raise `ObjectUnknown` if the data key cannot be unwrapped, so that the bytes are lost;
+    `Unavailable` if the provider of the KMS key's material does not answer.
     """
     if upload.kms_key_id is None:
         return None
@@ -127,7 +127,7 @@ async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None
 async def seal_under(
     ctx: ServiceContext, writing: WritingKey | None, seal: Seal | None, stored_id: str
 ) -> Seal | None:
-    """Return the seal of bytes under the KMS key that their repository writes under now."""
+    """Return a seal of the same data key under the KMS key that is written under now."""
     if seal is None or writing is None or seal.kms_key_id == writing.kms_key_id:
         return seal
     wrapped = await _wrap(ctx, writing, stored_id, seal.data_key)
@@ -140,7 +140,7 @@ def key_of(seal: Seal | None) -> DataKey | None:
 
 
 def wrap_for_row(seal: Seal | None) -> UploadWrap | None:
-    """Return the wrapped data key of a seal for the row of an upload session."""
+    """Return the KMS key id and wrapped data key of a seal, for an upload session's row."""
     return None if seal is None else UploadWrap(seal.kms_key_id, seal.wrapped)
 
 

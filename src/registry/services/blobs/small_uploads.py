@@ -1,10 +1,10 @@
-"""Upload sessions with few bytes, which are in the session's row and written without a lease.
+"""Upload sessions with few bytes, which are stored in the session's row without a lease.
 
 The body of a request is read into memory, appended to the bytes in the row, sealed under a new data
 key, and written with the row's progress, or with the blob's rows, in one transaction. That
 transaction checks that the session has not changed since it was read. A last request without a body
-seals nothing: the sealed bytes in the row become the object, verified by the digests that are
-stored with them.
+seals nothing: the sealed bytes in the row become the object, verified by the digests stored with
+them.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from registry.services.context import ServiceContext
 
 
 def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
-    """Return how many more bytes a session may receive and stay small; -1 if it is not small.
+    """Return how many more bytes a session may receive while staying small; -1 if it is not small.
 
-    A session that is or was held by a request may have staged bytes.
+    A session with a current or earlier lease is not small: it may have staged bytes.
     """
     upload, limit = session.upload, ctx.limits.inline_max_bytes
     if limit <= 0 or upload.lease_holder is not None:
@@ -61,9 +61,9 @@ def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
 async def keep_few(
     ctx: ServiceContext, name: Name, session: UploadSession, keys: UploadKeys, data: bytes
 ) -> int:
-    """Append a few bytes to a small session; return how many it has received.
+    """Append a few bytes to a small session; return how many it has received in total.
 
-    Raise UploadUnknown, UploadBusy, BlobTooLarge or QuotaExceeded.
+    Raise UploadUnknown, UploadBusy, BlobTooLarge or QuotaExceeded as `append_chunk` does.
     """
     upload = session.upload
     whole = await received_bytes(ctx, session, keys) + data
@@ -82,7 +82,7 @@ async def keep_few(
 async def seal_received(
     ctx: ServiceContext, upload: uploads.Upload, writing: WritingKey | None, data: bytes
 ) -> uploads.ReceivedBytes:
-    """Return the received bytes of a small session, sealed as they are in its row.
+    """Seal `data`, the bytes of a small session, as its row stores them.
 
     Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that it writes under cannot be
     used.
@@ -98,7 +98,7 @@ async def seal_received(
 
 
 def has_digests(session: UploadSession) -> bool:
-    """Return True if `finish_as_it_is` needs no data key: the row has the digests of its bytes."""
+    """Return True if the row has its bytes' digests, so `finish_as_it_is` needs no data key."""
     return session.upload.body is not None and bool(session.upload.digests)
 
 
@@ -112,12 +112,12 @@ async def finish_as_it_is(
 ) -> bool:
     """Make the sealed bytes of a small session an inline object, and end the session.
 
-    Return False if that is not possible: if the bytes must be opened, to verify another digest or
-    to wrap their data key under another KMS key; if they are damaged; or if an unproved `target`
-    has changed, or is not that of the session.
+    Return False if that is not possible: if the bytes must be decrypted, to verify another digest
+    or to wrap their data key under another KMS key; if they are damaged; or if the cached `target`
+    has changed, or is not the session's.
 
     Raises:
-        UploadUnknown, UploadBusy.
+        UploadUnknown, UploadBusy: the session has ended, or another request writes to it.
 
     """
     upload = session.upload
@@ -196,7 +196,7 @@ async def received_bytes(
 async def _open_received(
     ctx: ServiceContext, session: UploadSession, keys: UploadKeys | None
 ) -> tuple[bytes, Seal | None]:
-    """Return the received bytes of a small session, decrypted, and their seal; see above."""
+    """Decrypt the received bytes of a small session; also return their seal."""
     upload = session.upload
     if upload.body is None:
         return b"", None
@@ -233,7 +233,7 @@ def _keep(
     received: uploads.ReceivedBytes,
     now: int,
 ) -> bool:
-    """Store the bytes of a small session; return False if its row has changed since it was read."""
+    """Write a small session's bytes to its row; return False if that changed since it was read."""
     expires_at = now + ctx.limits.upload_idle
     if session.is_written:
         lease = uploads.lease_of(session.upload)
@@ -242,9 +242,9 @@ def _keep(
 
 
 def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | None:
-    """Return the cached target to write a whole body to, or None if it is unknown.
+    """Return the cached target for a small whole body, or None.
 
-    Other requests look the repository up first, so that they are refused before the body arrives.
+    Requests with other bodies look the repository up first, to be refused before the body arrives.
     """
     has_few = 0 < (chunk.declared_bytes or 0) <= ctx.limits.inline_max_bytes
     if not has_few or chunk.give_back is None:
@@ -255,9 +255,9 @@ def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | 
 def find_unwritten(
     tx: Connection, ctx: ServiceContext, known: CachedTarget, upload_id: str, now: int, adding: int
 ) -> tuple[UploadSession, UploadKeys] | None:
-    """Return a session without a row that may get one, and the keys to seal its bytes with.
+    """Find a session without a row that may get one with `adding` bytes, and the keys to seal them.
 
-    There is room for `adding` bytes. Return None if a check failed: the caller must find out which.
+    Return None if any check fails: the caller must find out which.
     """
     session = unwritten_session(ctx, ids_of(known.target), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:
@@ -273,7 +273,7 @@ async def begin_in_target(
 ) -> int | None:
     """Insert the row of a session with a whole small body in it; return the body's length.
 
-    Return None, and give the body back, if nothing was written; see `push_to_target`.
+    Return None, and make the body readable again, if nothing was written; see `push_to_target`.
 
     Raise `SizeInvalid` if the body is not as long as its span, `OutcomeUnknown` if it is unknown
     whether the session has the body.
@@ -317,7 +317,8 @@ async def push_to_target(
     """Make a whole small body a blob and end its session; return False if nothing was written.
 
     Nothing is written if the target or the session has changed, or the body is incomplete, too
-    large, or of another digest. Then the body is given back, and the caller must find the reason.
+    large, or of another digest. Then the body can be read again, and the caller must find the
+    reason.
 
     Raises:
         SizeInvalid: the body is not as long as its span.

@@ -1,12 +1,12 @@
 """Upload sessions with bytes staged in the store, written by the holder of the session's lease.
 
-The row says what a session has received: the bytes are flushed before the row is committed, and the
-row before the answer. Bytes beyond the row were never acknowledged; the next writer cuts them off.
-Only the holder of a session's lease writes (`upload_leases`). It works with the row that it read
-when it took the lease, and each of its transactions checks the lease's token.
+The row has what a session has received: the bytes are flushed before the row is committed, and the
+row before the response. Bytes beyond the row were never acknowledged; the next writer cuts them
+off. Only the holder of a session's lease writes (`upload_leases`). It uses the row as read when it
+took the lease, and each of its transactions checks the lease's token.
 
-Staged bytes are opened in place or in a copy. A session's first bytes get a data key of their own,
-and so does each copy.
+Staged bytes are continued in place or in a copy. A session's first bytes and each copy get their
+own data key.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from registry.services.context import ServiceContext
 
 
 class _Progress(NamedTuple):
-    """The progress of a session after a chunk."""
+    """What a session has after a chunk: received bytes, their digests, and the object, if final."""
 
     is_complete: bool
     received_bytes: int
@@ -109,7 +109,7 @@ async def finish_staged(
 async def cancel_staged(ctx: ServiceContext, name: Name, session: UploadSession) -> None:
     """End a session that has a row, and delete its bytes.
 
-    Raise UploadUnknown if it has ended, UploadBusy if another request is writing to it.
+    Raise UploadUnknown if the session has ended, UploadBusy if another request is writing to it.
     """
     upload_id = session.upload.id
     async with ctx.leases.hold(ctx, name, session) as hold:
@@ -128,9 +128,9 @@ async def _held(
     adding: int | None,
     expected: Digest | None = None,
 ) -> AsyncIterator[UploadHold]:
-    """Hold the lease of a session, with its keys; one without a row gets it.
+    """Hold the lease of a session, with its keys; insert its row if there is none.
 
-    `adding` is the number of bytes to come, and `digest` that of the blob, where they are known.
+    `adding` is the number of bytes to come, and `expected` the blob's digest, if known.
     """
     upload, use = session.upload, session.use
     if not session.is_written:
@@ -151,12 +151,12 @@ async def _held(
 def use_unless_there(
     tx: Connection, account_id: str, digest: Digest, use: QuotaUse
 ) -> QuotaUse | None:
-    """Return the account's stored bytes and their limit; None if it has this blob already."""
+    """Return `use`, or None if the account already has this blob, which then adds no bytes."""
     return None if has_object(tx, account_id, digest) else use
 
 
 class _Move:
-    """A chunk on its way to staged bytes, behind the bytes in the session's row, if any."""
+    """Writes a chunk to staged bytes, after the bytes in the session's row, if any."""
 
     def __init__(self, ctx: ServiceContext, hold: UploadHold, staged: Staged, chunk: Chunk) -> None:
         self._ctx = ctx
@@ -187,7 +187,7 @@ class _Move:
 
 @asynccontextmanager
 async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncIterator[Staged]:
-    """Open the staged bytes of a session at the acknowledged offset, where the chunk must begin."""
+    """Open a session's staged bytes at the acknowledged offset, at which the chunk must begin."""
     upload = hold.upload
     if chunk.span is not None and chunk.span.first != upload.received_bytes:
         raise UploadOutOfOrder(upload.received_bytes)
@@ -212,9 +212,9 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
 
 
 async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> bool:
-    """End the session of a hold, then delete its bytes, unless a row still names them.
+    """End a held session, then delete its bytes, unless a row may still name them.
 
-    Return False if a row may.
+    Return False if a row may still name them.
     """
     hold.is_over = True
     ending = ending_of(ctx, hold.upload.id, hold.lease)
@@ -255,9 +255,9 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
 async def record_staged(
     ctx: ServiceContext, hold: UploadHold, stored: Stored, *, is_cached: bool = False
 ) -> bool:
-    """Record the blob of a hold and end its session; `is_cached`: see `NewBytes`.
+    """Record the blob of a held session and end the session; for `is_cached` see `NewBytes`.
 
-    Return False if the account has the same bytes, and the caller is to drop these (`drop_stored`).
+    Return False if the account has a good copy, so the caller must drop the bytes (`drop_stored`).
 
     Raises:
         UploadUnknown, UploadBusy: another request has the session now, or it has ended.
@@ -290,7 +290,7 @@ async def _lost(ctx: ServiceContext, hold: UploadHold) -> Exception:
 
 
 async def open_stage(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Open a session's staged bytes, in a copy if a former holder may still write to them.
+    """Open a session's staged bytes; copy them if an earlier holder may still write to them.
 
     Raises:
         ObjectUnknown: the acknowledged bytes were lost.
@@ -337,7 +337,7 @@ async def _open_in_place(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 
 async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Copy the acknowledged bytes to a new id, since a former holder may still write to them."""
+    """Copy the acknowledged bytes to a new id: an earlier holder may write to the old bytes."""
     upload = hold.upload
     hold.stage_id = ctx.new_id()
     hold.seal = await new_stage_seal(ctx, hold)
@@ -353,7 +353,7 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 
 async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Begin to stage the bytes of a session, which are in its row so far."""
+    """Begin to stage a session's bytes, which so far are in its row."""
     session = UploadSession(hold.upload, is_written=True)
     hold.before = await received_bytes(ctx, session, hold.keys)
     hold.stage_id = ctx.new_id()
@@ -363,7 +363,7 @@ async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 
 async def new_stage_seal(ctx: ServiceContext, hold: UploadHold) -> Seal | None:
-    """Return the seal for newly staged bytes, or None if they are stored plain."""
+    """Make the seal for newly staged bytes; return None if they are stored plain."""
     writing = hold.keys.writing if hold.keys else None
     return await sealing.new_seal(ctx, hold.upload.account_id, writing, hold.stage_id)
 
@@ -375,10 +375,10 @@ async def discard_stage(staged: Staged) -> None:
 
 
 async def drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
-    """Delete the bytes that the session had when the lease was taken; no row names them now.
+    """Delete the staged bytes that the session had when the lease was taken, if no row names them.
 
-    If a former holder still has them open, or has made them an object, or if the store fails, they
-    are left to the orphan scan.
+    If an earlier holder still has them open or made them an object, or if the store fails, they are
+    left to the orphan scan.
     """
     if hold.upload.lease_token == FIRST_TOKEN or hold.upload.body is not None:
         return  # nothing was staged before

@@ -22,7 +22,7 @@ ReadFew = Callable[[int], Awaitable[SmallBody | None]]
 
 
 class Span(NamedTuple):
-    """A chunk's position by its ``Content-Range``: offset of its first byte, and length."""
+    """A chunk's position, from ``Content-Range``: offset of its first byte, and length."""
 
     first: int
     length: int
@@ -42,9 +42,9 @@ class Chunk(NamedTuple):
     """Takes back the result of `read`, so that the body can be received again."""
 
     async def few(self, limit: int) -> SmallBody | None:
-        """Return the body if it has at most `limit` bytes, else None; `body` has it then.
+        """Read a body of at most `limit` bytes; return None for a longer one, for `body` to read.
 
-        Raise `SizeInvalid` if it is whole, and not as long as `span`.
+        Raise `SizeInvalid` if it is complete, but not as long as `span`.
         """
         if self.read is None or limit < 0 or (self.declared_bytes or 0) > limit:
             return None
@@ -55,7 +55,7 @@ class Chunk(NamedTuple):
 
 
 def check_span(span: Span | None, length: int) -> None:
-    """Raise SizeInvalid if a whole chunk of `length` bytes is not as long as its span."""
+    """Raise SizeInvalid if a complete chunk of `length` bytes is not as long as its span."""
     if span is not None and span.length != length:
         raise SizeInvalid("the body is not as long as its Content-Range says")
 
@@ -68,5 +68,5 @@ def check_limit(ctx: ServiceContext, size: int) -> None:
 
 
 def cut_short() -> SizeInvalid:
-    """Return the error for a body whose client has left."""
+    """Return the error for a body that ended early, because the client disconnected."""
     return SizeInvalid("the body ended before its declared length")

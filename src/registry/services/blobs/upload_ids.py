@@ -1,12 +1,12 @@
-"""Ids of upload sessions, which carry the state of a session before it has a row.
+"""Ids of upload sessions, which carry a session's state until it has a row.
 
 An id is a UUIDv7: 48 bits of time (milliseconds), 34 random bits, and 40 bits of a MAC over these,
-the repository and the hash algorithm (HMAC-SHA-256, cut off). So ``POST`` writes no row, and every
-process of an install that has the key recognizes the session.
+the repository and the hash algorithm (HMAC-SHA-256, truncated). So ``POST`` writes no row, and
+every process of an install that has the key recognizes the session.
 
 The MAC only distinguishes issued ids from others. It protects no right: every request is authorized
-for its repository, and anyone who may push there can get an id. So 40 bits are plenty, and an id
-stays a UUID, which clients expect in ``Docker-Upload-UUID``.
+for its repository, and anyone who may push there can get an id. So 40 bits are enough, and ids can
+be UUIDs, which clients expect in ``Docker-Upload-UUID``.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def busy() -> UploadBusy:
 
 
 class RepositoryIds(NamedTuple):
-    """The repository of a session."""
+    """The ids of a session's repository and account."""
 
     repository_id: str
     account_id: str
 
 
 class ParsedId(NamedTuple):
-    """The content of an id."""
+    """The data in an upload id."""
 
     algorithm: str | None
     """The hash algorithm that the client announced, or None."""
@@ -98,7 +98,7 @@ class UploadIds:
         return str(uuid.UUID(int=value | self._mac(value, ids, algorithm)))
 
     def read(self, upload_id: str, ids: RepositoryIds) -> ParsedId | None:
-        """Return the content of an id, or None if `new` did not make it for this repository."""
+        """Parse an id; return None if `new` did not make it for this repository."""
         number = _number(upload_id)
         mac = number & ((1 << _MAC_BITS) - 1)
         for algorithm in (None, *ALGORITHMS):
@@ -113,7 +113,7 @@ class UploadIds:
 
 
 def lowest_id(moment: int) -> str:
-    """Return an id below those of all sessions that were started since a moment."""
+    """Return an id below the ids of all sessions started at or after a time (microseconds)."""
     return str(uuid.UUID(int=moment // 1000 << 80))
 
 

@@ -8,9 +8,9 @@ its process or machine fails. A session can be taken over earlier if
 - the holder is this process, and none of its requests writes to the session.
 
 In these three cases nobody else can write to the staged bytes, so the new holder appends in place.
-A holder whose lease has expired may still run, stopped or cut off from the database. It can record
-nothing, since its token is outdated; but it may write to the staged bytes, so the new holder
-continues in a copy of the acknowledged ones. The row says so until the copy is recorded.
+A holder whose lease expired may still run: paused, or disconnected from the database. It can record
+nothing, since its token is outdated, but it may write to the staged bytes; so the new holder
+continues in a copy of the acknowledged bytes. The row records that until the copy is recorded.
 
 The first lease of a session without a row comes with the row.
 """
@@ -45,7 +45,7 @@ RENEW_SECONDS: Final = 5
 
 @dataclass(slots=True)
 class UploadHold:
-    """A lease on a session for one request."""
+    """A lease on an upload session, held for one request."""
 
     name: Name
     upload: Upload
@@ -75,7 +75,7 @@ class UploadLeaseLost(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Claim:
-    """A request of this process that holds the lease of a session, or is taking it."""
+    """A request of this process that holds the lease of a session, or is waiting for it."""
 
     name: Name
     upload: Upload
@@ -83,7 +83,7 @@ class _Claim:
     is_taken: bool = False
 
     def held(self, tx: Connection, upload: Upload) -> UploadHold:
-        """Return the hold of a lease that `tx` has taken, with the row as it is now."""
+        """Return the hold for a lease that `tx` has taken; `upload` is the session's row now."""
         keys = self.look and self.look(tx, upload)
         return UploadHold(self.name, upload, uploads.lease_of(upload), upload.stage_id, keys)
 
@@ -145,13 +145,13 @@ class Leases:
             del self._claims[upload_id]
 
     def is_writing(self, upload_id: str) -> bool:
-        """Return True if a request of this process holds the session, or is taking it."""
+        """Return True if a request of this process holds the session's lease, or waits for it."""
         return upload_id in self._claims
 
     def is_abandoned(self, upload: Upload) -> bool:
         """Return True if no other holder can write to the session.
 
-        Only for a session that no other request of this process writes to.
+        Call it only for a session that no other request of this process writes to.
         """
         holder = upload.lease_holder
         return holder is None or holder == self.holder or self._is_dead(holder)
@@ -186,10 +186,10 @@ class Leases:
                     self._perhaps_taken.add(upload_id)
 
     def _release_unclaimed(self, tx: Connection, upload_id: str) -> bool:
-        """Release a lease of this process; return False if a request of it writes to the session.
+        """Release a lease of this process; return False if one of its requests is writing.
 
-        The row is locked first. So this follows a change that has taken the lease, and a later
-        request takes it after this.
+        The row is locked first. So this comes after a transaction that took the lease, and before
+        any that will.
         """
         found = rows.lock_holder(tx, upload_id)
         if self.is_writing(upload_id):
@@ -217,7 +217,7 @@ class Leases:
         return hold
 
     async def _refuse_held(self, ctx: ServiceContext, claim: _Claim) -> None:
-        """Raise UploadBusy if another holder has the lease, without a write transaction."""
+        """Raise UploadBusy if another holder has the lease; this only reads, to spare a write."""
         upload = await ctx.database.read(
             uploads.find_upload, *claim.name, claim.upload.id, ctx.clock()
         )
@@ -231,7 +231,7 @@ class Leases:
         return self._take_over(tx, rows.lock_expired_upload(tx, upload_id, now), now)
 
     def take_abandoned(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of a session, to end it; return None if another holder has it."""
+        """Take the lease of a session in order to end it; return None if another holder has it."""
         return self._take_over(tx, rows.lock_any_upload(tx, upload_id), now)
 
     def _take_over(self, tx: Connection, before: Upload | None, now: int) -> Upload | None:
@@ -242,7 +242,7 @@ class Leases:
         return rows.take(tx, before.id, self.holder, now + LEASE, shared=True)
 
     def _take_free(self, tx: Connection, claim: _Claim, now: int) -> UploadHold | None:
-        """Take the lease of an open session if it is free, else return None; see `_check_claim`."""
+        """Take the lease of an open session; None if it has a holder (see `_check_claim`)."""
         place = *claim.name, claim.upload.id, now
         upload = rows.take_free(tx, *place, self.holder, now + LEASE)
         if upload is None:
@@ -251,7 +251,7 @@ class Leases:
         return claim.held(tx, upload)
 
     def _begin(self, tx: Connection, claim: _Claim, now: int, idle: int) -> UploadHold | None:
-        """Insert the row of a session with its lease; return None if it has a row or has ended."""
+        """Insert a session's row with a lease; return None if it has a row, or has ended."""
         upload = claim.upload._replace(
             lease_holder=self.holder, lease_token=FIRST_TOKEN, leased_until=now + LEASE
         )
@@ -278,14 +278,14 @@ class Leases:
         return claim.held(tx, rows.take(tx, upload_id, self.holder, now + LEASE, shared=shared))
 
     def _check_claim(self, claim: _Claim) -> None:
-        """Raise UploadBusy if the request was cancelled, once the session's row is locked.
+        """Raise UploadBusy if the request was cancelled while it waited for the row's lock.
 
-        A later one may hold the session then.
+        Another request may hold the session by then.
         """
         if self._claims.get(claim.upload.id) is not claim:
             raise busy()
 
 
 def has_run_out(upload: Upload, now: int) -> bool:
-    """Return True if the session has no lease, or an expired one."""
+    """Return True if the session's lease has expired, or it has none."""
     return upload.leased_until is None or upload.leased_until <= now

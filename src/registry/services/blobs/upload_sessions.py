@@ -23,7 +23,7 @@ _RETRY_SECONDS: Final = 60
 def get_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> upload_ids.UploadSession:
-    """Return a session of a repository that is open at `now` (end-13), or raise UploadUnknown."""
+    """Return a session of a repository that is open at `now`, or raise UploadUnknown (end-13)."""
     found = uploads.find_here(tx, name.handle, name.repository, upload_id, now)
     if found is None or found.has_expired:
         raise upload_ids.unknown(upload_id)
@@ -39,9 +39,9 @@ def get_session(
 def unwritten_session(
     ctx: ServiceContext, ids: upload_ids.RepositoryIds, upload_id: str, now: int
 ) -> upload_ids.UploadSession | None:
-    """Return the rowless session of an id; None if the id was not issued here, or has expired.
+    """Decode a session from its id; return None if the id is not valid here, or has expired.
 
-    It may have a row, or have ended.
+    This reads no row: the session may already have one, or have ended.
     """
     given = ctx.upload_ids.read(upload_id, ids)
     if given is None or given.started_at + ctx.limits.upload_idle <= now:
@@ -65,8 +65,8 @@ def check_room(
     limit. This is a read before the write transaction, so that a refusal does not occupy SQLite's
     writer; concurrent requests may exceed the maximum of sessions by a few.
 
-    Raise `TooManyUploads` if one of them has its maximum, `QuotaExceeded` if the account has no
-    room for the bytes.
+    Raise `TooManyUploads` if repository or account has its maximum, `QuotaExceeded` if the account
+    has no room for the bytes.
     """
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
@@ -93,17 +93,17 @@ def room_in_target(
     upload_id: str | None = None,
     adding: int = 0,
 ) -> Room | None:
-    """Return the room in a target that is unchanged and passes `check_room`, or None.
+    """Return the limits for a session in a target; None if it has changed or has no room.
 
-    With `upload_id`, None too if the session has a row or has ended. None gives no reason: the
-    caller must check each condition.
+    With `upload_id`, return None too if that session has a row or has ended. None gives no reason:
+    the caller must check each condition.
     """
     room = room_of(ctx, now, adding)
     return None if room is None else new_blobs.find_room_in(tx, target, room, upload_id)
 
 
 def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.FullParameters | None:
-    """Return how many sessions may be open besides a new one; None if none may."""
+    """Return the limits as parameters of a query; None if a maximum is 0."""
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
     if min(most) <= 0:
@@ -112,19 +112,19 @@ def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.Full
 
 
 def ids_of(found: Repository | new_blobs.PushTarget) -> upload_ids.RepositoryIds:
-    """Return the ids that the ids of a repository's sessions are bound to."""
+    """Return the repository and account to which session ids are bound."""
     repository_id = found.id if isinstance(found, Repository) else found.repository_id
     return upload_ids.RepositoryIds(repository_id, found.account_id)
 
 
 def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> SessionEnd:
-    """Return the end of a session; `lease` is None if it has no row."""
+    """Return what ending a session needs; `lease` is None if the session has no row."""
     return SessionEnd(upload_id, lease, upload_ids.started_at(upload_id) + ctx.limits.upload_idle)
 
 
 def lost_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> UploadBusy:
-    """Return the error for a request that has lost its session; raise UploadUnknown if it ended."""
+    """Return the error for a request that lost its session; raise UploadUnknown if it has ended."""
     get_session(tx, ctx, name, upload_id, now)
     return upload_ids.busy()

@@ -1,8 +1,8 @@
 """Upload sessions: start, append, finish and cancel them on any worker; push a blob without one.
 
-``POST`` writes nothing: the session's id is its state (`upload_ids`). A session gets its row with
-its first bytes. Few bytes are stored in the row itself (`small_uploads`), more are staged in the
-store (`staged_uploads`).
+``POST`` writes nothing: the session's id is its state (`upload_ids`). A session gets a row with its
+first bytes. Few bytes are stored in the row itself (`small_uploads`), more in the store
+(`staged_uploads`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def start_upload(
     Nothing is written, unless the repository is created.
 
     Raises:
-        NameUnknown: there is no such repository, and none is created.
+        NameUnknown: there is no such repository, and it cannot be created.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
         TooManyUploads: the repository or its account has the maximum of open sessions.
 
@@ -98,8 +98,8 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
     """Append a chunk; return how many bytes the session has received (end-5).
 
     Raises:
-        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
-        QuotaExceeded: the account has no room for as many bytes as the session would have.
+        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable
+        QuotaExceeded: the account has no room for the bytes that the session would then have.
         SizeInvalid: the body is not as long as its span, and none of it counts; or the client
             disconnected, and what arrived counts.
 
@@ -194,11 +194,11 @@ def _find(
     brings_bytes: bool = True,
     known: CachedTarget | None = None,
 ) -> tuple[UploadSession, UploadKeys | None]:
-    """Return a session, and if it is small, the keys to continue it with.
+    """Return a session and, if it is small, the keys with which to continue it.
 
-    If `may_count`, check that there is room for the row of one that has none, and for `adding`
-    bytes. If the request has no body, the received bytes need not be decrypted
-    (`finish_as_it_is`), and the target may be `known` and proved later.
+    With `may_count`, check that a session without a row may get one, with `adding` bytes. If the
+    request has no body, received bytes need not be decrypted (`finish_as_it_is`), and a cached
+    target (`known`) may be verified later.
     """
     session = get_session(tx, ctx, name, upload_id, now)
     upload = session.upload

@@ -1,4 +1,4 @@
-"""The types of the keys of a push, which `sealing` finds: KMS keys, data keys and their wraps."""
+"""The types of keys for a push: KMS keys, data keys and their wraps; `sealing` finds them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from registry.blobstore.base import DataKey
 
 
 class WritingKey(NamedTuple):
-    """The KMS key that a repository writes under, found usable."""
+    """The KMS key that a repository writes under, ready for use."""
 
     kms_key_id: str
     usable: UsableKeys
@@ -27,7 +27,7 @@ class Seal:
 
 
 class UploadKeys(NamedTuple):
-    """The keys with which a request to an upload session seals bytes."""
+    """The KMS keys that a request to an upload session needs."""
 
     writing: WritingKey | None
     """None if bytes are stored plain."""

@@ -46,8 +46,8 @@ def drop_image(
 ) -> list[RegistryEvent]:
     """Delete a manifest and every tag that points to it; return the events to publish.
 
-    The caller holds the repository's lock. With `has_force`, the error names `force`, which the
-    client could have given.
+    The caller holds the repository's lock. With `has_force`, the error mentions `force`, which the
+    client can use.
 
     Raise `ManifestReferenced` if an index here lists it.
     """
@@ -59,7 +59,7 @@ def drop_image(
 def referenced(
     tx: Connection, repository: Repository, manifest: ManifestRow, *, has_force: bool
 ) -> ManifestReferenced:
-    """Return the error for deleting a manifest that an index lists; it names the indexes."""
+    """Return the error, with the indexes' names, for deleting a manifest that indexes list."""
     way_out = "delete the index first, or force" if has_force else "delete the index first"
     return ManifestReferenced(
         f"an index in {repository.name} lists {manifest.digest}; {way_out}",
@@ -78,12 +78,12 @@ class IncompleteIndex(ResponseBody):
 def detach_listed(
     tx: Connection, repository: Repository, ids: Collection[str]
 ) -> dict[str, list[IncompleteIndex]]:
-    """Detach the manifests `ids`, which are about to be deleted, from the indexes that stay.
+    """Detach the manifests `ids`, which will be deleted, from the indexes that stay.
 
-    These indexes then lack them. Return the indexes by manifest, the first 20 of each by digest.
-    The caller holds the repository's lock.
+    These indexes then lack them. Map manifest ids to these indexes, the first 20 of each sorted by
+    digest. The caller holds the repository's lock.
 
-    Raise `Conflict` if too many indexes list them to be measured again in one transaction.
+    Raise `Conflict` if too many indexes would have to be measured again in one transaction.
     """
     edges = parent_edges(tx, repository.id, list(ids))
     kept = [(parent, child) for parent, child in edges if parent not in ids]
@@ -121,8 +121,7 @@ def drop_unlisted(
 ) -> list[RegistryEvent]:
     """Delete manifests that no index lists; see `drop_image`.
 
-    If they are not restorable, they are removed at once, regardless of the account's undelete
-    period.
+    Without `is_restorable`, they are removed at once, regardless of the account's undelete period.
 
     Cost: one statement for each image, and a fixed number for all of them.
     """
@@ -160,7 +159,7 @@ def _soft_delete(
     until: int,
     change: Change,
 ) -> Counts:
-    """Store the tombstones of images and their tags; return the change of the counters."""
+    """Insert tombstones of images and deleted tags; return the changes of counters."""
     digests = [each.digest for each in images]
     uncounted = detach_deleted_tags(tx, repository.id, digests, until)
     older = tombstones.find_older(tx, repository.id, digests)
@@ -183,10 +182,10 @@ def _soft_delete(
 def _lock_objects(
     tx: Connection, repository: Repository, manifest_ids: Sequence[str], held: set[str]
 ) -> None:
-    """Lock the objects of these manifests, and those that older tombstones `held`.
+    """Lock the objects of these manifests, and the objects `held` by older tombstones.
 
-    A link may move to another key or object while this waits for the lock, so compare the links
-    with the locked objects again.
+    While this waits for locks, links may change their object, so the links are read again until
+    they match the locked objects.
     """
     locked: set[str] = set()
     wanted = held | tombstones.objects_to_hold(tx, manifest_ids)
@@ -197,7 +196,7 @@ def _lock_objects(
 
 
 def restorable_until(tx: Connection, account_id: str, now: int) -> int:
-    """Return the end of the account's undelete period for a deletion now, in microseconds."""
+    """Return until when (microseconds) something deleted `now` can be restored."""
     return now + find_settings(tx, account_id).undelete_days * DAY
 
 
@@ -208,10 +207,9 @@ def remove_unlisted(
     now: int,
     restorable: Counts | None = None,
 ) -> None:
-    """Remove manifests that no index lists, with their tags, and update every counter.
+    """Delete the rows of manifests that no index lists, with their tags, and update all counters.
 
-    `restorable` is the change of the counters of deleted images and tags, as `_soft_delete` returns
-    it; by default nothing of the manifests is restorable.
+    `restorable` is what `_soft_delete` returned; without it, the images cannot be restored.
     """
     ids = [each.id for each in images]
     references = Counter(manifests.blobs_of(tx, ids))

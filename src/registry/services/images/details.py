@@ -1,7 +1,7 @@
 """List, read and delete the images of a repository for ``/v1``.
 
-Deleting follows the rules of `services.images.deletion`, as on the data plane. Here a pin prevents
-it too; with `force`, neither a pin nor an index that lists the image does.
+Deletions follow the rules of `services.images.deletion`, as on the data plane. Here a pin prevents
+a deletion too; with `force`, neither a pin nor an index that lists the image does.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BatchDeletion(ResponseBody):
 def _failed(
     error: PlatformError, digest: str | None = None, tag: str | None = None
 ) -> FailedDeletion:
-    """Return the outcome for an item, `digest` or `tag` as it was given."""
+    """Return the outcome for a failed item; `digest` or `tag` is as the request named it."""
     return FailedDeletion(
         digest=digest,
         tag=tag,
@@ -91,10 +91,9 @@ def list_images(
     before: str,
     limit: int,
 ) -> tuple[Sequence[ImageRow], int]:
-    """Return images older than the id `before`, newest first, and the number on all pages.
+    """Return images with ids below `before`, newest first, and the number on all pages.
 
-    They are filtered by tag status. With a `prefix`, return those with a tag that starts with it,
-    byte by byte.
+    They are filtered by `status` or, if set, by `prefix`: a tag must begin with it, byte by byte.
     """
     if prefix is not None and status is TagStatus.UNTAGGED:
         return [], 0
@@ -160,7 +159,7 @@ def _find_short(tx: Connection, found: VisibleRepository, reference: str) -> Ima
 
 
 def get_document(tx: Connection, found: VisibleRepository, reference: str) -> ManifestDocument:
-    """Return an image's manifest, byte by byte as pushed; see `get_image`."""
+    """Return an image's manifest exactly as pushed; see `get_image`."""
     image = get_image(tx, found, reference)
     document = images.find_document(tx, found.repository.id, image.id)
     if document is None:
@@ -178,7 +177,7 @@ def list_referring_images(
 ) -> tuple[Sequence[ImageRow], int]:
     """Return the images whose subject is `reference`; the subject need not exist (end-12).
 
-    An empty `artifact_type` does not filter.
+    An empty `artifact_type` means all types.
 
     Raise `ManifestUnknown` if `reference` is neither a digest nor the id of an image here.
     """
@@ -192,7 +191,7 @@ def list_referring_images(
 
 
 def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -> ManifestRow:
-    """Return an image's row of the table of manifests; see `get_image`."""
+    """Return the manifest row of an image; see `get_image`."""
     digest = (
         get_image(tx, found, reference).digest
         if parse_uuid(reference) is not None
@@ -318,7 +317,7 @@ def _delete_images(
 def _find_requested(
     tx: Connection, found: VisibleRepository, digests: Sequence[str], outcome: BatchDeletion
 ) -> dict[str, tuple[str, ManifestRow]]:
-    """Return the images of a batch by id, each with the digest that the batch names it by."""
+    """Map ids of the images in a batch to the digest that the batch used, and the row."""
     names = {digest: _name(tx, found, digest) for digest in digests}
     rows = manifests.find_manifests(tx, found.repository.id, list(names.values()))
     requested: dict[str, tuple[str, ManifestRow]] = {}
@@ -331,7 +330,7 @@ def _find_requested(
 
 
 def _name(tx: Connection, found: VisibleRepository, digest: str) -> str:
-    """Return the sha256 digest of the content that `digest` names, or "" if there is none."""
+    """Return the sha256 of the content with this digest, or "" if there is none."""
     try:
         return str(_canonical(tx, found, digest) or "")
     except ManifestUnknown:

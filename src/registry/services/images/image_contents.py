@@ -1,4 +1,4 @@
-"""Read the contents of an image: platforms, configuration, a small layer of an artifact.
+"""Read an image's contents: its platforms, its configuration, a small layer of an artifact.
 
 A configuration is a blob that a client pushed. It is read as None if it is missing, damaged,
 malformed or larger than `MAX_CONFIGURATION_BYTES`, or if the store is unavailable: the image is
@@ -52,7 +52,7 @@ async def read_platforms(
 ) -> list[str]:
     """Return the platforms of an image, such as ``linux/arm64``.
 
-    Those of an index are the ones in its descriptors; an artifact that is no image has none.
+    An index has the platforms in its descriptors; an artifact that is not an image has none.
     """
     if image.is_index:
         return await _platforms_of_index(ctx, found, image)

@@ -41,7 +41,7 @@ class TreeNeed(NamedTuple):
 
 
 class Division(NamedTuple):
-    """The manifests of an index's tree, divided into those deleted and those kept."""
+    """The manifests of an index's tree, divided into those to delete and those to keep."""
 
     deleted: Sequence[TreeMember]
     """The index first, then other indexes, then images; each after all its parents."""
@@ -78,8 +78,8 @@ class IndexDeletion(BatchDeletion):
 def divide(root: str, members: Collection[TreeMember], needs: Iterable[TreeNeed]) -> Division:
     """Decide which `members` of a tree are deleted with its index `root`.
 
-    A member is kept if it has a tag or a pin, or if a manifest outside the tree or another kept
-    member needs it. The index itself is always deleted.
+    A member is kept if it has a tag or a pin, or if it is needed by a manifest outside the tree or
+    by another kept member. The index itself is always deleted.
     """
     inside = {each.id for each in members}
     needs = [need for need in needs if need.id != root]
@@ -105,7 +105,7 @@ def divide(root: str, members: Collection[TreeMember], needs: Iterable[TreeNeed]
 def _parents_first(root: str, needs: Iterable[TreeNeed]) -> list[str]:
     """Return the manifests under `root`, each after all its parents.
 
-    Leave out those that an index outside the tree lists, and what only they list.
+    Leave out manifests that an index outside the tree lists, and manifests that only those list.
     """
     children: defaultdict[str, list[str]] = defaultdict(list)
     waiting: Counter[str] = Counter()
@@ -123,7 +123,7 @@ def _parents_first(root: str, needs: Iterable[TreeNeed]) -> list[str]:
 
 
 def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int) -> Division:
-    """Return which manifests are deleted with a manifest, and which are kept.
+    """Decide which manifests to delete with a manifest, and which to keep.
 
     Cost: proportional to the size of its tree.
     """
@@ -139,7 +139,7 @@ def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int
 def preview_deletion(
     tx: Connection, found: VisibleRepository, reference: str, now: int
 ) -> TreePreview:
-    """Return the result that `delete_with_children` would have; `reference` is a digest or an id.
+    """Return what `delete_with_children` would do; `reference` is a digest or an id.
 
     Raise `ManifestUnknown` if there is no such image, `Conflict` if more than `MAX_MEMBERS`
     manifests are under it.
@@ -168,7 +168,7 @@ def delete_with_children(
     *,
     force: bool,
 ) -> IndexDeletion:
-    """Delete an index and those of its children that nothing else needs.
+    """Delete an index, and its children that nothing else needs.
 
     With `only`, delete no children except those with these sha256 digests. Manifests that cannot
     be deleted are reported one by one, as in a batch. If the index itself cannot (it is listed or

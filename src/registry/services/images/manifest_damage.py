@@ -1,4 +1,4 @@
-"""Detect manifests whose stored bytes do not match their digest; answer 404 until a PUT heals them.
+"""Detect manifests whose bytes do not match their digest; they give 404 until a PUT heals them.
 
 Manifests are stored in the database, which does not always have checksums of its own. They are
 small, so each GET and HEAD hashes what it reads. A client that gets 404 pushes the manifest again,
@@ -56,7 +56,7 @@ class ManifestDamage:
         )
 
     def note_healed(self, name: Name, digest: str) -> None:
-        """Log that a push replaced the bytes of a damaged manifest."""
+        """Log that a push has replaced the bytes of a damaged manifest."""
         self._logged.discard(digest)
         _log.warning(
             "manifest %s was damaged in the database; a push to %s healed it", digest, name
@@ -64,7 +64,7 @@ class ManifestDamage:
 
 
 def is_small_and_whole(body: bytes, digest: str) -> bool:
-    """Return True if `body` hashes to `digest`, and is at most `SMALL_BYTES`: 0.1 ms."""
+    """Return True if `body` has at most `SMALL_BYTES` and hashes to `digest`; takes 0.1 ms."""
     return len(body) <= SMALL_BYTES and _hashes_to(body, digest)
 
 

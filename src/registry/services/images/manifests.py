@@ -61,7 +61,7 @@ class ManifestPut:
 
 
 class PutResult(NamedTuple):
-    """The result of a PUT; `digest` has the algorithm that the client used."""
+    """The result of a PUT; `digest` uses the algorithm that the client used."""
 
     digest: Digest
     subject: str | None
@@ -93,7 +93,7 @@ async def get_whole_manifest(
 
 
 def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
-    """Return the rows that `get_whole_manifest` depends on; None if the manifest is missing."""
+    """Return the rows that `get_whole_manifest` depends on, without bytes; None if missing."""
     if not isinstance(reference, Digest):
         return manifests.see_by_tag(tx, name.handle, name.repository, reference)
     canonical = blobs.canonical_digest(tx, name.handle, reference)
@@ -103,12 +103,12 @@ def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> Sto
 
 
 def state_of(found: StoredManifest) -> StoredManifest:
-    """Return the result that `look_at_manifest` had when `found` was read."""
+    """Return what `look_at_manifest` returned, or would have, when `found` was read."""
     return found._replace(body=b"")
 
 
 async def read_pushed(name: Name, put: ManifestPut) -> ReadManifest:
-    """Parse a manifest that is about to be stored; a large one in a thread.
+    """Parse a manifest that will be stored; a large one in a thread.
 
     Raises:
         DigestMismatch, ManifestInvalid, ManifestTypeUnsupported: see `read_manifest`.
@@ -159,7 +159,7 @@ def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) 
     """Delete a manifest and every tag that points to it (end-9).
 
     Raise `ManifestReferenced` if an index in the repository lists it; `ManifestUnknown` or
-    `NameUnknown` if it, or the repository, does not exist.
+    `NameUnknown` if the manifest, or the repository, does not exist.
     """
     change.begin()
     repository = names.lock_named_repository(tx, name)
@@ -198,9 +198,9 @@ def put_manifest(
     manifest_id: str,
     change: Change,
 ) -> tuple[PutResult, KeptBody]:
-    """Store a parsed manifest under this id, unless it is there, and point its tags to it.
+    """Store a parsed manifest under this id, unless it exists, and point its tags to it.
 
-    Return the result, and how its body was found. The pull-through cache may store a manifest
+    Return the result, and the state of its body before. The pull-through cache may store a manifest
     before the blobs and children that it lists.
 
     Raises:
@@ -249,7 +249,7 @@ def put_manifest(
 
 
 def _told_subject(parsed: Manifest) -> str | None:
-    """Return the subject whose referrers this registry lists; clients list others by a tag."""
+    """Return the subject, if this registry lists its referrers; clients list others by a tag."""
     subject = parsed.subject
     return subject if subject and subject.partition(":")[0] in ALGORITHMS else None
 
@@ -278,10 +278,10 @@ def _store(
 ) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
     """Insert a manifest with its edges, and update the counters.
 
-    A descriptor refers to the manifest with its digest in the repository, else to the blob, also in
-    an index. A fetched manifest may list content that its repository does not have yet.
+    A descriptor, even in an index, refers to the repository's manifest with its digest or, if there
+    is none, to the blob. A fetched manifest may list content that its repository does not have yet.
 
-    Return its row, the digests of the descriptors with a wrong size, and how the body was found.
+    Return its row, the digests of descriptors with a wrong size, and the state of the body before.
     """
     listed = {each.digest: each for each in (*parsed.blobs, *parsed.children)}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))

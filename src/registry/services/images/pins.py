@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 
 
 class Pinned(NamedTuple):
-    """A pin, the sha256 digest of its image, and True if `put_pin` has created it."""
+    """A pin, the sha256 digest of its image, and whether `put_pin` created it."""
 
     pin: Pin
     digest: str
@@ -31,7 +31,7 @@ class Pinned(NamedTuple):
 
 
 def check_pin(name: str, expires_at: int | None, now: int) -> None:
-    """Check the name and the end of a pin; raise InvalidInput, with ``field`` and ``reason``."""
+    """Check a pin's name and end; raise InvalidInput with ``field`` and ``reason``."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             "a pin's name is 1 to 128 of a-z 0-9 . _ -, and begins with a letter or digit",
@@ -103,7 +103,7 @@ def delete_pin(
 def _held(
     tx: Connection, found: VisibleRepository, reference: str, now: int
 ) -> tuple[ManifestRow, dict[str, Pin]]:
-    """Return the row of an image, and its unexpired pins by name, sorted."""
+    """Return the manifest row of an image, and its unexpired pins by name."""
     manifest = get_manifest_row(tx, found, reference)
     held = relations.list_unexpired_pins(tx, found.repository.id, manifest.id, now)
     return manifest, {each.name: each for each in held}

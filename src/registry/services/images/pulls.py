@@ -1,11 +1,11 @@
 """Record the times and numbers of image pulls: collected in memory, written in batches.
 
-The same batches write the accounts' usage of everything that is counted in memory. The last pull of
-an image is recorded to the minute, the number of pulls by repository and day.
+The same batches write the accounts' usage that is counted in memory. The last pull of an image is
+recorded to the minute, the number of pulls per repository and day.
 
-So are the savings of the pull-through cache. A *pull* is a GET of a manifest; a *miss* is a pull
-that fetches the manifest from the upstream. The senders and fetchers of bytes count them. The rule
-of a repository is looked up when the counts are written.
+The savings of the pull-through cache are recorded the same way. A *pull* is a GET of a manifest; a
+*miss* is a pull that fetches the manifest from the upstream. Bytes are counted where they are sent
+and fetched; the rule of a repository is looked up when the counts are written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from registry.services.resource_kinds import PULLS, TRANSFER
 
 
 class PullCounts(NamedTuple):
-    """Counts of a process since the last flush."""
+    """The pull-through cache's counts in this process since the last flush."""
 
     misses: Counter[str]
     """By rule."""
@@ -37,34 +37,34 @@ class PullCounts(NamedTuple):
 
 
 class CacheCounts:
-    """Counts of this process since the last flush."""
+    """Collects the pull-through cache's counts in this process."""
 
     def __init__(self) -> None:
         self._counts = PullCounts(Counter(), Counter(), Counter())
 
     def fetched(self, rule_id: str, size: int, *, is_image: bool = False) -> None:
-        """Count bytes that came from an upstream; with `is_image`, they are a manifest's."""
+        """Count bytes fetched from an upstream; `is_image` means a manifest, and counts a miss."""
         self._counts.fetched_bytes[rule_id] += size
         if is_image:
             self._counts.misses[rule_id] += 1
 
     def served(self, repository_id: str, size: int) -> None:
-        """Count bytes of blobs that a client of any repository gets."""
+        """Count blob bytes served to a client, from any repository."""
         self._counts.served_bytes[repository_id] += size
 
     def take(self) -> PullCounts:
-        """Return the counts, and reset them to zero."""
+        """Return the counts since the last call."""
         taken, self._counts = self._counts, PullCounts(Counter(), Counter(), Counter())
         return taken
 
     def put_back(self, counted: PullCounts) -> None:
-        """Restore counts that could not be written."""
+        """Add back counts that could not be written."""
         for counter, lost in zip(self._counts, counted, strict=True):
             counter.update(lost)
 
 
 def record_counts(tx: Connection, pulls: Mapping[str, int], counted: PullCounts) -> None:
-    """Add to the totals of the rules; `pulls` are counted by manifest."""
+    """Add counts to the totals of cache rules; `pulls` maps manifest ids to numbers."""
     totals: dict[str, Totals] = {}
 
     def add(rule_id: str, **more: int) -> None:
@@ -89,7 +89,7 @@ _MINUTE = 60 * MICROSECONDS
 
 
 class PullLog:
-    """The pulls in this process since the last flush; at most one write per image and minute."""
+    """The pulls of this process since the last flush; one write per image and minute at most."""
 
     def __init__(self, database: Database, clock: Clock, region: str = "local") -> None:
         self._database = database
@@ -122,7 +122,7 @@ class PullLog:
 
 
 class Batch(NamedTuple):
-    """The counts that one transaction writes."""
+    """The counts to write in one transaction."""
 
     pulls: Mapping[tuple[str, int], int]
     """By manifest and minute."""
@@ -153,7 +153,7 @@ def record_pulls(tx: Connection, batch: Batch) -> None:
 
 
 def _used(tx: Connection, batch: Batch, owners: Mapping[str, str]) -> Mapping[SkuUse, int]:
-    """Return the usage of accounts: pulls, counted by the `owners` of the manifests, and bytes."""
+    """Return the usage of accounts: bytes, and pulls; `owners` maps manifest ids to accounts."""
     used = Counter(batch.used)
     for (manifest_id, minute), count in batch.pulls.items():
         if manifest_id in owners:

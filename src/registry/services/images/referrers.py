@@ -29,7 +29,7 @@ SUFFIXES: Final = ("", ".sig", ".att", ".sbom")
 
 
 class DescribedReferrer(NamedTuple):
-    """A referrer and its annotations as JSON text."""
+    """A referrer, and its annotations as JSON text."""
 
     referrer: Referrer
     annotations: str
@@ -45,7 +45,7 @@ class ReferrerPage(NamedTuple):
 
 
 class ReferrersState(NamedTuple):
-    """The rows that the pages of a subject's referrers depend on."""
+    """What the pages of a subject's referrers depend on."""
 
     revision: Revision
     subjects: tuple[str, ...]
@@ -53,7 +53,7 @@ class ReferrersState(NamedTuple):
 
 
 def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> ReferrersState | None:
-    """Return the rows that `list_described_referrers` depends on; None without a repository."""
+    """Return what `list_described_referrers` depends on; None without a repository."""
     revision = repositories.find_revision(tx, name.handle, name.repository)
     if revision is None:
         return None
@@ -67,8 +67,7 @@ def list_described_referrers(
     """Return a page of the manifests with this subject (end-12); it is empty if there are none.
 
     The subject matches by every digest its content was verified with. An empty `artifact_type`
-    does not filter. A missing repository gives an empty page too, as clients ask before the first
-    push.
+    means any. A missing repository gives an empty page too, as clients ask before the first push.
     """
     repository = repositories.find_repository(tx, name.handle, name.repository)
     if repository is None:
@@ -103,7 +102,7 @@ class Relations(NamedTuple):
 def read_relations(
     tx: Connection, found: VisibleRepository, rows: Sequence[ImageRow], now: int
 ) -> dict[str, Relations]:
-    """Return the relations of each of these images, by image id."""
+    """Map image ids to the relations of these images."""
     repository = found.repository
     digests = [row.digest for row in rows]
     types = attached_types(tx, repository.id, repository.account_id, digests, MAX_REFERRERS)

@@ -1,7 +1,7 @@
 """Restore deleted images, tags and repositories, completely or not at all.
 
 A restored image has its former id, push time and tags, except for tags that exist again. An index
-is restored with those of its children that were deleted.
+is restored with its deleted children.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def restore_images(
 ) -> RestoreOutcome:
     """Restore images one by one, each by any digest that its content was verified with.
 
-    An image that was restored as the child of an index before it is skipped.
+    An image already restored as the child of an earlier index is skipped.
 
     Raise `NotFound` if the repository was deleted meanwhile; `ManifestInvalid` as `restore_image`
     does, and then none of the images is restored.
@@ -105,10 +105,10 @@ def restore_image(
 
     Raises:
         NotFound: the repository has no restorable image with this digest.
-        Conflict: the image exists, a child of it cannot be restored, or together they are more than
-            `most`.
-        ManifestInvalid: indexes that lack it exceed their bounds with it. What was written must be
-            undone; the other errors come before that.
+        Conflict: the image exists, a child of it cannot be restored, or there are more than `most`
+            images to restore.
+        ManifestInvalid: with the image, an index that lacks it exceeds its bounds. Roll back then;
+            the other errors are raised before anything is written.
 
     """
     if manifests.find_manifest(tx, repository.id, digest):
@@ -125,9 +125,9 @@ def restore_image(
 def _plan(
     tx: Connection, repository: Repository, digest: str, now: int, most: int
 ) -> list[tuple[tombstones.Tombstone, list[str]]]:
-    """Return the tombstones to restore, each after those of its children, with the children.
+    """Return the tombstones to restore, children before parents, each with its children's digests.
 
-    Only reads, so a Conflict leaves nothing half restored.
+    This only reads, so a Conflict leaves nothing half restored.
     """
     plan: dict[str, tuple[tombstones.Tombstone, list[str]]] = {}
     found: dict[str, tuple[tombstones.Tombstone, list[str]]] = {}
@@ -157,7 +157,7 @@ def _plan(
 def _with_children(
     tx: Connection, repository: Repository, digest: str, asked: str, now: int
 ) -> tuple[tombstones.Tombstone, list[str]]:
-    """Return the tombstone of `digest`, which is `asked` or under it, and its children."""
+    """Return the tombstone of `digest`, and its children; `asked` is the image to restore."""
     tombstone = _restorable(tx, repository, digest, now)
     if tombstone is None and digest == asked:
         raise NotFound(f"no image {digest} can be restored", digest=digest)
@@ -191,7 +191,7 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
 
 
 def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: int) -> str:
-    """Return the name of a repository that is restorable, or live again, or raise NotFound."""
+    """Return the name of a repository that is restorable, or already live; else raise NotFound."""
     found = rows.find_deleted_repository(
         tx, account_id, repository_id, now
     ) or find_repository_details(tx, account_id, repository_id)
@@ -208,8 +208,8 @@ def restore_repository(
     Raises:
         NotFound: the account has no such repository, live or restorable.
         Conflict: it is not deleted, or another repository has its name.
-        RepositoryMirrored: its name belongs to a rule of the pull-through cache by now, and
-            somebody has pushed to it.
+        RepositoryMirrored: its name now belongs to a pull-through cache rule, and somebody has
+            pushed to it.
 
     """
     found = rows.lock_deleted_repository(tx, account_id, repository_id, change.now)

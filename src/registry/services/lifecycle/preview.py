@@ -1,4 +1,4 @@
-"""Preview a run: the images that would expire now, by which rule, and the bytes that frees."""
+"""Preview a run: which images would now expire, by which rule, and the bytes that would free."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ them up."""
 async def freed_bytes(
     database: Database, repository_id: str, ids: Sequence[str], images: int
 ) -> int:
-    """Return the bytes freed by deleting `ids`, out of a repository of `images` images.
+    """Return the bytes freed by deleting the images `ids` of a repository with `images` images.
 
     Each chunk is a transaction of its own, so that other requests run in between.
     """
@@ -71,7 +71,7 @@ _KEPT_FOR: Final = 300 * MICROSECONDS
 
 
 class Preview(NamedTuple):
-    """The images that a policy would expire at a moment."""
+    """Which images a policy would expire at a given time."""
 
     moment: int
     """Microseconds since the epoch."""
@@ -98,7 +98,7 @@ class ExpiringImage(NamedTuple):
 
 
 class Previews:
-    """Computes previews one at a time, and caches the last ones for requests of further pages."""
+    """Computes previews one at a time, and caches the last ones for later pages."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str, int], Preview] = OrderedDict()
@@ -109,8 +109,8 @@ class Previews:
     async def get(self, database: Database, repository_id: str, document: str, now: int) -> Preview:
         """Return the preview of a policy's document as of `now`.
 
-        A cached preview of the same moment is returned as it is. Without one, the preview shows the
-        present images with ages measured at `now`.
+        A cached preview for the same `now` is returned. Without one, the current images are read,
+        and their ages measured at `now`.
         """
         key = (repository_id, document, now)
         found = self._kept.get(key)
@@ -155,7 +155,7 @@ async def preview(
 def read_expiring(
     tx: Connection, repository_id: str, policy: CompiledPolicy, found: Preview, ids: Sequence[str]
 ) -> list[ExpiringImage]:
-    """Return those images of a preview that are in `ids` and still exist."""
+    """Return the images among `ids` that a preview expires and that still exist."""
     shown = {image.id: image for image in find_images(tx, repository_id, ids)}
     subjects = [subject for each in ids if (subject := found.expired[each].subject) is not None]
     digests = rows.digests_of(tx, repository_id, subjects)

@@ -6,7 +6,7 @@
     tag_prefixes, tag_patterns  with ``tagged``: one tag must match one of them
     older_than_days | not_pulled_for_days | keep_last
 
-An *expire* rule has exactly one of the three conditions. One for ``untagged`` may have none, and
+An *expire* rule has exactly one of the three conditions; one for ``untagged`` may have none, and
 then expires every image it selects. A rule claims the images it selects: later rules do not see
 them, even if its condition does not hold. So the expire rule for ``any`` must be the last.
 
@@ -93,7 +93,7 @@ class CompiledRule(NamedTuple):
     keep_last: int | None
 
     def takes_tag(self, tag: str) -> bool:
-        """Return True if the rule selects an image because of this tag."""
+        """Return True if this tag makes the rule select an image."""
         if self.selector != "tagged":
             return False
         if not self.prefixes and not self.patterns.texts:
@@ -103,7 +103,7 @@ class CompiledRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
-    """Compiled rules by priority. A set of rules is an integer whose bit ``n`` is ``rules[n]``."""
+    """Compiled rules, by priority; a set of rules is an integer with bit ``n`` for ``rules[n]``."""
 
     rules: tuple[CompiledRule, ...]
     keeping: int
@@ -114,7 +114,7 @@ class CompiledPolicy:
     """The rules that select every image."""
 
     def of_tag(self, tag: str) -> int:
-        """Return the rules that select an image with this tag; bit n is rule n."""
+        """Return the set of rules that select an image with this tag; bit n is rule n."""
         found = self.of_any
         for number, rule in enumerate(self.rules):
             if rule.takes_tag(tag):
@@ -234,7 +234,7 @@ def put_policy(
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
-        Conflict: it has another revision.
+        Conflict: the policy has another revision.
         NotFound: there is no such repository.
 
     """
@@ -255,7 +255,7 @@ def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
 
 
 def delete_policy(tx: Connection, repository_id: str) -> None:
-    """Delete a repository's policy, or raise NotFound; a run of it stops."""
+    """Delete a repository's policy, or raise NotFound; a running run of it stops."""
     lock_existing_repository(tx, repository_id)
     if not lifecycle.remove_policy(tx, repository_id):
         raise no_policy()

@@ -1,9 +1,9 @@
 """Run lifecycle policies: on request or on schedule, one run at a time in a repository.
 
 A run is a job. Its first step makes a plan. Each further step deletes a portion of the plan in one
-transaction, which first selects again among the images of the portion and those they are compared
-with. So a tag, a pull, a pin, an index or a subject that was added meanwhile keeps the image, and a
-change or deletion of the policy stops the run.
+transaction, which first evaluates the rules again for the images of the portion and those they are
+compared with. So a tag, pull, pin, index or subject added meanwhile saves the image, and a change
+or deletion of the policy stops the run.
 
 A plan is in the memory of the process that runs it. Another process can compute it again, with one
 exception: referrers expire with their subject, and once a portion has deleted the subject, the
@@ -54,7 +54,7 @@ _KEPT: Final = 8
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The position of a run in its plan."""
+    """How far a run has come in its plan."""
 
     plan: str
     """Id of the plan that `position` belongs to."""
@@ -64,7 +64,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class DeletionPlan(NamedTuple):
-    """The images that a run will delete."""
+    """The images that a run will delete, in order."""
 
     id: str
     moment: int
@@ -79,23 +79,23 @@ class DeletionPlan(NamedTuple):
     """For each position between portions, the subjects before it with referrers after it."""
 
     def portion(self, position: int) -> Sequence[str]:
-        """Return the ids that one transaction deletes from `position` on."""
+        """Return the ids that one transaction deletes, starting at `position`."""
         return self.order[position : position + PORTION]
 
     def cursor(self, position: int) -> Cursor:
-        """Return the cursor to store when the run has come to `position`."""
+        """Return the cursor to store once the run has reached `position`."""
         return Cursor(self.id, position, sorted(self.subjects.get(position, ())))
 
 
 class Plans:
-    """The plans of the runs in this process."""
+    """A small cache of the plans of this process's runs."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, DeletionPlan] = OrderedDict()
         self._handed_over: dict[str, float] = {}
 
     def find(self, plan_id: str) -> DeletionPlan | None:
-        """Return a plan that this process has made and still keeps, or None."""
+        """Return a plan if this process made it and still has it, else None."""
         return self._kept.get(plan_id)
 
     def keep(self, plan: DeletionPlan) -> None:
@@ -105,12 +105,12 @@ class Plans:
             self.drop(next(iter(self._kept)))
 
     def drop(self, plan_id: str) -> None:
-        """Drop a plan."""
+        """Remove a plan."""
         self._kept.pop(plan_id, None)
         self._handed_over.pop(plan_id, None)
 
     def hand_over(self, plan_id: str) -> None:
-        """Record that a portion is being deleted from now until the next step starts."""
+        """Record the time at which the deletion of a portion begins, for `rest`."""
         self._handed_over[plan_id] = time.monotonic()
 
     async def rest(self, plan_id: str) -> None:
@@ -123,10 +123,10 @@ class Plans:
 async def divided_subjects(
     database: Database, repository_id: str, selection: Selection, orphaned: Collection[str]
 ) -> dict[int, set[str]]:
-    """Return the digests to store in the cursor at each position between portions.
+    """Map each position between portions to the subjects' digests that its cursor must store.
 
-    `orphaned` are the subjects from the cursor of an earlier plan; they stay until the last
-    referrer. Each chunk is a transaction of its own, so that other requests run in between.
+    `orphaned` are subjects from the cursor of an earlier plan; they stay until the last referrer.
+    Each chunk is a transaction of its own, so that other requests run in between.
     """
     order = list(selection.expired)
     divided = _divided(selection.expired, order)
@@ -147,7 +147,7 @@ async def divided_subjects(
 
 
 def _divided(expired: Mapping[str, Expired], order: Sequence[str]) -> dict[int, set[str]]:
-    """Return, by position, the ids of the subjects before it that have referrers after it."""
+    """Map positions to the ids of subjects before them that still have referrers after them."""
     last = {}
     for place, name in enumerate(order):
         subject = expired[name].subject
@@ -175,7 +175,7 @@ _DUE: Final = 50
 
 
 class Portion(NamedTuple):
-    """The images that one transaction of a run deletes if they still expire."""
+    """The images that one transaction deletes, if they still expire."""
 
     plan: DeletionPlan
     policy: CompiledPolicy
@@ -192,10 +192,10 @@ def lifecycle_kind(ctx: ServiceContext) -> JobKind:
 def start_run(
     tx: Connection, repository_id: str, run_id: str, change: Change, revision: int | None = None
 ) -> Run:
-    """Start a run of a repository's policy, or return the one that is running.
+    """Start a run of a repository's policy, or return the running one.
 
     Raise `NotFound` if there is no such repository, or it has no policy; `Conflict` if the policy
-    has another `revision` than the one that is given.
+    has another revision than `revision`.
     """
     repository = lock_existing_repository(tx, repository_id)
     policy = lifecycle_policies.find_policy(tx, repository_id)
@@ -214,10 +214,10 @@ def start_run(
 
 
 async def start_due_runs(ctx: ServiceContext) -> int:
-    """Start the runs that are due; return their number.
+    """Start all due runs; return their number.
 
-    Safe in several processes at once: each run is started by one of them. Each is started in a
-    transaction of its own, which locks one repository.
+    Several processes may call it at once: each run is started by only one. Each start is a separate
+    transaction, which locks one repository.
     """
     started = 0
     while due := await ctx.database.read(lifecycle_policies.list_due, ctx.clock(), _DUE):
@@ -262,7 +262,7 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
 async def make_plan(
     ctx: ServiceContext, run: Run, policy: CompiledPolicy, subjects: Collection[str] = ()
 ) -> DeletionPlan:
-    """Return the plan of a run; referrers of the digests in `subjects` expire too.
+    """Make the plan of a run; referrers of the digests in `subjects` expire too.
 
     It takes many reads: see `read_all`.
     """
@@ -299,7 +299,7 @@ def delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -
 
 
 def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list[str]:
-    """Select again among the images of a portion and those they are compared with."""
+    """Evaluate the rules again for a portion's images; return the ids that still expire."""
     known: ScannedImages = ScannedImages([], {})
     ids = set(portion.ids)
     wanted: set[str] = set()
@@ -325,7 +325,7 @@ def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list
 def _delete(
     tx: Connection, repository: Repository, ids: Sequence[str], change: Change
 ) -> tuple[list[RegistryEvent], dict[str, int]]:
-    """Delete images; return the events to publish and the counters of the run."""
+    """Delete images; return the events to publish and the counts for the run."""
     events: list[RegistryEvent] = []
     digests = lifecycle_policies.digests_of(tx, repository.id, ids)
     rows = manifests.find_manifests(tx, repository.id, list(digests.values()))

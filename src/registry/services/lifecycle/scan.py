@@ -1,8 +1,8 @@
 """Read the images that the selection needs: a whole repository, or a few images again.
 
 A whole repository is read page by page, so that it blocks neither the event loop nor other
-transactions; the pages need not be of one moment. The transaction that deletes images reads them
-again (`read_some`).
+transactions; the pages may differ in time. The transaction that deletes images reads them again
+(`read_some`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIGEST_TAG: Final = re.compile(r"(sha256)-([0-9a-f]{64})(?:\..+)?")
 
 
 class SubjectImage(NamedTuple):
-    """The subject of an image."""
+    """The subject of an image, as its manifest or its tags name it."""
 
     id: str | None
     """Its id, if the repository has it."""
@@ -35,7 +35,7 @@ class SubjectImage(NamedTuple):
 
 
 class Tagging:
-    """The tags of some images, reduced to what the rules need."""
+    """What the rules need to know of some images' tags."""
 
     def __init__(self, policy: CompiledPolicy) -> None:
         self._policy = policy
@@ -44,9 +44,9 @@ class Tagging:
         self._present: dict[str, str] = {}
 
     def note(self, tags: Iterable[Row]) -> list[str]:
-        """Add rows of a tag's name, its image's id, and the time it was pointed there.
+        """Add rows of tags: name, image id, and the time when the tag was pointed there.
 
-        Return the digests in the names; pass those that exist to `note_present`.
+        Return the digests that occur in tag names; pass those that exist to `note_present`.
         """
         digests = []
         for name, image, moved_at in tags:
@@ -58,15 +58,15 @@ class Tagging:
         return digests
 
     def note_present(self, ids: Mapping[str, str]) -> None:
-        """Add the ids of existing images by their digests."""
+        """Add existing images: a map of digests to ids."""
         self._present.update(ids)
 
     def of(self, image: str) -> tuple[int, int]:
-        """Return the rules that select an image by its tags, and the time it last got a tag."""
+        """Return the set of rules that select an image by its tags, and when it last got a tag."""
         return self._found.get(image, (self._policy.of_any, 0))
 
     def subject_of(self, image: ImageColumns) -> SubjectImage:
-        """Return the subject of an image: that of its manifest, or the one that its tags name."""
+        """Return the subject of an image: its manifest's, or the one that its tags name."""
         named = self._named.get(image.id)
         if named is None or image.subject_digest is not None:
             return SubjectImage(image.subject_id, image.subject_digest)
@@ -82,7 +82,7 @@ SELECTING: Final = FairThread("lifecycle")
 
 
 class ScannedImages(NamedTuple):
-    """Images, and the edges of the indexes among them."""
+    """Images, and the edges from indexes to children among them."""
 
     images: list[Image]
     children: dict[str, list[str]]
@@ -96,7 +96,7 @@ async def read_all(
     now: int,
     subjects: Collection[str] = frozenset(),
 ) -> ScannedImages:
-    """Return the images of a repository; `subjects` are digests of images already expired.
+    """Read all images of a repository; `subjects` are digests of already expired images.
 
     Each page is a transaction of its own, so that other requests run in between.
     """
@@ -133,9 +133,10 @@ def read_some(
     planned_at: int,
     subjects: Collection[str],
 ) -> ScannedImages:
-    """Return those of the images `ids` that still exist.
+    """Read again the images `ids` that still exist.
 
-    An image is held if an image outside `ids` holds it, or if it got a tag since `planned_at`.
+    An image counts as held if an image outside `ids` holds it, or if it got a tag since
+    `planned_at`.
     """
     tagging = Tagging(policy)
     digests = tagging.note(rows.tags_of_some(tx, repository_id, ids))

@@ -1,18 +1,19 @@
 """Select the images that a lifecycle policy expires: a pure function of images, rules and time.
 
-*Held* images are kept regardless of the rules: the children of an index that is kept, and the
-referrers of a subject that is kept. Pins and keep rules keep images too, and nothing expires in the
-first hour after its push or restoration. An image that is not held is *free*, and is claimed by the
-first expire rule that selects it. When an image expires,
+*Held* images are kept regardless of the rules: the children of a kept index, and the referrers of a
+kept subject. Pins and keep rules keep images too, and nothing expires in the first hour after its
+push or restoration. An image that is not held is *free*, and is claimed by the first expire rule
+that selects it. When an image expires,
 
 - its referrers expire with it, unless something else holds them;
 - its children become free, and the rules see them like any other image.
 
-The result is the least set that is closed under this, independent of the order of the images: as if
-the policy were run again and again until nothing more expires. One pass is enough, because a rule
+The result is the smallest set closed under these rules, independent of the order of the images: as
+if the policy were run repeatedly until nothing more expires. One pass is enough, because a rule
 with `keep_last` only ever sees more images, never fewer.
 
-Images that hold each other (an index about its own child) stay until someone deletes them.
+Images that hold each other (such as an index whose subject is its own child) stay until someone
+deletes them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HOUR: Final = 3600 * MICROSECONDS
 
 
 class Image(NamedTuple):
-    """The properties of an image that rules use; times are in microseconds since the epoch."""
+    """What the rules need to know of an image; times are in microseconds since the epoch."""
 
     id: str
     rules: int
@@ -64,7 +65,7 @@ class Expired(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The images that a policy expires."""
+    """The images that a policy expires, and why others are kept."""
 
     expired: dict[str, Expired]
     """By id, in an order in which they can be deleted: an index before its children, and a subject
@@ -78,7 +79,7 @@ class Selection(NamedTuple):
 def select(
     policy: CompiledPolicy, images: Sequence[Image], children: Mapping[str, Sequence[str]], now: int
 ) -> Selection:
-    """Return the images that `policy` expires; `children` maps an index to its children, by ids.
+    """Return the images that `policy` expires; `children` maps index ids to children's ids.
 
     Children that are not in `images` are ignored.
     """
@@ -123,7 +124,7 @@ class _Evaluation:
         return Selection(self._expired, {**self._kept, **kept}, newest)
 
     def _is_free(self, image: Image) -> bool:
-        """Return True if no index or subject that is kept holds the image."""
+        """Return True if neither a kept index nor a kept subject holds the image."""
         return not (
             self._parents[image.id]
             or image.is_held
@@ -145,9 +146,9 @@ class _Evaluation:
             self._see(image)
 
     def _see(self, image: Image) -> None:
-        """Apply the rules to a free image, once.
+        """Apply the rules to a free image, unless that was done before.
 
-        An index that expires releases an image twice that is both its child and its referrer.
+        An expiring index frees an image that is both its child and its referrer twice.
         """
         if image.is_pinned or image.id in self._seen:
             return
@@ -171,7 +172,7 @@ class _Evaluation:
             self._judge(self._images[name])
 
     def _judge(self, image: Image) -> None:
-        """Expire an image that no keep rule keeps with its subject, or by the first expire rule."""
+        """Expire an unprotected image with its subject, or by the first rule that selects it."""
         subject = None if image.subject not in self._expired else image.subject
         if (subject is not None or image.is_orphan) and not self._is_protected(image):
             taken_by = None if subject is None else self._expired[subject].rule
@@ -191,7 +192,7 @@ class _Evaluation:
             self._leaving.append((taken.id, Expired(number, None)))
 
     def _enter(self, number: int, size: int, image: Image) -> str | None:
-        """Add an image to a rule's newest; return the id that drops out of them, or None."""
+        """Add an image to the newest ones of a rule; return the id displaced by it, or None."""
         pool = self._pools.setdefault(number, [])
         entry = (image.pushed_at, image.id)
         if len(pool) < size:
@@ -211,7 +212,7 @@ class _Evaluation:
         return image.is_excluded or self._now - image.arrived_at < HOUR
 
     def _selecting(self, rules: int) -> Iterator[tuple[int, CompiledRule]]:
-        """Yield the rules of a set with their numbers, by priority."""
+        """Yield the rules of a set, each with its number, by priority."""
         while rules:
             number = (rules & -rules).bit_length() - 1
             yield number, self._policy.rules[number]

@@ -1,12 +1,12 @@
-"""Limit the requests of a process to upstreams at one time, in all and for each account.
+"""Limit a process's concurrent requests to upstreams, in total and for each account.
 
 An account gets another slot only while it has fewer than half as many as are free. So the first
-account has at most a third of all slots, and some stay free for others. The requests of one account
-to one upstream, and those of all accounts to it, are limited too: a slow upstream cannot take all
+account has at most a third of all slots, and some stay free for others. The requests to one
+upstream are also limited, for each account and in total, so that a slow upstream cannot take all
 slots.
 
-Waiting requests are checked whenever a slot is taken or freed, and keep waiting after their clients
-have left. So the number of waiting requests of an account is limited.
+Waiting requests are checked whenever a slot is taken or freed, and go on waiting after their
+clients have disconnected. So the number of waiting requests of an account is limited.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SLOT_SECONDS: Final = 10
 
 
 class NoSlot(Unavailable):
-    """No slot became free in time, or too many requests of the account are waiting."""
+    """No slot became free in time, or too many of the account's requests are waiting."""
 
 
 class _Waiting(NamedTuple):
@@ -47,7 +47,7 @@ class _Waiting(NamedTuple):
 
 
 class UpstreamSlots:
-    """The slots of one process, given to waiting requests in the order in which they came."""
+    """The slots of one process, which waiting requests get in order of arrival."""
 
     def __init__(self, wait_seconds: float) -> None:
         """Let each request wait at most this long."""
@@ -63,8 +63,8 @@ class UpstreamSlots:
     ) -> AsyncIterator[None]:
         """Wait for a slot for an account at an upstream, and hold it in the block.
 
-        Raise `NoSlot` if none was free in time, or `MOST_WAITING` requests of the account wait
-        already.
+        Raise `NoSlot` if none became free in time, or `MOST_WAITING` requests of the account are
+        already waiting.
         """
         bounds: dict[tuple[str, ...], int] = {
             ("at", upstream): MOST_OF_UPSTREAM,
@@ -88,7 +88,7 @@ class UpstreamSlots:
             self._end(waiting)
 
     def _grant(self) -> None:
-        """Give slots to the waiting requests that may have one, in the order in which they came."""
+        """Give slots to waiting requests that may have one, in order of arrival."""
         for waiting in list(self._waiting):
             if not waiting.granted.done() and self._may_have(waiting):
                 self._waiting.remove(waiting)
@@ -102,7 +102,7 @@ class UpstreamSlots:
         return is_fair and all(self._of[key] < most for key, most in waiting.bounds.items())
 
     def _end(self, waiting: _Waiting) -> None:
-        """Free a slot, or stop waiting for one."""
+        """Free a request's slot, or stop it from waiting for one."""
         if waiting in self._waiting:
             self._waiting.remove(waiting)
             return
@@ -122,7 +122,7 @@ T = TypeVar("T")
 class SingleFlight(Generic[T]):
     """The running tasks of one process, by key; their number is limited by slots.
 
-    Tasks go on when their callers leave, so the number of callers does not limit them.
+    Tasks go on after their callers have left, so limiting callers would not limit tasks.
     """
 
     def __init__(self) -> None:
@@ -141,12 +141,12 @@ class SingleFlight(Generic[T]):
         key: Hashable,
         begin: Callable[[], Coroutine[Any, Any, T]],
     ) -> T:
-        """Return the result of the task for `key`, or raise its error; begin it if none runs.
+        """Return the result of the task for `key`, or raise its error; start the task if none runs.
 
-        It begins once the account has a slot at the upstream, and goes on when its callers leave.
+        It starts once the account has a slot at the upstream, and goes on after its callers have
+        left.
 
-        Raise `NoSlot` if too many requests are running or waiting, of the account or of
-        all.
+        Raise `NoSlot` if too many requests of the account, or in total, are running or waiting.
         """
         task = self._running.get(key)
         if task is None:

@@ -1,7 +1,7 @@
 """The growing bytes of a blob that is being fetched, for the readers of this process.
 
-The last MiB that have arrived are in memory. A slow or late reader reads the staged file, so no
-reader holds up the fill or fills the memory. If the process is busy, all readers fall behind
+The MiB that arrived last are in memory. Slow or late readers read the staged file, so that no
+reader delays the fill or fills the memory. If the process is busy, all readers fall behind
 together, so the staged file is read once for all of them (`StagedParts`).
 """
 
@@ -28,7 +28,7 @@ KEPT_PARTS: Final = 16
 
 
 class StagedFill(NamedTuple):
-    """The staged file of a fill."""
+    """The staged file of a fill: its id and data key."""
 
     stage_id: str
     data_key: DataKey | None
@@ -38,9 +38,9 @@ class StagedFill(NamedTuple):
 
 
 class StagedParts:
-    """The parts of one staged file that were read last; used on one event loop.
+    """The most recently read parts of one staged file; used on one event loop.
 
-    The file is open, and parts are kept, while there is a reader.
+    While there is a reader, the file is open and parts are cached.
     """
 
     def __init__(self, reader: BlobReader, stage: StagedFill) -> None:
@@ -53,15 +53,15 @@ class StagedParts:
 
     @property
     def kept(self) -> int:
-        """Return the number of parts that are kept."""
+        """Return the number of cached parts."""
         return len(self._parts)
 
     def join(self) -> None:
-        """Note one more reader."""
+        """Add a reader."""
         self._readers += 1
 
     async def leave(self) -> None:
-        """Note one reader less; with the last, close the file and keep nothing."""
+        """Remove a reader; after the last one, close the file and drop the cached parts."""
         self._readers -= 1
         if not self._readers:
             self._parts.clear()
@@ -70,10 +70,10 @@ class StagedParts:
                 await opened.aclose()
 
     async def part_at(self, offset: int, staged: int) -> bytes:
-        """Return some bytes from an offset on, if bytes up to `staged` can be read.
+        """Return some bytes from `offset` on; the file is readable up to `staged`.
 
-        Raise `ObjectUnknown` or `StagedDropped` if they are gone, `StoreUnavailable` if they cannot
-        be read.
+        Raise `ObjectUnknown` or `StagedDropped` if the bytes are gone, `StoreUnavailable` if they
+        cannot be read.
         """
         part = self._kept(offset)
         if part:
@@ -88,7 +88,7 @@ class StagedParts:
         return part
 
     def _kept(self, offset: int) -> bytes:
-        """Return the rest of the part that has an offset, or nothing if it is not kept."""
+        """Return the rest of the cached part that contains an offset; empty if it is not cached."""
         number, skipped = divmod(offset, _PART_BYTES)
         part = self._parts.get(number, b"")
         if len(part) <= skipped:
@@ -97,7 +97,7 @@ class StagedParts:
         return part[skipped:] if skipped else part
 
     async def _read(self, start: int, staged: int) -> None:
-        """Read from the start of a part to the end of its frame, which is opened as a whole."""
+        """Read and cache from a part's start to the end of its frame, decrypted as a whole."""
         if self._opened is None:
             self._opened = await self._reader.open_staged(*self._stage)
         stop = min(start - start % FRAME_BYTES + FRAME_BYTES, staged)
@@ -121,7 +121,7 @@ class Rewound(Unavailable):
 
 
 class Feed:
-    """The growing bytes of one blob; used on one event loop."""
+    """The growing bytes of one blob, for all its readers; used on one event loop."""
 
     def __init__(self) -> None:
         self.size: int | None = None
@@ -150,21 +150,21 @@ class Feed:
 
     @property
     def is_read(self) -> bool:
-        """Return True if somebody reads."""
+        """Return True if the feed has readers."""
         return bool(self.readers)
 
     @property
     def first(self) -> int:
-        """Return the offset of the first byte in memory, or of the next one."""
+        """Return the offset of the first byte in memory or, if there is none, of the next one."""
         return self._starts[0] if self._starts else self.end
 
     @property
     def has_ended(self) -> bool:
-        """Return True if no more bytes come."""
+        """Return True if no more bytes will come."""
         return self.is_right or self.failure is not None
 
     async def opened(self) -> None:
-        """Wait until the size is known, or the fill has ended; raise its failure."""
+        """Wait until the size is known, or the fill has ended; raise the fill's failure."""
         while self.size is None and not self.has_ended:
             await self.changed()
         if self.failure is not None:
@@ -197,25 +197,25 @@ class Feed:
             self._release()
 
     def note_staged(self, offset: int) -> None:
-        """Set the number of bytes that can be read from the staged file."""
+        """Set how many bytes can be read from the staged file."""
         self._staged = offset
         self._evict()
 
     def finish(self) -> None:
-        """End the feed: the digest of the bytes is right."""
+        """End the feed successfully: the digest of the bytes is right."""
         self._release()
         self.is_right = True
         self._wake()
 
     def fail(self, failure: Exception) -> None:
-        """End the feed with the failure of the fill, unless it has ended."""
+        """End the feed with the fill's failure, unless the feed has already ended."""
         if not self.has_ended:
             self._forget_loose()
             self.failure = failure
             self._wake()
 
     def part_at(self, offset: int) -> bytes | None:
-        """Return bytes from an offset: empty if none have arrived, None if they left the memory."""
+        """Return bytes at an offset: empty if not yet there, None if no longer in memory."""
         if offset >= self.end:
             return b""
         number = bisect_right(self._starts, offset) - 1
@@ -226,7 +226,7 @@ class Feed:
         return part[skipped:] if skipped else part
 
     def staged_parts(self, reader: BlobReader) -> StagedParts | None:
-        """Return the reader-shared parts of the staged file, or None if nothing is staged."""
+        """Return the shared reader of the staged file, or None if nothing is staged."""
         if self.stage is None:
             return None
         if self._behind is None:
@@ -234,7 +234,7 @@ class Feed:
         return self._behind
 
     def _release(self) -> None:
-        """Pass the collected bytes to readers; collect those of the next milliseconds."""
+        """Pass collected bytes to the readers; collect the next ones for some milliseconds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -284,7 +284,7 @@ class FeedReader(OpenObject):
     """
 
     def __init__(self, feed: Feed, reader: BlobReader, open_stored: OpenStored) -> None:
-        """Read `feed`; `open_stored` opens the blob once it is stored."""
+        """Read from `feed`; `open_stored` opens the blob once it is stored."""
         self._feed = feed
         self._reader = reader
         self._open_stored = open_stored
@@ -295,7 +295,7 @@ class FeedReader(OpenObject):
 
     @property
     def length(self) -> int | None:
-        """Return None, as it grows."""
+        """Return None: the blob grows."""
         return None
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:  # noqa: ARG002
@@ -307,12 +307,12 @@ class FeedReader(OpenObject):
         raise ValueError("growing bytes are read by stream alone")
 
     async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
-        """Yield a range in order, as it comes.
+        """Yield a range in order, as its bytes arrive.
 
         Raises:
             PlatformError: the fill has failed.
             Rewound: bytes that were already yielded are fetched again.
-            StoreUnavailable: what is staged cannot be read.
+            StoreUnavailable: the staged file cannot be read.
 
         """
         if stop is None:
@@ -327,7 +327,7 @@ class FeedReader(OpenObject):
                 yield part
 
     async def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Yield a range like `stream`; after the fill, stop where only the store has more."""
+        """Like `stream`, but after the fill, stop where only the store has the rest."""
         feed = self._feed
         offset = start
         while offset < stop:
@@ -365,7 +365,7 @@ class FeedReader(OpenObject):
                 await whole.aclose()
 
     async def _open_whole(self) -> OpenObject:
-        """Open the stored blob, or the staged bytes if its worker has not recorded it yet."""
+        """Open the stored blob, or its staged bytes if they are not recorded yet."""
         stage = self._feed.stage
         try:
             return await self._open_stored()
@@ -380,7 +380,7 @@ class FeedReader(OpenObject):
             raise
 
     def _check(self, start: int, offset: int) -> None:
-        """Raise if the fill has failed, or bytes yielded since `start` are fetched again."""
+        """Raise if the fill has failed, or bytes yielded since `start` are being fetched again."""
         feed = self._feed
         if feed.failure is not None:
             raise feed.failure
@@ -389,7 +389,7 @@ class FeedReader(OpenObject):
         self._seen_rewinds = len(feed.rewinds)
 
     async def _staged_part(self, offset: int, staged: int) -> bytes:
-        """Return bytes that are not in memory; empty if the staged file no longer has them."""
+        """Return bytes that are no longer in memory; empty if the staged file lost them too."""
         feed = self._feed
         parts = feed.staged_parts(self._reader)
         if parts is not None:

@@ -1,7 +1,7 @@
-"""Fetch the manifests that clients ask for and a cached repository does not have.
+"""Fetch manifests that clients request and that a cached repository lacks.
 
-One process fetches a reference; its other callers, and other processes, wait for it. References
-that the upstream does not have are remembered for a while, for all processes.
+One process fetches a reference; other callers and processes wait for it. References that the
+upstream lacks are recorded for a while, for all processes.
 
 The first pull of a name under a rule creates its repository.
 """
@@ -49,16 +49,16 @@ from registry.upstream.client import RegistryClient
 
 
 def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
-    """Return the context of a change by the cache; its actor is the rule, not the client."""
+    """Return a change by the cache; its actor is the rule, not the client."""
     return ctx.change_by(CACHE_RULE.crn_of(rule))
 
 
 async def cached_repository(ctx: ServiceContext, name: Name) -> Repository:
-    """Return the cached repository of a name; create it if there is none and a rule has the name.
+    """Return the cached repository of a name; create it if missing and a rule covers the name.
 
     The right to pull suffices, since the rule permits the creation.
 
-    Raise `NameUnknown` if no rule covers the name, or its repository is not a cached one.
+    Raise `NameUnknown` if no rule covers the name, or its repository is not cached.
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
     if found is None:
@@ -89,7 +89,7 @@ _WAIT_SECONDS: Final = 0.05
 
 
 class UpstreamRoute(NamedTuple):
-    """The rule and the upstream from which a name's content is fetched."""
+    """Where a name's content is fetched: the rule, and the repository at the upstream."""
 
     rule: CacheRule
     upstream: RegistryClient
@@ -97,7 +97,7 @@ class UpstreamRoute(NamedTuple):
 
 
 def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> UpstreamRoute | None:
-    """Return the rule and upstream of a name, or None if it is not fetched."""
+    """Return where a name's content is fetched; None without an enabled rule or upstreams."""
     if rule is None or not rule.enabled or ctx.upstream is None:
         return None
     return UpstreamRoute(rule, ctx.upstream, remote_of(rule, name, ctx.cache_credential))
@@ -106,7 +106,7 @@ def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Upstrea
 async def fetch_missing(
     ctx: ServiceContext, name: Name, reference: str | Digest, missing: ManifestUnknown | NameUnknown
 ) -> StoredManifest:
-    """Fetch a manifest that is not stored here from the upstream of its name, and return it.
+    """Fetch a manifest that is not stored here from its upstream, store it and return it.
 
     Raise `missing` (`ManifestUnknown` or `NameUnknown`) if no upstream is asked for this name, or
     the upstream does not have the manifest; `Unavailable` if the upstream gave no usable answer.
@@ -128,7 +128,7 @@ async def fetch_missing(
 
 
 def not_upstream(name: Name, reference: str) -> ManifestUnknown:
-    """Return the error for a manifest that the upstream does not have."""
+    """Return the error for a manifest that the upstream lacks."""
     return ManifestUnknown(
         f"the upstream of {name} has no manifest {reference}", reference=str(reference)
     )
@@ -141,7 +141,7 @@ async def store_fetched(
     reference: str | Digest,
     fetched: FetchedManifest,
 ) -> None:
-    """Store a fetched manifest; if the reference is a tag, point it to the manifest.
+    """Store a fetched manifest; if the reference is a tag, point that to the manifest.
 
     Raises:
         UpstreamBroken: the bytes are not a manifest, or have another digest.
@@ -173,7 +173,7 @@ async def store_fetched(
 def _find_rule(
     tx: Connection, name: Name, reference: str, now: int
 ) -> tuple[CacheRule | None, bool]:
-    """Return the rule of a name, and True if the upstream is known not to have the reference."""
+    """Return the rule for a name, and whether the upstream is known to lack the reference."""
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None:
         return None, False
@@ -186,7 +186,7 @@ def _find_rule(
 async def _fetch(
     ctx: ServiceContext, route: UpstreamRoute, name: Name, reference: str | Digest
 ) -> StoredManifest:
-    """Fetch a manifest, unless another process does or has just done so."""
+    """Fetch a manifest, unless another process is doing so or has just done so."""
     rule_id, place = route.rule.id, (name.repository, str(reference))
     while True:
         now = ctx.clock()
@@ -226,7 +226,7 @@ async def _fetch(
 async def _renewed(
     ctx: ServiceContext, rule_id: str, place: tuple[str, str]
 ) -> AsyncIterator[None]:
-    """Renew the claim of a reference while the block fetches it."""
+    """During the block, keep renewing the claim to fetch a reference."""
     renewing = asyncio.create_task(_renew(ctx, rule_id, place))
     try:
         yield

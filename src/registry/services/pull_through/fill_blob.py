@@ -1,8 +1,8 @@
-"""Fetch a blob from its upstream into an upload session of the platform, and feed its readers.
+"""Fetch a blob from its upstream into an upload session of the platform, and serve its readers.
 
-The bytes go to the readers of this process as they come, and to the staged file (`fill_staging`).
-The blob is recorded only if the digest of all bytes is right. If the upstream breaks off, it is
-asked for the rest.
+The bytes go to this process's readers as they arrive, and to the staged file (`fill_staging`). The
+blob is recorded only if the digest of all bytes is right. If the upstream breaks off, the rest is
+requested.
 """
 
 from __future__ import annotations
@@ -53,31 +53,31 @@ right if they become an object."""
 
 
 class FillTaken(Exception):
-    """Another worker has begun to fetch the blob, or has just ended."""
+    """Another worker has begun to fetch the blob, or has just finished."""
 
 
 class AlreadyThere(Exception):
-    """The repository has the blob by now."""
+    """The repository already has the blob."""
 
 
 class AnotherLength(UpstreamBroken):
-    """The upstream now states another length than that of the staged bytes, which are dropped."""
+    """The upstream now states another length than before; the staged bytes are dropped."""
 
 
 async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill | None) -> None:
-    """Fetch a blob, feed its readers and record it; go on with a fill that was `found`, if any.
+    """Fetch a blob, serve its readers and record it; continue the fill `found`, if any.
 
     If the upstream fails, the staged bytes stay for the next request, if a manifest lists the blob.
 
     Raises:
-        AlreadyThere: the repository has it by now.
+        AlreadyThere: the repository already has the blob.
         FillTaken, UploadBusy: another worker fetches it.
         UploadUnknown: the fill that was found has ended, or the repository is gone.
-        NotUpstream, UpstreamFailed: the upstream does not have it, or gave no usable answer.
-        AnotherLength: it stated two lengths; the received bytes are dropped.
-        FillUnread: nobody reads it any more, and it is not fast.
-        BlobUnknown: no manifest here lists it, and it is too long for that.
-        DigestMismatch: it sent other bytes; they are dropped.
+        NotUpstream, UpstreamFailed: the upstream lacks the blob, or gave no usable answer.
+        AnotherLength: the upstream stated two lengths; the received bytes are dropped.
+        FillUnread: nobody reads the fill any more, and it is slow.
+        BlobUnknown: no manifest here lists the blob, and it is too long without one.
+        DigestMismatch: the upstream sent other bytes; they are dropped.
         UploadLeaseLost: another worker has taken the fill over.
         PlatformError: the store, the database or the KMS key failed.
 
@@ -103,7 +103,7 @@ async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill 
 
 
 async def _drop(ctx: ServiceContext, hold: UploadHold) -> None:
-    """End a fill, and delete its staged bytes; the staged file is closed."""
+    """End a fill, and delete its staged bytes, whose file must be closed."""
     if await staged_uploads.end_staged(ctx, hold):
         with suppress(StageBusy, StoreUnavailable):  # the orphan scan finds it
             await ctx.writer.discard(hold.stage_id)
@@ -124,11 +124,10 @@ def _claim(
 ) -> UploadKeys:
     """Insert the row of a new fill; return the keys to stage its bytes with.
 
-    The row comes before the look for the blob: a fill that ends between them has ended with its
-    blob, and is seen.
+    The row is inserted before looking for the blob, so a fill that ends in between is noticed by
+    the blob that it recorded.
 
-    Raise `QuotaExceeded` if its account has no room for a blob that is as long as a manifest
-    says.
+    Raise `QuotaExceeded` if the account has no room for the size that a manifest lists.
     """
     added = fills.add_fill(tx, source.account_id, source.key, upload.id) if is_new else None
     if is_new and added is None:
@@ -142,11 +141,11 @@ def _claim(
 
 
 def _taken_over(upload: Upload, feed: Feed) -> Upload:
-    """Return a fill of another worker, as this worker continues it.
+    """Return the session of another worker's fill, changed for this worker to continue it.
 
-    Readers of this process may have more bytes than were recorded; those are in the file, since
-    readers got them from there. The bytes are copied to a new file: readers of the former one could
-    not detect that its end was cut off and written again.
+    Readers of this process may have got more bytes than were recorded, from the staged file; these
+    count too. The bytes are copied to a new file, since readers of the old one could not detect
+    that its end was cut off and rewritten.
     """
     received = upload.received_bytes
     if feed.stage is not None and feed.stage.stage_id == upload.stage_id:
@@ -156,7 +155,7 @@ def _taken_over(upload: Upload, feed: Feed) -> Upload:
 
 
 class _Fetch:
-    """A fetch by the holder of the fill's lease."""
+    """One fetch of a blob, by the worker with the fill's lease."""
 
     def __init__(
         self,
@@ -214,7 +213,7 @@ class _Fetch:
             await (self._record_small() if self._stage is None else self._record(self._stage))
 
     async def _ask(self, resources: AsyncExitStack) -> None:
-        """Request the missing bytes from the upstream."""
+        """Request the missing bytes from the upstream, and receive them."""
         ctx, source = self._ctx, self._source
         assert ctx.upstream is not None
         opened = ctx.upstream.open_blob(source.remote, source.digest, self._offset)
@@ -235,10 +234,10 @@ class _Fetch:
             raise UpstreamBroken("the blob ended early")
 
     async def _rest_of(self, found: BlobStream) -> AsyncIterator[bytes]:
-        """Yield the missing bytes, and no more than the blob has.
+        """Yield the missing bytes, but no more than the blob has.
 
-        An upstream that ignores ranges begins at 0: bytes that are staged already are skipped. If
-        they differ now, the digest will not match.
+        An upstream that ignores ranges starts at 0: already staged bytes are skipped. If they
+        differ now, the digest will not match.
         """
         at = found.start
         if at > self._offset:
@@ -260,7 +259,7 @@ class _Fetch:
         return most if self._source.size is not None else min(most, MOST_UNLISTED_BYTES)
 
     def _refuse_length(self, words: str) -> NoReturn:
-        """Raise the error for a blob whose declared or sent length is over the limit."""
+        """Raise the error for a blob that is declared, or sent, longer than allowed."""
         if self._size is None and self._source.size is None:
             raise BlobUnknown(
                 "no manifest here lists the blob, and it is too long for that; pull its image",
@@ -274,7 +273,7 @@ class _Fetch:
         return limit > 0 and self._size is not None and self._size <= limit
 
     def _check_size(self, size: int | None) -> None:
-        """Set the size that the upstream states, or else the one that a manifest lists."""
+        """Use the size that the upstream states, or else a manifest's; raise if it is too long."""
         size = size if size is not None else self._size or self._source.size
         if size is None:
             return
@@ -287,7 +286,7 @@ class _Fetch:
             raise kind("the blob has another length than before")
 
     def _is_length_doubtful(self) -> bool:
-        """Return True if no manifest confirms the length that the upstream stated first."""
+        """Return True if no manifest confirms the length that the upstream stated."""
         return self._size is None or self._size != self._source.size
 
     async def _open_stage(self, resources: AsyncExitStack) -> None:
@@ -306,7 +305,7 @@ class _Fetch:
         self._stage = stage
 
     async def _keep(self) -> None:
-        """Record the staged bytes, so that a later request can continue."""
+        """Write and record the bytes received so far, so that a later request can continue."""
         if self._stage is not None and self._offset:
             await self._stage.settle()
             await self._stage.note()

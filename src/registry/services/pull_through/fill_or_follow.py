@@ -1,4 +1,4 @@
-"""Get a blob: fetch it, or follow the worker that does; if that dies, take over."""
+"""Get a blob: fetch it, or follow the worker that does; if that worker dies, take over."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _WATCH_SECONDS: Final = 0.5
 
 
 async def bring_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> None:
-    """Feed a blob to its readers until all bytes are there, or fail the feed; never raise.
+    """Feed a blob to its readers until all bytes have arrived, or fail the feed; never raise.
 
-    If another worker has stored them already, the feed finishes without bytes.
+    If another worker has already stored the blob, the feed finishes without bytes.
     """
     failure: Exception = Unavailable("the blob could not be fetched; try again", retry_after=5)
     try:
@@ -71,14 +71,14 @@ async def bring_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> Non
 
 
 async def _note(ctx: ServiceContext, source: FillSource, failure: UpstreamFailed) -> None:
-    """Count a fault of the upstream that was found after all its bytes had arrived."""
+    """Count a fault of the upstream that was found only after all bytes had arrived."""
     with suppress(Unavailable):  # readers are told all the same
         rule_id = source.remote.rule_id
         await ctx.database.write_relaxed(record_failure, rule_id, failure, ctx.clock())
 
 
 async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
-    """Return True once the verified bytes are there; False if workers keep taking over the fill."""
+    """Return True once the verified bytes are stored; False if workers keep taking over."""
     for _ in range(_ROUNDS):
         found = await ctx.database.read(rows.find_fill, source.account_id, source.key)
         try:
@@ -103,17 +103,17 @@ async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
 
 
 async def _confirmed(ctx: ServiceContext, source: FillSource) -> FillSource:
-    """Return the source of a blob as known to its upstream; raise NotUpstream or UpstreamFailed."""
+    """Ask the upstream whether it has the blob; return its source, marked as known."""
     assert ctx.upstream is not None
     await ctx.upstream.head_blob(source.remote, source.digest)
     return source._replace(is_known=True)
 
 
 async def _has_come(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
-    """Return True if the blob is stored by now; readers then get its rest from the store.
+    """Return True if the blob is now stored; readers then get the rest from the store.
 
-    Readers may have bytes of an abandoned fill. Unless those are of the same stored bytes, their
-    reading fails.
+    Readers that already have bytes from an abandoned fill fail, unless the stored bytes are the
+    same.
     """
     stored_id = await ctx.database.read(_held_as, source)
     if stored_id is None:
@@ -124,9 +124,10 @@ async def _has_come(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
 
 
 def _held_as(tx: Connection, source: FillSource) -> str | None:
-    """Return the id of the blob's bytes if the repository may have them, and they are undamaged.
+    """Return the stored id of undamaged bytes of the blob that the repository may use, or None.
 
-    It may if it has them, or if another one of its rule has and the upstream is known to have it.
+    It may use its own, or another repository's of the same rule if the upstream is known to have
+    the blob.
     """
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical is None:
@@ -140,15 +141,15 @@ def _held_as(tx: Connection, source: FillSource) -> str | None:
 
 
 def _may_go_on(ctx: ServiceContext, source: FillSource, found: Fill) -> bool:
-    """Return True if an abandoned fill is for the same repository and has not expired."""
+    """Return True if an abandoned fill is for the same repository, and has not expired."""
     is_same = found.upload.repository_id == source.repository_id
     return is_same and found.expires_at > ctx.clock()
 
 
 async def _end(ctx: ServiceContext, found: Fill) -> None:
-    """End an abandoned fill; do nothing if another worker was faster.
+    """End an abandoned fill; do nothing if another worker already did.
 
-    Its bytes are deleted first, so that after a crash the rest ends when it expires.
+    Its bytes are deleted first; after a crash, the rest is deleted when it expires.
     """
     upload_id, now = found.upload.id, ctx.clock()
     taken = await ctx.database.write(ctx.leases.take_abandoned, upload_id, now)
@@ -161,15 +162,15 @@ async def _end(ctx: ServiceContext, found: Fill) -> None:
 
 
 def may_follow(source: FillSource, found: Fill) -> bool:
-    """Return True if a fill is for the same repository, or its upstream is known to have the blob.
+    """Return True if a fill is for the same repository, or `source` is known to be upstream.
 
-    Otherwise the upstream of another repository would answer for this one's.
+    Otherwise another repository's upstream would decide for this one's.
     """
     return source.is_known or found.upload.repository_id == source.repository_id
 
 
 def is_free(ctx: ServiceContext, found: Fill) -> bool:
-    """Return True if no worker fetches the blob now: the last one has released it, or has died."""
+    """Return True if no worker is fetching the blob: the last one released it, or died."""
     upload = found.upload
     if ctx.leases.is_writing(upload.id):
         return False
@@ -177,9 +178,9 @@ def is_free(ctx: ServiceContext, found: Fill) -> bool:
 
 
 async def follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
-    """Feed readers the bytes that another worker fetches; return True once they are verified.
+    """Feed the bytes that another worker fetches to readers; return True once they are verified.
 
-    Return False if the other worker has ended in some way, or died.
+    Return False if the other worker has stopped for any reason.
 
     Raise `KmsKeyDeleted`, `KmsKeyDisabled` or `Unavailable` if the staged bytes cannot be
     decrypted, `StoreUnavailable` if they cannot be read.
@@ -201,7 +202,7 @@ async def follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
 
 
 async def _find(ctx: ServiceContext, source: FillSource) -> Fill | None:
-    """Return the fill if another worker fetches it now, and this repository may use it."""
+    """Return the fill if another worker is fetching it, and this repository may use it."""
     found = await ctx.database.read(fills.find_fill, source.account_id, source.key)
     if found is None or is_free(ctx, found) or not may_follow(source, found):
         return None
@@ -209,9 +210,9 @@ async def _find(ctx: ServiceContext, source: FillSource) -> Fill | None:
 
 
 def _is_copied(upload: Upload) -> bool:
-    """Return True while a worker that has taken the first one's fill over copies its bytes.
+    """Return True while a worker that took over the fill is still copying its bytes.
 
-    The copy may have fewer bytes, and a reader that is further would be cut off.
+    The copy may have fewer bytes so far, and a reader that is further ahead would be cut off.
     """
     return upload.stage_id == upload.id and upload.lease_token != FIRST_TOKEN
 
@@ -240,7 +241,7 @@ async def _feed(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill
 
 
 async def _is_done(reading: asyncio.Task[None], feed: Feed) -> bool:
-    """Wait for the rest of the bytes while they arrive; return False once none do."""
+    """Wait for the rest as long as bytes arrive; return False once none do."""
     before = None
     while feed.end != before:
         before = feed.end
@@ -250,7 +251,7 @@ async def _is_done(reading: asyncio.Task[None], feed: Feed) -> bool:
 
 
 async def _read(opened: OpenObject, feed: Feed, offset: int) -> None:
-    """Feed bytes as they grow, until they are an object, whose digest was verified."""
+    """Feed bytes as they grow, until they have become an object, and so are verified."""
     async for part in opened.stream(offset):
         feed.append(part)
         offset += len(part)

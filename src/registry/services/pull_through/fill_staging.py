@@ -1,4 +1,4 @@
-"""The staged bytes of a fill: written by whole MiB in a thread, and recorded from time to time."""
+"""The staged bytes of a fill: written by whole MiB in a thread, recorded from time to time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOTE_SECONDS: Final = 1
 class FillStage:
     """The staged bytes of a fill, for the worker that holds it.
 
-    Up to 2 MiB may be unwritten; then `take` waits.
+    If 2 MiB are unwritten, `take` waits.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FillStage:
         self._noted_at = 0.0
 
     async def publish(self) -> None:
-        """Record the size and the staged file, for other workers."""
+        """Record the size and the staged file, so that other workers can read it."""
         if self._hold.has_copy:
             await self.note()
         else:
@@ -68,7 +68,7 @@ class FillStage:
             await self._turn()
 
     async def settle(self) -> None:
-        """Write all bytes that `take` was given."""
+        """Write all bytes passed to `take`."""
         await self._turn()
         await self._written()
 

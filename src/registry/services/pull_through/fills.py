@@ -1,13 +1,13 @@
 """The fills that readers of this process wait for: one per repository and digest.
 
-Two repositories that want the same blob do not share a fill: the upstream of one may have the blob,
-and that of the other not. The second fill follows the first once its own upstream has confirmed the
+Two repositories that want the same blob do not share a fill: one's upstream may have the blob while
+the other's does not. The second fill follows the first once its own upstream has confirmed the
 blob.
 
-A fill waits for its upstream by an average rate. The upstream has some seconds to begin, and may
-pause. But in total a fill never waits longer than those seconds plus the time that its bytes take
-at the lowest rate, also over repeated requests. A fill without readers must be faster. Only waiting
-for the upstream counts, not the local disk.
+A fill limits how long it waits for its upstream. The upstream has some seconds to begin, and may
+pause. But in total a fill, even over repeated requests, waits no longer than those seconds plus the
+time that its bytes take at the lowest allowed rate. A fill without readers must be faster. Only
+waiting for the upstream counts, not the local disk.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ class FillSource(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Return the key of its fill."""
+        """Return the key of the blob's fill."""
         return fill_key(self.remote.rule_id, self.remote.origin, self.digest)
 
 
 def fill_key(rule_id: str, origin: str, digest: Digest) -> str:
     """Return the key under which the repositories of a rule share the fill of a blob.
 
-    Another rule has another key, and so has the same rule with another upstream, which may not have
-    the blob.
+    Another rule gives another key, and so does another upstream of the same rule, which may not
+    have the blob.
     """
     return digest_of(f"{rule_id} {origin} {digest}".encode())
 
 
 class PaceLimits(NamedTuple):
-    """The lowest rates of an upstream, in bytes per second, and its pauses in seconds."""
+    """The lowest allowed rates, in bytes per second, and the seconds allowed on top."""
 
     begin_seconds: float = 60
     """Seconds that it may wait on top: for the first byte, and in pauses."""
@@ -81,11 +81,11 @@ class TooSlow(UpstreamUnreachable):
 
 
 class FillUnread(Exception):
-    """The fill has had no reader for some time, and is not fast."""
+    """The fill has had no reader for some time, and is slow."""
 
 
 class FillPace:
-    """Watches one fetch of a fill."""
+    """Measures how long one fill waits for its upstream, and ends it if it is too slow."""
 
     def __init__(self, feed: Feed, limits: PaceLimits) -> None:
         self._feed = feed
@@ -100,7 +100,7 @@ class FillPace:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time in the block, which has a timeout of its own, as waiting."""
+        """Count the time in the block, which has its own timeout, as waiting."""
         began = asyncio.get_running_loop().time()
         try:
             yield
@@ -110,7 +110,7 @@ class FillPace:
             self._unread.waited += waited
 
     async def next_of(self, chunks: AsyncIterator[bytes]) -> bytes:
-        """Return the next bytes, or empty ones at the end; wait no longer than the average allows.
+        """Return the next bytes, empty at the end; wait no longer than the average rate allows.
 
         Raise `TooSlow` if the average rate is too low, `FillUnread` if it is too low for a fill
         without readers.
@@ -134,7 +134,7 @@ class FillPace:
 
 
 class _Spent:
-    """The seconds waited so far, and the bytes received in them."""
+    """The seconds waited so far, and the bytes received meanwhile."""
 
     def __init__(self) -> None:
         self.waited = 0.0
@@ -159,7 +159,7 @@ class Fills:
         self._slots = UpstreamSlots(_SLOT_SECONDS)
 
     def join(self, source: FillSource, run: Callable[[Feed], Coroutine[Any, Any, None]]) -> Feed:
-        """Return the feed of a repository's blob; start `run` once there is a slot, if it is new.
+        """Return the feed of a repository's blob; for a new one, start `run` once there is a slot.
 
         The feed fails if no slot is free in time.
         """

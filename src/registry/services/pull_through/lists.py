@@ -1,13 +1,13 @@
 """List tags and referrers of cached repositories as their upstreams have them.
 
-An upstream's answer is kept for the rule's `tag_ttl_seconds`, and given again when it is stale if
-the upstream cannot be asked.
+An upstream's answer is used for the rule's `tag_ttl_seconds`; after that, it is used as a stale one
+if the upstream cannot be asked.
 
-*Tags*: those of the upstream, and those that are stored here. The upstream is asked before the
-first pull too; that creates no repository.
+*Tags*: the upstream's tags, and those stored here. The upstream is asked even before the first
+pull; that creates no repository.
 
-*Referrers* (signatures, SBOMs, attestations): by the upstream's referrers API; or, where it has
-none, by the tag made of the digest, under which older clients keep the list.
+*Referrers* (signatures, SBOMs, attestations): from the upstream's referrers API or, if it has none,
+from the tag made of the digest, under which older clients store the list.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _KnownTags(NamedTuple):
 async def list_cached_tags(
     ctx: ServiceContext, name: Name, after: str, limit: int, here: NamePage | NameUnknown
 ) -> CachedTags:
-    """Return a page of tags that sort after `after`, given the same page of those that are `here`.
+    """Return a page of tags after `after`; `here` is the same page of tags stored here.
 
     Raise the `NameUnknown` in `here` if the upstream does not list the repository either;
     `Unavailable` if the upstream gave no usable answer, and no answer is stored.
@@ -117,9 +117,10 @@ def _find_tags(tx: Connection, name: Name, now: int) -> _KnownTags:
 async def _ask_tags(
     ctx: ServiceContext, route: UpstreamRoute, name: Name, kept: KeptTags | None
 ) -> KeptTags:
-    """Fetch the upstream's list and store it.
+    """Fetch the upstream's list of tags and store it.
 
-    Raise `NotUpstream` if it has none; the stored list is deleted, unless it is hidden now.
+    Raise `NotUpstream` if it has none; then the stored list is deleted, unless the repository may
+    only be hidden.
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
     if known.kept is not None and ctx.clock() < known.kept.fresh_until:
@@ -146,7 +147,7 @@ def _note_absence(tx: Connection, rule: CacheRule, name: Name, now: int) -> None
 
 
 def _merged(kept: KeptTags, after: str, limit: int, here: NamePage | NameUnknown) -> NamePage:
-    """Return one page of two, each of which has its first names after `after`."""
+    """Merge the upstream's tags and the page `here` to one page of tags after `after`."""
     of_both = set(kept.after(after, limit + 1))
     has_more = False
     if isinstance(here, NamePage):
@@ -157,7 +158,7 @@ def _merged(kept: KeptTags, after: str, limit: int, here: NamePage | NameUnknown
 
 
 class UpstreamReferrer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The descriptor of a referrer, without the other members that an upstream sends."""
+    """The descriptor of a referrer, without other fields that an upstream may send."""
 
     media_type: str
     digest: str
@@ -172,7 +173,7 @@ class _Index(msgspec.Struct, frozen=True):
 
 
 class UpstreamReferrers(NamedTuple):
-    """The referrers of a digest at the upstream."""
+    """The referrers of a digest, as the upstream lists them."""
 
     listed: Sequence[UpstreamReferrer]
     stale_since: int | None
@@ -254,7 +255,7 @@ async def _ask_referrers(
 
 
 async def _by_tag(ctx: ServiceContext, name: Name, subject: Digest) -> bytes:
-    """Return the index under the tag of a digest, or an empty one."""
+    """Fetch the index under the tag made of a digest; return an empty one if it is absent."""
     tag = str(subject).replace(":", "-")[:128]
     try:
         return (await pull_manifest(ctx, name, tag)).body
@@ -263,7 +264,7 @@ async def _by_tag(ctx: ServiceContext, name: Name, subject: Digest) -> bytes:
 
 
 def _keep(tx: Connection, repository: Repository, subject: str, told: CachedReferrers) -> None:
-    """Store the referrers of a manifest that is stored here; requests for others add no lookups."""
+    """Store the referrers of a manifest, but only if the manifest is stored here."""
     if lock_repository(tx, repository.id) is None:
         return
     digest = canonical_digests(tx, repository.account_id, [subject]).get(subject, subject)

@@ -1,8 +1,8 @@
 """Pull manifests through the cache, revalidating tags as often as the rule says.
 
 A stored digest is never requested again. A tag is fresh for the rule's `tag_ttl_seconds`; then one
-caller asks the upstream whether it has moved, and all others get the stored answer meanwhile. If
-the upstream cannot be asked, the stored answer is marked as stale.
+caller asks the upstream whether the tag has moved, and all others get the stored manifest
+meanwhile. If the upstream cannot be asked, the stored manifest is marked as stale.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest
     """Return a manifest by tag or digest, from the upstream of its name if it has one.
 
     Raise `ManifestUnknown` or `NameUnknown` if neither the repository nor an upstream has it,
-    `Unavailable` if it is not cached, and the upstream gave no usable answer.
+    `Unavailable` if the manifest is not cached, and the upstream gave no usable answer.
     """
     try:
         found = await manifests.get_whole_manifest(ctx, name, reference)
@@ -117,7 +117,7 @@ async def _look(
 async def _serve_stale(
     ctx: ServiceContext, found: StoredManifest, tag: str, until: int
 ) -> StoredManifest:
-    """Return the stored answer, marked as stale; the upstream is asked again at `until`."""
+    """Return the stored manifest, marked as stale; the upstream is asked again after `until`."""
     since = await ctx.database.write(lookups.mark_stale, found.repository_id, tag, until)
     return found._replace(stale_since=since)
 
@@ -130,7 +130,7 @@ async def _ask(
     found: StoredManifest,
     last: LastAnswer | None,
 ) -> None:
-    """Ask the upstream whether a tag has moved; renew it, or move it."""
+    """Ask the upstream whether a tag has moved; then renew or move the tag."""
     etag = last.etag if last else None
     async with asyncio.timeout(_LOOK_SECONDS):
         head = await route.upstream.head_manifest(route.remote, tag, etag)
@@ -160,7 +160,7 @@ async def _renew(
 def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name, tag: str) -> bool:
     """Delete a tag that the upstream no longer has; its image stays and is found by digest.
 
-    Return False if the tag must stay: its repository is immutable, or nothing fills it any more.
+    Return False if the tag must stay: it is immutable, or no rule fills its repository any more.
     """
     change = fetched_manifests.change_by_rule(ctx, rule)
     try:

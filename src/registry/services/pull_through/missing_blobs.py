@@ -1,4 +1,4 @@
-"""Get a blob that a cached repository does not have from its upstream.
+"""Get a blob that a cached repository lacks from its upstream.
 
 A blob that came from an upstream, for any repository under its rule, is linked into other
 repositories under that rule if their manifests list it, or if the upstream confirms that they have
@@ -40,7 +40,7 @@ _ROUNDS: Final = 3
 
 
 class FedBlob(NamedTuple):
-    """A blob that is being fetched; the caller closes `blob`."""
+    """A blob that is still being fetched; the caller closes `blob`."""
 
     blob: OpenObject
     size: int
@@ -48,7 +48,7 @@ class FedBlob(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The repository, rule and size for a name and a digest."""
+    """What is known of a missing blob: its rule, its repository and its listed size."""
 
     rule: CacheRule
     repository_id: str | None
@@ -61,11 +61,11 @@ class _Place(NamedTuple):
 async def get_missing_blob(
     ctx: ServiceContext, name: Name, digest: Digest, missing: BlobUnknown | NameUnknown
 ) -> FoundBlob | FedBlob:
-    """Return a blob that a repository did not have (`missing`), as soon as its first bytes arrive.
+    """Return a blob that a repository lacks, as soon as its first bytes arrive.
 
     Raises:
-        BlobUnknown, NameUnknown: `missing`; or the upstream does not have it.
-        Unavailable: the upstream gave no usable answer, and it is not known whether it has it.
+        BlobUnknown, NameUnknown: no upstream is asked (then `missing`), or it lacks the blob.
+        Unavailable: the upstream gave no usable answer, so it is unknown whether it has the blob.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used.
         StoreUnavailable: the store failed.
 
@@ -106,7 +106,7 @@ async def get_missing_blob(
 async def size_of_missing_blob(
     ctx: ServiceContext, name: Name, digest: Digest, missing: BlobUnknown | NameUnknown
 ) -> int:
-    """Return the size of a blob that a repository does not have, without fetching it.
+    """Return the size of a blob that a repository lacks, without fetching it.
 
     Raise as `get_missing_blob`.
     """
@@ -122,7 +122,7 @@ async def size_of_missing_blob(
 
 
 async def _ask_size(ctx: ServiceContext, name: Name, digest: Digest, remote: Remote) -> int | None:
-    """Return the size of a blob at the upstream, or None if it sends none."""
+    """Ask the upstream for the size of a blob; return None if it does not state one."""
     assert ctx.upstream is not None
     try:
         return await ctx.upstream.head_blob(remote, digest)
@@ -145,7 +145,7 @@ async def _open_stored(ctx: ServiceContext, name: Name, digest: Digest) -> OpenO
 
 
 def _find_place(tx: Connection, name: Name, digest: Digest) -> _Place | None:
-    """Return the state of a name; None if no rule covers it, or its rule is disabled."""
+    """Find out what is known of a missing blob; None if no enabled rule covers the name."""
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None or not rule.enabled:
         return None

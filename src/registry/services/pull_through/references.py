@@ -1,12 +1,12 @@
 """References of cached manifests to blobs and children that are not stored here yet.
 
 A cached manifest is stored as the upstream sent it; its blobs and children follow when clients ask
-for them. A child of an index may be deleted by force, and come back. Until then the manifest lacks
-them. A transaction that links a blob in a cached repository, or stores a manifest where indexes may
-lack one, also completes the references, under the repository's lock. So the collector never sees a
-blob without the references of the manifests that list it.
+for them. A child of an index may also be deleted by force, and pushed again. Until then the
+manifest lacks them. A transaction that links a blob in a cached repository, or stores a manifest
+where indexes may lack one, also completes the references, under the repository's lock. So the
+collector never sees a blob without the references of the manifests that list it.
 
-The size of an image counts a blob that it lacks with the size that its manifest lists.
+The size of an image includes blobs that it lacks, with the size that its manifest lists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ row."""
 
 
 class MeasuredTree(NamedTuple):
-    """The size of an index and all under it, as their manifests list it."""
+    """The size of an index with everything under it, by the sizes in manifests."""
 
     size: int
     """Of the distinct blobs."""
@@ -39,9 +39,9 @@ class MeasuredTree(NamedTuple):
 
 
 def measured_tree(tx: Connection, index_id: str, children: Sequence[str]) -> MeasuredTree:
-    """Return the size of an index and all under it.
+    """Measure an index with everything under it.
 
-    `children` are the ids of those that it lists; its own row need not exist yet.
+    `children` are the ids of the manifests that it lists; its own row need not exist yet.
 
     Raise `ManifestInvalid` if the tree exceeds `TREE_BOUNDS`.
     """
@@ -68,9 +68,9 @@ _MOST_LEVELS: Final = 32
 
 
 def size_in_manifests(tx: Connection, repository_id: str, digest: str) -> int | None:
-    """Return the size that a cached manifest lists for a blob which its repository lacks, or None.
+    """Return the size of a missing blob as a cached manifest lists it, or None.
 
-    It is the upstream's claim, which nobody has checked.
+    It is only the upstream's claim.
     """
     return missing.listed_size(tx, repository_id, digest)
 
@@ -78,7 +78,7 @@ def size_in_manifests(tx: Connection, repository_id: str, digest: str) -> int | 
 def complete_blob(
     tx: Connection, repository_id: str, digests: Sequence[str], size: int, now: int
 ) -> None:
-    """Add the references to a blob that was just linked, by all its digests, the sha256 first.
+    """Add missing references to a just linked blob; `digests` are all its digests, sha256 first.
 
     The caller holds the repository's lock.
     """
@@ -99,7 +99,7 @@ def complete_blob(
 def complete_child(
     tx: Connection, manifest_id: str, repository_id: str, digests: list[str]
 ) -> None:
-    """Add a manifest that was just stored to the indexes that list it, and measure them again.
+    """Add a just stored manifest to the indexes that list it, and measure these again.
 
     The caller holds the repository's lock. Raise ManifestInvalid as `measure_indexes`.
     """
@@ -109,7 +109,7 @@ def complete_child(
 
 
 def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
-    """Measure these indexes again, and those that list them.
+    """Measure these indexes, and the indexes that list them, again.
 
     Raise `ManifestInvalid` if the tree under one exceeds `TREE_BOUNDS`, or all together exceed
     `MOST_ROWS`.
@@ -126,10 +126,10 @@ def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
 
 
 def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now: int) -> None:
-    """Add the references of an image, and of all under it, to content that has arrived meanwhile.
+    """Add references of an image and everything under it to content that has arrived meanwhile.
 
-    A client that pushes to a repository which a deleted rule has left behind skips manifests that
-    are there, but pushes their blobs. The caller holds the repository's lock.
+    A client that pushes to a repository left by a deleted rule skips existing manifests, but pushes
+    their missing blobs. The caller holds the repository's lock.
     """
     names = missing.missing_under(tx, manifest_id)
     canonical = blobs.canonical_digests(tx, repository.account_id, names) if names else {}
@@ -137,9 +137,9 @@ def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now:
 
 
 def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
-    """Set the size of an index, and return the tree that was measured.
+    """Measure the tree of an index and set the index's size; return the measurement.
 
-    The size is the total of its distinct blobs and those of the images under it that the repository
+    The size adds up the distinct blobs of the index and of the images under it that the repository
     has. A blob that the cache has yet to fetch counts with the size that its manifest lists.
 
     Raise `ManifestInvalid` if the tree exceeds `TREE_BOUNDS`.
@@ -153,10 +153,10 @@ def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
 def restore_references(
     tx: Connection, repository: Repository, tombstone_id: str, digest: str, now: int
 ) -> None:
-    """Restore a manifest's missing references, and complete those of others to it.
+    """Restore a manifest's missing references, and complete those of other manifests to it.
 
     The manifest's row and its edges are restored already, and its tombstone still exists. Blobs and
-    children that it lacked and that have arrived meanwhile are referenced.
+    children that it lacked, but that have arrived meanwhile, get references.
 
     Raise `ManifestInvalid` if the tree under an index exceeds `TREE_BOUNDS`.
     """
@@ -173,7 +173,7 @@ def restore_references(
 def _complete_there(
     tx: Connection, repository: Repository, names: Mapping[str, str], now: int
 ) -> None:
-    """Add the references to those blobs, by their sha256 digests, that the repository has."""
+    """Add missing references to blobs that the repository has; `names` maps digests to sha256."""
     there = blobs.whole_blobs(tx, repository.id, sorted(set(names.values())))
     for name, canonical in names.items():
         if canonical in there:
@@ -184,7 +184,7 @@ def _complete_there(
 def _add_children(
     tx: Connection, parent_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
-    """Add the edges of an index to children, be they in its repository or not."""
+    """Add the edges from an index to children, present or missing."""
     if digests:
         manifests.add_child_edges(tx, parent_id, repository_id, digests)
         missing.add_missing_children(tx, parent_id, repository_id, digests)

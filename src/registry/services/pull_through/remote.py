@@ -1,4 +1,4 @@
-"""The upstream repository and credential of a name under a rule; test requests to it."""
+"""The upstream repository and credential for a name under a rule; tests of upstreams."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _DOCKER_HUB: Final = frozenset(
 
 
 def no_credential(_rule: CacheRule) -> Credential | None:
-    """Return None, as upstreams are asked without a credential."""
+    """Return None: the default, by which upstreams are asked without a credential."""
     return None
 
 
 def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> Remote:
     """Return the upstream repository of a name under the rule's prefix.
 
-    It is locked if the rule's secret was sealed under another root key: requests fail as if the
-    upstream had refused the credential.
+    The result is locked if the rule's secret was sealed under another root key: then requests fail
+    as if the upstream had refused the credential.
 
-    Docker Hub has its official images, whose names have one component, under ``library/``.
+    Official images on Docker Hub, whose names have one component, are under ``library/``.
     """
     rest = name.repository.removeprefix(f"{rule.prefix}/")
     if rule.upstream_prefix:
@@ -80,7 +80,7 @@ async def open_upstreams(
 
 
 def as_error(failure: UpstreamFailed, now: int) -> Unavailable:
-    """Return the error for a failed upstream: 503, with the time to try again.
+    """Return the error for a failed upstream: 503, with the time after which to retry.
 
     A 404 would mean that the content does not exist, a 401 that the client's own credential is
     wrong.
@@ -97,7 +97,7 @@ def seal_secret(keyring: Keyring, rule_id: str, secret: str) -> bytes:
 
 
 def credential_of(keyring: Keyring, rule: CacheRule) -> Credential | None:
-    """Return the credential of a rule, or None if its upstream is asked without one.
+    """Open the credential of a rule; None if its upstream is asked without one.
 
     Raise `KeyringError` if it was sealed under another root key.
     """
@@ -128,7 +128,7 @@ class UpstreamTest(ResponseBody):
 
 
 class Wanted(NamedTuple):
-    """An image to ask for."""
+    """An image that a test asks the upstream for."""
 
     repository: Name
     tag: str
@@ -141,7 +141,7 @@ async def ask_upstream(
     wanted: Wanted | None,
     clock: Clock,
 ) -> UpstreamTest:
-    """Ask the upstream of a rule for an image, without pulling it, or only whether it answers."""
+    """Ask a rule's upstream whether it answers or, with `wanted`, has an image; pull nothing."""
     began = clock()
 
     def ended(

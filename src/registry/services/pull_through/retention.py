@@ -1,7 +1,7 @@
 """Delete cached images that nobody pulls, by age and by the total size that a rule has cached.
 
-They are not restorable: the upstream has them. Their bytes go with the collector's next rounds.
-Nothing else deletes cached images by itself, except a lifecycle policy that a user has set.
+They cannot be restored, as the upstream still has them. The collector deletes their bytes later.
+Otherwise cached images are deleted only by users and by lifecycle policies.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _JUST_PULLED: Final = 3600 * MICROSECONDS
 
 
 async def expire_cached_images(ctx: ServiceContext) -> int:
-    """Delete the images that the rules do not keep; return their number.
+    """Delete the images beyond the rules' limits; return their number.
 
-    Each is deleted in a transaction of its own, which checks again that the rule does not keep it.
+    Each is deleted in its own transaction, which checks again that the image is beyond the limits.
     """
     dropped = 0
     for rule in await ctx.database.read(rows.list_retentions):
@@ -52,7 +52,7 @@ async def expire_cached_images(ctx: ServiceContext) -> int:
 
 
 class _Excess(NamedTuple):
-    """The bytes that a rule has cached beyond its `max_bytes`."""
+    """How many bytes a rule has cached beyond its `max_bytes`."""
 
     summed: int
     """When all its repositories were last summed up."""
@@ -61,10 +61,10 @@ class _Excess(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Return True if the sum must be computed again: half of the excess is gone.
+        """Return True if half of the excess is deleted, so that the sum must be computed again.
 
-        So a run needs few sums, however many images it deletes, and deletes the last images only
-        after a new sum: others may have deleted images too.
+        So a run needs few sums, however many images it deletes, and yet deletes the last images
+        only after a new sum, since others may have deleted images too.
         """
         return 2 * self.left <= self.summed
 
@@ -72,7 +72,7 @@ class _Excess(NamedTuple):
 async def _drop_before(
     ctx: ServiceContext, rule: Retention, before: int, *, down_to: int | None = None
 ) -> int:
-    """Delete images that were last used before `before`, the oldest first; return their number.
+    """Delete images last used before `before`, oldest first; return their number.
 
     With `down_to`, stop when the rule has cached at most this many bytes.
     """
@@ -105,7 +105,7 @@ def _drop(
     excess: _Excess | None,
     change: Change,
 ) -> tuple[bool, _Excess | None]:
-    """Delete an image unless the rule keeps it now; return True if deleted, and the excess left."""
+    """Delete an image unless the rule keeps it; return if it was deleted, and the excess left."""
     repository = lock_repository(tx, image.repository_id)
     if repository is None or rows.find_retention(tx, rule.rule_id) != rule:
         return False, excess

@@ -32,7 +32,7 @@ _OTHER_NAMES: Final = {
 
 
 class ShownRule(NamedTuple):
-    """A rule with the state of its upstream, as ``/v1`` shows it."""
+    """A rule with its upstream's state, as ``/v1`` shows it."""
 
     details: RuleDetails
     condition: UpstreamCondition
@@ -40,7 +40,7 @@ class ShownRule(NamedTuple):
 
 
 def check_prefix(handle: str, prefix: str) -> None:
-    """Raise InvalidInput unless a prefix is one to three parts of a name, with room for more."""
+    """Raise InvalidInput unless `prefix` is one to three name components, not too long."""
     try:
         parse_name(f"{handle}/{prefix}/a")
     except NameInvalid:
@@ -57,7 +57,7 @@ def check_prefix(handle: str, prefix: str) -> None:
 
 
 def check_upstream_prefix(prefix: str) -> None:
-    """Raise InvalidInput unless a prefix of names at the upstream is empty or a name."""
+    """Raise InvalidInput unless a prefix of upstream names is empty or a valid name."""
     if not prefix:
         return
     try:
@@ -74,7 +74,7 @@ def check_upstream_prefix(prefix: str) -> None:
 def upstream_origin(url: str, allowed: Allowed) -> str:
     """Return the origin of an upstream's URL, if this install may ask it.
 
-    Nothing is asked: the addresses of the name are checked at each connection.
+    No request is made: the host's addresses are checked at each connection.
 
     Raise `InvalidInput` if the URL is not an origin, or this install may not ask it.
     """
@@ -108,9 +108,9 @@ def check_credential(username: str, secret: str) -> None:
 def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
     """Create a rule, and return it.
 
-    Repositories that an earlier rule has cached under its prefix become its own.
+    Repositories that an earlier rule cached under its prefix become the new rule's.
 
-    Raise `Conflict` if its prefix overlaps with another one's, or another repository is under it;
+    Raise `Conflict` if the prefix overlaps with another rule's, or a pushed repository is under it;
     `QuotaExceeded` if the account has as many rules as it may.
     """
     rows.lock_account(tx, rule.account_id)
@@ -142,7 +142,7 @@ def get_rule(tx: Connection, account_id: str, rule_id: str, now: int) -> ShownRu
 def list_shown_rules(
     tx: Connection, account_id: str, after: str, limit: int, *, now: int
 ) -> list[ShownRule]:
-    """Return up to `limit` rules of an account after the prefix `after`, by prefix."""
+    """Return up to `limit` rules of an account after the prefix `after`, sorted by prefix."""
     found = rows.list_rules(tx, account_id, after, limit)
     of_rule = conditions(tx, [each.rule.id for each in found], now)
     return [ShownRule(each, of_rule[each.rule.id]) for each in found]
@@ -151,15 +151,14 @@ def list_shown_rules(
 def update_rule(
     tx: Connection, account_id: str, rule_id: str, changes: Mapping[str, Any], now: int
 ) -> ShownRule:
-    """Change the given columns of a rule, and return it.
+    """Change the columns in `changes` of a rule, and return it.
 
     If the upstream or its credential changes, the stored limits, failures, absences and tag lists
-    are deleted: they are of another upstream, or for another client. Absences are also deleted if
-    they are to be remembered for a shorter time.
+    are deleted, as they belong to another upstream or credential. Absences are also deleted if they
+    shall be recorded for a shorter time.
 
-    Raise `NotFound` if there is no such rule; `InvalidInput` if the upstream changes and its
-    credential is not given anew: who may change a rule could otherwise have its secret sent to a
-    server of their own.
+    Raise `NotFound` if there is no such rule; `InvalidInput` if the upstream changes without a new
+    credential: otherwise, whoever may change a rule could have its secret sent to their own server.
     """
     rule = rows.lock_to_change(tx, account_id, rule_id)
     if rule is None:

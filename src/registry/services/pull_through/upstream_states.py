@@ -1,4 +1,4 @@
-"""The states of upstreams: their rate limits, and a circuit breaker that opens when they fail.
+"""The states of upstreams: rate limits, and a circuit breaker that opens when one fails.
 
 The state of an upstream is in a row per rule, so all workers and nodes share it, and it survives
 restarts. A request to an upstream reads the row; only failures, recoveries and limits write.
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class UpstreamCondition(NamedTuple):
-    """The state of an upstream that its rule shows."""
+    """What a rule shows of its upstream's state."""
 
     faults: Sequence[UpstreamFault]
     """Of the last day, the latest first."""
@@ -68,7 +68,7 @@ class UpstreamCondition(NamedTuple):
 
 
 def conditions(tx: Connection, rule_ids: Sequence[str], now: int) -> dict[str, UpstreamCondition]:
-    """Return the states of the upstreams of some rules, by rule."""
+    """Map rule ids to what the rules show of their upstreams."""
     states = rows.find_states(tx, rule_ids)
     faults: defaultdict[str, list[UpstreamFault]] = defaultdict(list)
     for fault in rows.list_faults(tx, rule_ids, now - FAULT_SECONDS * MICROSECONDS):
@@ -80,18 +80,18 @@ def conditions(tx: Connection, rule_ids: Sequence[str], now: int) -> dict[str, U
 
 
 def severity(fault: UpstreamFault) -> Literal["warning", "error"]:
-    """Return ``warning`` for a limit, which passes by itself, else ``error``."""
+    """Return ``warning`` for a rate limit, which passes by itself, else ``error``."""
     return "warning" if fault.code == LIMITED else "error"
 
 
 def details(fault: UpstreamFault) -> dict[str, str]:
-    """Return how far the request came, and the status of the answer if there was one."""
+    """Return details of a fault: how far the request got, and the response status, if any."""
     status = {} if fault.http_status is None else {"http_status": str(fault.http_status)}
     return {"stage": fault.stage, **status}
 
 
 class UpstreamWatch:
-    """Keeps the rows of upstreams (`Watch`); one per process.
+    """Reads and writes the states of upstreams (an `UpstreamObserver`); one per process.
 
     A failed write, as on a full disk, does not fail the request.
     """
@@ -106,10 +106,10 @@ class UpstreamWatch:
         """It is in the log that rows cannot be written; until one is again."""
 
     async def check(self, remote: Remote) -> None:
-        """Return if the upstream may be asked now.
+        """Check that the upstream may be asked now.
 
-        Raise `UpstreamLimited` if it wants no requests until a later time, `UpstreamUnreachable` if
-        it failed several times in a row, a moment ago.
+        Raise `UpstreamLimited` while it wants no requests, `UpstreamUnreachable` if it has just
+        failed several times in a row.
         """
         state = await self._database.read(rows.find_state, remote.rule_id)
         if len(self._known) >= _MAX_NOTED:
@@ -129,7 +129,7 @@ class UpstreamWatch:
         )
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Record that it answered as a registry does."""
+        """Record that the upstream answered as a registry does."""
         rule_id, now = remote.rule_id, self._clock()
         state = self._known.get(rule_id)
         has_failed = state is not None and (state.failures > 0 or state.paused_until is not None)
@@ -145,16 +145,17 @@ class UpstreamWatch:
             )
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
-        """Count the fault; pause requests if the upstream asks for that or fails repeatedly."""
+        """Count a fault of the upstream; pause requests if it asks for that or fails repeatedly."""
         with self._writing():
             await self._database.write_relaxed(
                 record_failure, remote.rule_id, failure, self._clock()
             )
 
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
-        """Return True if its credential was accepted within the hour; `elsewhere`, for another one.
+        """Return True if the upstream has accepted the credential within the last hour.
 
-        Uses the row that `check` has read.
+        With `elsewhere`, only acceptance for another repository counts. Uses the row that `check`
+        has read.
         """
         state = self._known.get(remote.rule_id)
         if state is None or state.accepted_at is None:
@@ -164,7 +165,7 @@ class UpstreamWatch:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Log the first of several failures of the database in a row, and go on."""
+        """Ignore database failures in the block; log only the first of several in a row."""
         try:
             yield
         except Unavailable as error:
@@ -180,7 +181,7 @@ def record_success(
 ) -> UpstreamState | None:
     """Record an answer of an upstream; return its new state, or None if the rule is gone.
 
-    The rule's credential was `accepted` for a repository.
+    `accepted` is the repository for which the rule's credential was accepted, if any.
     """
     if not rows.lock_rule(tx, rule_id):
         return None
@@ -206,7 +207,7 @@ def record_success(
 
 
 def record_failure(tx: Connection, rule_id: str, failure: UpstreamFailed, now: int) -> None:
-    """Count a fault of an upstream, and set the time until which it is not asked."""
+    """Count a fault of an upstream, and set until when it is not asked."""
     if not rows.lock_rule(tx, rule_id):
         return
     code = _code(failure)
@@ -245,7 +246,7 @@ def _code(failure: UpstreamFailed) -> str:
 
 
 def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
-    """Return True if a limit must be recorded: it is a new one, or much of it is used up."""
+    """Return True if a rate limit should be recorded: new, exhausted, or recorded long ago."""
     if state is None or state.rate_remaining is None or state.rate_limit != rate.limit:
         return True
     if state.rate_remaining == rate.remaining:
@@ -254,7 +255,7 @@ def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
 
 
 def _is_to_note(remote: Remote, state: UpstreamState | None, now: int) -> bool:
-    """Return True if the acceptance of a credential for a repository must be recorded."""
+    """Return True if it should be recorded that a credential was accepted for a repository."""
     if remote.credential is None or not remote.repository:
         return False
     if state is None or state.accepted_at is None:

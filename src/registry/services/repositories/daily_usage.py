@@ -63,12 +63,12 @@ class StalePage(NamedTuple):
 
 
 async def measure_repositories(ctx: ServiceContext) -> None:
-    """Record the sizes of all repositories for this day, in batches of one transaction each."""
+    """Record today's size of all repositories, in batches of one transaction each."""
     await measure_day(ctx.database, ctx.clock() // rows.DAY)
 
 
 async def measure_day(database: Database, day: int) -> None:
-    """Record the sizes of all repositories and accounts for a day, their growth, and last uses."""
+    """Record sizes of all repositories and accounts for a day, growth, and last uses."""
     sums: Counter[str] = Counter()
     after = ""
     while (measured := await database.write_relaxed(rows.measure_batch, day, after)) is not None:
@@ -86,7 +86,7 @@ def read_history(
 ) -> StorageHistory:
     """Return the last `days` of an account, and the `most` repositories that changed most.
 
-    Growth is that of the shortest span of `SPANS` that has all these days, at the last measurement.
+    Growth is for the shortest of `SPANS` that covers these days, as last measured.
     """
     today = now // rows.DAY
     span = next((each for each in rows.SPANS if each >= days), rows.SPANS[-1])
@@ -114,7 +114,7 @@ def read_history(
 def list_stale(
     tx: Connection, account_id: str, before: int, after: LastUse | None, limit: int
 ) -> StalePage:
-    """Return repositories with bytes not used since `before`, by last use, the oldest first."""
+    """Return repositories that have bytes and were not used since `before`, sorted by last use."""
     uses = list_last_uses(tx, account_id, before, after, limit)
     found = (find_stale(tx, account_id, each.repository_id, before) for each in uses)
     return StalePage(

@@ -34,12 +34,12 @@ def create_repository(
     change: Change,
     key: KeyToBind | None = None,
 ) -> RepositoryDetails:
-    """Create a repository, bound to `key` if one is given, and return it.
+    """Create a repository, bound to `key` if that is not None, and return it.
 
     Raises:
         Conflict: the account has a repository of this name.
         InvalidInput: the key cannot seal blobs now.
-        KeyMissing: it was deleted meanwhile.
+        KeyMissing: the key was deleted meanwhile.
         RepositoryMirrored: the name belongs to a rule of the pull-through cache.
 
     """
@@ -78,7 +78,7 @@ def delete_repository(
 ) -> None:
     """Delete a repository; its name is free and its content hidden at once.
 
-    Raise `NotFound` if it does not exist, `Conflict` if it has images and `force` is not given.
+    Raise `NotFound` if it does not exist, `Conflict` if it has images and `force` is False.
     """
     repository = lock_existing_repository(tx, repository_id)
     found = get_repository(tx, account_id, repository_id)

@@ -1,7 +1,7 @@
 """Find, create by a first push, and list repositories by name for ``/v2``.
 
-Every change of a repository's content locks it first, until the end of the transaction. Names under
-the prefix of a rule are filled by the pull-through cache alone.
+Every change of a repository's content first locks the repository until the transaction ends. Names
+under the prefix of a cache rule are filled only by the pull-through cache.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
 
 
 def check_unmirrored(tx: Connection, account_id: str, repository: str) -> None:
-    """Check that no rule has the name of a repository that the transaction has inserted.
+    """Check that no cache rule covers the name of a repository that the transaction has inserted.
 
-    Call it after the insertion, whose foreign key waits for a rule that is being created.
+    Call it after the insertion: its foreign key waits for a rule that is just being created.
 
-    Raise `RepositoryMirrored` if a rule has its name.
+    Raise `RepositoryMirrored` if a rule covers the name.
     """
     prefix = prefix_over(tx, account_id, repository)
     if prefix is not None:
@@ -53,7 +53,7 @@ class NamePage(NamedTuple):
 
 
 def name_unknown(name: Name, why: str = "") -> NameUnknown:
-    """Return the error for a missing repository; `why` is the reason why none is created."""
+    """Return the error for a missing repository; `why` is the reason why it was not created."""
     return NameUnknown(f"there is no repository {name}{why and ', '}{why}", name=str(name))
 
 
@@ -66,7 +66,7 @@ def get_named_repository(tx: Connection, name: Name) -> Repository:
 
 
 def refuse_push(tx: Connection, repository: Repository) -> None:
-    """Check that a repository accepts pushes; one that a deleted rule has left behind does.
+    """Check that a repository accepts pushes; one left by a deleted rule does.
 
     Raise `RepositoryMirrored` if the pull-through cache fills it.
     """
@@ -78,9 +78,9 @@ def refuse_push(tx: Connection, repository: Repository) -> None:
 
 
 def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
-    """Return the repository with `is_cached` False, as a push makes it an ordinary one.
+    """Return the repository with `is_cached` False, since a push makes it an ordinary one.
 
-    Until the transaction ends, no pull-through rule can be created over its name.
+    Until the transaction ends, no cache rule that covers its name can be created.
 
     Raise `RepositoryMirrored` if the pull-through cache fills it.
     """
@@ -92,10 +92,10 @@ def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
 
 
 def as_restored_in(tx: Connection, repository: Repository) -> Repository:
-    """Return the repository with `is_cached` True only if a pull-through rule is over its name.
+    """Return the repository with `is_cached` True only if a cache rule covers its name.
 
-    Without a rule, a restored tag is like a pushed one. Until the transaction ends, no rule can be
-    created over the name.
+    Without a rule, a restored tag is like a pushed one. Until the transaction ends, no rule that
+    covers the name can be created.
     """
     if not repository.is_cached:
         return repository
@@ -107,7 +107,7 @@ def as_restored_in(tx: Connection, repository: Repository) -> Repository:
 def refuse_mirrored(tx: Connection, name: Name) -> None:
     """Check that a name accepts pushes, whether or not the repository exists.
 
-    Raise `RepositoryMirrored` if the pull-through cache fills its repository, or a rule has the
+    Raise `RepositoryMirrored` if the pull-through cache fills its repository, or a rule covers the
     name.
     """
     found = repositories.find_repository(tx, name.handle, name.repository)
@@ -122,12 +122,12 @@ def refuse_mirrored(tx: Connection, name: Name) -> None:
 async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:
     """Return the repository of this name; create it if the account and the caller's rights permit.
 
-    It takes several transactions: the caller's rights are evaluated outside of any, and a push to a
-    repository that exists writes nothing here.
+    It takes several transactions: the caller's rights are evaluated outside of transactions, and a
+    push to an existing repository writes nothing here.
 
     Raise `NameUnknown` if there is no such repository, and it cannot be created: there is no such
     account, its auto-create is off, or the caller may not create repositories; `RepositoryMirrored`
-    if the pull-through cache fills it, or a rule of it has the name.
+    if the pull-through cache fills it, or a cache rule covers the name.
     """
     found = await ctx.database.read(_find_for_push, name)
     if found is not None:
@@ -172,7 +172,7 @@ async def list_catalog(
     """Return a page of the full names of an account's repositories that sort after `after`.
 
     Repositories that the caller may not describe are left out. Each batch is a transaction of its
-    own: policies are evaluated between them, and other requests run.
+    own: policies are evaluated, and other requests run, between them.
     """
     prefix = f"{handle}/"
     if not after.startswith(prefix):
@@ -196,7 +196,7 @@ def lock_named_repository(tx: Connection, name: Name) -> Repository:
 
 
 def lock_known_repository(tx: Connection, name: Name, repository_id: str) -> Repository:
-    """Lock a repository that was read by its name, or raise NameUnknown if it is gone."""
+    """Lock a repository that was read by its name; raise NameUnknown if it is now gone."""
     found = lock_repository(tx, repository_id)
     if found is None:
         raise name_unknown(name)
@@ -212,7 +212,7 @@ def lock_existing_repository(tx: Connection, repository_id: str) -> Repository:
 
 
 def lock_visible_repository(tx: Connection, found: VisibleRepository) -> Repository:
-    """Lock a repository that a caller of ``/v1`` may use; raise ManifestUnknown if it is gone."""
+    """Lock a repository that a ``/v1`` caller may use; raise ManifestUnknown if it is gone."""
     repository = lock_repository(tx, found.repository.id)
     if repository is None:
         raise ManifestUnknown("there is no such repository")

@@ -1,4 +1,4 @@
-"""Store, read and delete resource policies, with the ids of the principals that they name."""
+"""Store, read and delete resource policies, with the ids of the principals they name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from registry.services.resource_kinds import REPOSITORY_RULES
 
 
 class Setter(NamedTuple):
-    """The caller that sets a policy, with its address and its own policies."""
+    """The caller that sets a policy, with its address, its own policies and the repository."""
 
     caller: Caller
     identity: Sequence[Policy]
@@ -64,7 +64,7 @@ def put_resource_policy(
     Raises:
         InvalidInput: with ``field`` and ``reason``; also if a named principal of the repository's
             own account does not exist.
-        Conflict: it would lock out the `setter`, if one is given; or it has another revision.
+        Conflict: the policy would lock out the `setter`, or the stored one has another revision.
         NotFound: the repository was deleted meanwhile.
 
     """
@@ -95,8 +95,8 @@ def get_resource_policy(tx: Connection, repository_id: str) -> StoredResourcePol
 def delete_resource_policy(tx: Connection, repository_id: str, revision: int | None = None) -> None:
     """Delete a repository's policy, if it has this `revision`.
 
-    Raise `Conflict` if it has another revision, `NotFound` if it has none, or was deleted
-    meanwhile.
+    Raise `Conflict` if the policy has another revision, `NotFound` if there is none, or the
+    repository was deleted meanwhile.
     """
     lock_existing_repository(tx, repository_id)
     _require(tx, repository_id, revision)
@@ -111,7 +111,7 @@ def _require(tx: Connection, repository_id: str, revision: int | None) -> None:
 
 
 def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: Setter) -> None:
-    """Refuse a policy whose deny statements take away an action that the setter may do now.
+    """Refuse a policy whose deny statements would take away an action that the setter may now do.
 
     Each decision is made as for a request by the setter, from its address at this time. An action
     that is already denied may stay denied.
@@ -132,7 +132,7 @@ def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: 
 
 
 def visibility(policy: Policy) -> str:
-    """Return whom a policy admits: all (``public``), some (``shared``) or nobody (``private``)."""
+    """Return ``public`` if a policy admits everyone, ``shared`` if some, ``private`` if nobody."""
     allows = [each for each in policy.statements if each.effect is Effect.ALLOW]
     if any(EVERYONE in each.principals for each in allows):
         return "public"
@@ -144,7 +144,7 @@ def _no_policy() -> NotFound:
 
 
 def _principal_id(tx: Connection, crn: Crn) -> str:
-    """Return the id of the principal `crn` in the repository's own account."""
+    """Return the id of the principal `crn`, which must exist in the repository's account."""
     found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
     if found is None:
         raise InvalidInput(

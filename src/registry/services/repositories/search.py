@@ -1,7 +1,7 @@
-"""Find repositories and tags of an account by a part of their names, and keep the index of names.
+"""Find repositories and tags of an account by a part of their names; update the name index.
 
-A request costs what it shows: one range of the index, and the names that a worker has not indexed
-yet, which are few. Both are bounded, and the answer says where it stopped.
+A request reads only one range of the index, and the few names that a worker has not indexed yet.
+Both are bounded, and the result tells where the next page continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IN_NAMES: Final = re.compile(r"[a-z0-9._/-]+")
 
 
 class Findings(NamedTuple):
-    """A page of matches: repositories first, then tags, each by the text from the match on."""
+    """A page of matches: repositories before tags, each sorted by the text from the match on."""
 
     names: list[search_index.IndexedName]
     continue_after: search_index.MatchPosition | None
@@ -39,7 +39,7 @@ class Findings(NamedTuple):
 def search_names(
     tx: Connection, account_id: str, text: str, after: search_index.MatchPosition | None, limit: int
 ) -> Findings:
-    """Return up to `limit` names that contain the text, in any case, after a position."""
+    """Return up to `limit` names after a position that contain the text, ignoring case."""
     wanted = text.lower()
     if not _IN_NAMES.fullmatch(wanted):
         return Findings([], None, is_complete=True)
@@ -77,6 +77,6 @@ def _read_index(
 
 
 async def index_names(ctx: ServiceContext) -> None:
-    """Index all new names and forget those that are gone, in batches of one transaction each."""
+    """Index all new names and remove deleted ones, in batches of one transaction each."""
     while await ctx.database.write_relaxed(search_index.settle_batch, _BATCH) == _BATCH:
         pass

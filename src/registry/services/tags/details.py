@@ -1,6 +1,6 @@
 """List, read and move the tags of a repository for ``/v1``; read a move's preconditions.
 
-Moving follows the rules of `services.tags.pointers`, as on the data plane.
+Moves follow the rules of `services.tags.pointers`, as on the data plane.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from registry.services.tags.prefix_index import prefix_index_of
 def tag_precondition(match: str | None, none_match: str | None) -> Precondition | None:
     """Return the precondition in ``If-Match`` and ``If-None-Match``, or None without either.
 
-    A header without a valid entity tag (quotes left out, ``"*"`` in quotes) fails for every
-    existing tag, as the client did want some condition.
+    A header without a valid entity tag (no quotes, or ``"*"`` in quotes) fails for every existing
+    tag, as the client wanted some condition.
     """
     if match is None and none_match is None:
         return None
@@ -37,7 +37,7 @@ def tag_precondition(match: str | None, none_match: str | None) -> Precondition 
 
 
 class PointedTag(NamedTuple):
-    """A tag that `put_tag` has set, and True if it did not exist before."""
+    """A tag that `put_tag` has set, and whether it is new."""
 
     tag: TagDetails
     is_new: bool
@@ -46,7 +46,7 @@ class PointedTag(NamedTuple):
 def list_tag_page(
     tx: Connection, found: VisibleRepository, prefix: str, after: str, limit: int
 ) -> tuple[Sequence[TagDetails], int]:
-    """Return tags with `prefix` after the tag `after`, in byte order, and the number of all."""
+    """Return tags with `prefix` after the tag `after`, in byte order, and their total number."""
     rows = tag_rows.list_tag_details(tx, found.repository.id, prefix, after, limit)
     if not prefix:
         return rows, found.tag_count

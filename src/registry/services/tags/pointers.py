@@ -47,7 +47,7 @@ class Precondition(NamedTuple):
     """The tag must have none of these digests; ``*``: the tag must not exist."""
 
     def holds(self, digests: frozenset[str]) -> bool:
-        """Return True if a tag with these digests may move; a missing tag has none."""
+        """Return True if a tag that points to these digests may change; a missing tag has none."""
         if (
             self.match is not None
             and not digests & self.match
@@ -60,7 +60,7 @@ class Precondition(NamedTuple):
 
 
 def is_immutable(repository: Repository, tag: str) -> bool:
-    """Return True if this tag, once set, may neither move nor be deleted alone."""
+    """Return True if this tag, once set, may neither be moved nor deleted without its image."""
     return repository.is_immutable and not (
         Patterns(repository.immutable_tag_exclusions).match(tag)
     )
@@ -116,7 +116,7 @@ def point_restored_tag(
     pushed_digest: str,
     change: Change,
 ) -> RegistryEvent | None:
-    """Point a deleted tag to its manifest again; it keeps the time of its creation.
+    """Point a deleted tag to its manifest again; its creation time is restored too.
 
     Return the event to publish, or None if a tag of this name exists.
     """
@@ -163,7 +163,7 @@ def _record(
     after: ManifestRow | None,
     change: Change,
 ) -> None:
-    """Add to the tag's history and to the audit log that it pointed to another image before."""
+    """Record a tag's change in its history, and as a detail for the audit log."""
     digests = before and before.digest, after and after.digest
     event = NewTagEvent(
         repository.id,
@@ -196,7 +196,7 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
 def look_at_revision(tx: Connection, name: Name) -> Revision | None:
     """Return the revision of a repository, or None if there is no such repository.
 
-    Pages of its tags and answers with its manifests depend on it.
+    Responses with its tags and manifests depend on the revision.
     """
     return repositories.find_revision(tx, name.handle, name.repository)
 

@@ -2,7 +2,7 @@
 
 Finding them costs a step for each such tag, and every page of a list by prefix shows their number.
 So they are read once; after that, the repository's tag history supplies the changes. Each process
-caches the prefixes used last.
+caches the most recently used prefixes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _BLOCK: Final = 256
 class SortedIds:
     """An immutable set of UUIDs as text.
 
-    Stored as strings of up to 256 ids each; a changed copy shares the strings that stay the same.
+    The ids are stored in strings of up to 256 ids each; a changed copy shares the unchanged
+    strings.
     """
 
     __slots__ = ("_blocks", "_count")
 
     def __init__(self, blocks: Iterable[str] = ()) -> None:
-        """Take strings of sorted ids; use `of` to build them."""
+        """Use strings of sorted ids; call `of` to build them."""
         self._blocks = tuple(blocks)
         self._count = sum(map(len, self._blocks)) // _WIDTH
 
@@ -46,7 +47,7 @@ class SortedIds:
         return self._count
 
     def before(self, marker: str, limit: int) -> list[str]:
-        """Return the last `limit` ids that sort before `marker`, the greatest first."""
+        """Return the last `limit` ids that sort before `marker`, in descending order."""
         found: list[str] = []
         at = bisect_left(self._blocks, marker, key=_first)
         while at and len(found) < limit:
@@ -55,7 +56,7 @@ class SortedIds:
         return found[:limit]
 
     def changed(self, present: Mapping[str, bool]) -> Self:
-        """Return a copy with the ids added that `present` maps to True, and the others removed."""
+        """Return a copy with ids added (mapped to True) or removed (False)."""
         blocks = list(self._blocks) or [""]
         by_block: defaultdict[int, dict[str, bool]] = defaultdict(dict)
         for each, is_in in present.items():
@@ -86,7 +87,7 @@ _OVERHEAD_IDS: Final = 50
 
 
 class PrefixIndex(NamedTuple):
-    """The images with a tag under a prefix, and the number of such tags."""
+    """The images that have a tag with a prefix, and the number of such tags."""
 
     images: SortedIds
     tag_count: int
@@ -109,11 +110,11 @@ class _Cache:
         self._lock = threading.Lock()
 
     def get(self, key: tuple[str, str]) -> _CacheEntry | None:
-        """Return the entry of a repository id and a prefix, or None."""
+        """Return the entry for a (repository id, prefix) key, or None."""
         return self._entries.get(key)
 
     def put(self, key: tuple[str, str], entry: _CacheEntry) -> None:
-        """Store an entry; evict the least recently used ones above `MAX_IDS`."""
+        """Store an entry; evict the least recently used ones if there are over `MAX_IDS` ids."""
         with self._lock:
             self._ids -= _weight(self._entries.pop(key, None))
             self._entries[key] = entry
@@ -126,7 +127,7 @@ _cache: Final = _Cache()
 
 
 def prefix_index_of(tx: Connection, found: VisibleRepository, prefix: str) -> PrefixIndex:
-    """Return the images with a tag under a prefix, and the number of such tags.
+    """Return the images that have a tag with a prefix, and the number of such tags.
 
     Cost: a step for each change since the last call. Call it in read transactions only: the result
     is cached, so it must be committed data.
@@ -146,7 +147,7 @@ def prefix_index_of(tx: Connection, found: VisibleRepository, prefix: str) -> Pr
 def _updated(
     tx: Connection, found: VisibleRepository, prefix: str, entry: _CacheEntry
 ) -> _CacheEntry | None:
-    """Return an entry updated from the tag history, or None if the history does not suffice."""
+    """Update an entry from the tag history; return None if the history does not suffice."""
     last = rows.find_position(tx, found.repository.id)
     if last is None or entry.last is None:
         # History is kept for a year, so later events may have been purged as well.

@@ -36,7 +36,7 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 def _by_account(roles: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the person's roles by the id of their account."""
+    """Map account ids to the person's roles there."""
     found: dict[str, list[dict[str, Any]]] = {}
     for role in roles:
         found.setdefault(role["account"]["id"], []).append(role)
@@ -44,7 +44,7 @@ def _by_account(roles: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _founding(page: PageRequest, owned: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the organizations in which the operator lets the person found accounts."""
+    """Return the organizations in which the install's settings let the person create accounts."""
     match page.console.settings.founders:
         case "anyone":
             return owned

@@ -21,9 +21,9 @@ _MOST: Final = 200
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
-    """Return the fields of a form that can be changed later, but for secret and status.
+    """Return the form fields of a provider that can change, except secret and status.
 
-    Raise `WrongInput` if the hours of a session are no number.
+    Raise `WrongInput` if the session length in hours is not a number.
     """
     form = page.form
     hours = form.get("session_hours", "").strip()

@@ -54,7 +54,7 @@ def _acting(page: PageRequest) -> str:
 
 
 def _free_name(passwords: Iterable[dict[str, Any]]) -> str:
-    """Return a name that no password has yet."""
+    """Return a name for a new container password that is not in use."""
     taken = {each["name"] for each in passwords}
     names = ("docker", *(f"docker-{number}" for number in range(2, len(taken) + 2)))
     return next(each for each in names if each not in taken)

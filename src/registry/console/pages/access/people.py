@@ -49,10 +49,10 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 async def _statuses(page: PageRequest) -> Mapping[str, str]:
-    """Return who is active and who is suspended, by id, of the people of the role's organization.
+    """Map the ids of people in the role's organization to their status, active or suspended.
 
-    ``/v1`` tells a person without a role only about the organization its session works in. Nobody
-    is in the answer if the role may not list people, and of more than 200 people the first.
+    Without a role, ``/v1`` would list only the organization of the session. The result is empty if
+    the role may not list people, and covers only the first 200.
     """
     if page.session.acting is None or not (await page.rights()).may_all("iam:ListUsers"):
         return {}
@@ -64,7 +64,7 @@ async def _statuses(page: PageRequest) -> Mapping[str, str]:
 
 
 async def _show_member(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    """Show the person, and the role if the person is on the first pages of members."""
+    """Show the person, and the role in the organization if it may be read."""
     organization = (await page.person.get(page.fill(_ONE_API)))["organization"]
     user = (await page.person.get(page.fill(_USER_API)))["user"]
     return page.show(
@@ -81,7 +81,7 @@ async def _show_member(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> 
 
 
 async def _role(page: PageRequest) -> str:
-    """Return the person's role in the organization; an empty text if it is not a member."""
+    """Return the person's role in the organization; an empty string if not a member."""
     path = page.fill(f"{_ONE_API}/members")
     async for each in page.person.each(path, "members"):
         if each["user"]["id"] == page.parameters["user"]:
@@ -144,7 +144,7 @@ async def revoke_invitation(page: InjectedPage) -> PageResponse:
 
 
 def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageResponse:
-    """Show a new password of a person; no other page ever has it."""
+    """Show a person's new password, which cannot be shown again."""
     back = page.fill(_ONE)
     url = page.console.settings.url
     return page.show("one_time_password.html", user=user, back=back, registry_url=url)

@@ -19,7 +19,7 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 
 
 def parse_document(written: str, field: str = "document") -> dict[str, Any]:
-    """Return the JSON object in a field of a form; raise `WrongInput` if it is none."""
+    """Parse the JSON object in a form field; raise `WrongInput` if it is not one."""
     try:
         found: dict[str, Any] = msgspec.json.decode(written, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
@@ -32,7 +32,7 @@ FIND: Final = "find"
 
 
 class PolicyVocabulary(NamedTuple):
-    """Actions and resources that contain the words of a search."""
+    """Actions and resource types that match the words of a search."""
 
     actions: Sequence[dict[str, Any]]
     resources: Sequence[dict[str, Any]]
@@ -52,7 +52,7 @@ async def read_vocabulary(page: PageRequest) -> PolicyVocabulary:
 
 
 def matches(find: str, *texts: str) -> bool:
-    """Return True if each word of `find` is in one of the texts, in any case."""
+    """Return True if the texts contain each word of `find`, ignoring case."""
     whole = " ".join(texts).lower()
     return all(word in whole for word in find.lower().split())
 
@@ -64,7 +64,7 @@ _PAGE: Final = 50
 
 
 async def _new(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    """Return an empty editor, and the form for a ready-made policy."""
+    """Return the editor with an empty policy, and the form for a policy from a template."""
     region = page.console.settings.region
     example = {
         "version": "1",
@@ -224,7 +224,7 @@ def _question(page: PageRequest, asked: dict[str, str]) -> dict[str, Any]:
 
 
 def principal_of(written: str, account: str) -> str:
-    """Return the CRN of a principal; a bare name is that of a service account."""
+    """Return the CRN of a principal; a bare name means a service account."""
     kind, _, name = written.rpartition("/")
     if kind in ("", "role", "service-account") and _NAME.fullmatch(name):
         return f"crn:iam::{account}:{kind or 'service-account'}/{name}"
@@ -232,14 +232,14 @@ def principal_of(written: str, account: str) -> str:
 
 
 def resource_of(written: str, account: str, region: str) -> str:
-    """Return the CRN of a resource; a bare name is that of a repository."""
+    """Return the CRN of a resource; a bare name means a repository."""
     if _REPOSITORY.fullmatch(written):
         return f"crn:registry:{region}:{account}:repository/{written}"
     return written
 
 
 class AttachedPolicies(NamedTuple):
-    """The policies of a principal, as far as the role may list them."""
+    """A principal's policies, and others to attach; None where the role may not list them."""
 
     attached: Sequence[dict[str, Any]] | None
     """None if the role may not list policies."""
@@ -248,7 +248,7 @@ class AttachedPolicies(NamedTuple):
 
 
 async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicies:
-    """Return the policies of a service account or role."""
+    """Read the policies of a service account or role."""
     path = "/v1/policies"
     found = await unless_refused(page.api.get(path, attached_to=principal_id, limit=200))
     if found is None:
@@ -265,7 +265,7 @@ def attachment_handlers(
 ) -> tuple[HTTPRouteHandler, HTTPRouteHandler]:
     """Return the handlers that attach a policy to a principal and detach it.
 
-    `path` is that of the list of principals, and `principal` the page of one.
+    `path` is the path of the list of principals, and `principal` the page of one principal.
     """
     api = f"/v1/{kind.replace('_', '-')}s"
 
@@ -299,7 +299,7 @@ def attachment_handlers(
 async def _ask_to_detach(
     page: PageRequest, principal: Mapping[str, Any], path: str, back: str
 ) -> PageResponse:
-    """Ask whether to detach the policy at a path of ``/v1``."""
+    """Return the page that asks whether to detach a policy; `path` is the attachment on ``/v1``."""
     policy = (await page.api.get(path))["policy"]
     for crn in (principal["crn"], policy["crn"]):
         await page.require("iam:DetachPolicy", crn)
@@ -314,7 +314,7 @@ async def _ask_to_detach(
 
 
 async def read_templates(page: PageRequest) -> Sequence[dict[str, Any]]:
-    """Return the templates that a form can choose among."""
+    """Read the policy templates that a form offers."""
     found: Sequence[dict[str, Any]] = (await page.api.get("/v1/policy-templates"))[
         "policy_templates"
     ]
@@ -322,10 +322,10 @@ async def read_templates(page: PageRequest) -> Sequence[dict[str, Any]]:
 
 
 async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
-    """Create a role, with the policy that a form chooses if it chooses one; return the role's id.
+    """Create a role, with the policy that the form chooses, if any; return the role's id.
 
-    A policy of the account that says the same is attached instead of a new one.
-    What was created is deleted again if the rest is refused, as far as the session may.
+    If the account has a policy with the same document, that is attached instead of a new one. If a
+    later step is refused, what was created is deleted again, as far as the session may.
 
     Raise `Refused` if ``/v1`` does not let the role or the policy be created, or the policy
     attached.
@@ -358,10 +358,10 @@ async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
 async def _find_same(
     page: PageRequest, template: str, names: Sequence[str], policy_name: str
 ) -> str | None:
-    """Return the id of a policy with the document of a template, best one of this name, or None.
+    """Return the id of a policy with a template's document, preferably of this name, or None.
 
-    None also if the session may not read them, or the template or a name is wrong: then the
-    creation says so.
+    Also return None if the session may not read policies, or the template or a name is wrong: then
+    the creation reports that.
     """
     if not names:  # without any, the templates are filled for all names
         return None

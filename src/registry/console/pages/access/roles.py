@@ -23,7 +23,7 @@ from registry.console.pages.access.policies import (
 
 
 async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
-    """Let the trust policy of a role admit a principal, unless it does.
+    """Add a principal to a role's trust policy, unless it is admitted already.
 
     Raise `Refused` if ``/v1`` does not let the trust policy be changed.
     """
@@ -41,7 +41,7 @@ _MOST = 200
 
 
 class RoleGroups(NamedTuple):
-    """The groups of a role, as far as the session may list them."""
+    """A role's groups, and providers to choose from; None where the session may not list them."""
 
     assigned: Sequence[dict[str, Any]] | None
     """None if the role of the session may not list them."""
@@ -49,13 +49,13 @@ class RoleGroups(NamedTuple):
     """Those that can be chosen; None if the person does not own the organization."""
 
     def name_of(self, provider_id: str) -> str:
-        """Return the name of a provider, or its id if the person may not know it."""
+        """Return a provider's name, or its id if the person may not see the name."""
         names = {each["id"]: str(each["name"]) for each in self.providers or ()}
         return names.get(provider_id, provider_id)
 
 
 async def read_groups(page: PageRequest, role_id: str) -> RoleGroups:
-    """Return the groups of a role, and the providers of the account's organization."""
+    """Read the groups of a role, and the providers of the account's organization."""
     found = await unless_refused(page.api.get(_groups_api(role_id), limit=_MOST))
     assigned = None if found is None else found["group_assignments"]
     return RoleGroups(assigned, await unless_refused(_providers(page)))
@@ -64,9 +64,9 @@ async def read_groups(page: PageRequest, role_id: str) -> RoleGroups:
 async def assign_group(page: PageRequest, role_id: str) -> None:
     """Assign a role to the group that a form names.
 
-    With ``trust`` in the form, its trust policy is made to admit all people of the provider.
+    With ``trust`` in the form, the role's trust policy then admits all people of the provider.
 
-    Raise `Refused` if ``/v1`` does not let it be assigned, or the trust policy be changed.
+    Raise `Refused` if ``/v1`` does not let the role be assigned, or the trust policy be changed.
     """
     body = {
         "identity_provider": page.form.get("identity_provider", "").strip(),
@@ -104,9 +104,9 @@ _PAGE: Final = 50
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
-    """Return the fields of a role that can change.
+    """Return the form fields of a role that can change.
 
-    Raise `WrongInput` if the trust policy is no JSON object, or the session length no number.
+    Raise `WrongInput` if the trust policy is not a JSON object, or the session length not a number.
     """
     seconds = page.form.get("seconds", "").strip()
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 6):
@@ -240,7 +240,7 @@ async def delete_role(page: InjectedPage) -> PageResponse:
 async def _ask_to_unassign(
     page: PageRequest, whom: str, words: str, *, is_self: bool
 ) -> PageResponse:
-    """Ask whether to take the role away; `is_self`: perhaps from the person who acts."""
+    """Return the page that asks whether to take the role away; `is_self` warns about oneself."""
     role = (await page.api.get(page.fill(_ONE_API)))["role"]
     await page.require("iam:UnassignRole", role["crn"])
     return page.show(

@@ -31,19 +31,19 @@ _ONE_API: Final = "/v1/service-accounts/{service_account}"
 
 
 def key_expiry(form: Mapping[str, str]) -> dict[str, str]:
-    """Return the body of a new key: with its end, the midnight (UTC) in which its day begins."""
+    """Return the request body for a new key, which expires when the chosen day begins (UTC)."""
     day = form.get("expires", "").strip()
     return {"expires_at": f"{day}T00:00:00Z"} if day else {}
 
 
 def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageResponse:
-    """Show a key and its secret, with lines that use it; like every page, not to be stored."""
+    """Show a key and its secret, with commands that use it."""
     settings = page.console.settings
     return page.show("new_access_key.html", key=key, back=back, registry_url=settings.url)
 
 
 async def _read_access(page: PageRequest, account: RecordJson) -> Mapping[str, Any]:
-    """Return the keys and policies of a service account, None if the role may not list them."""
+    """Read a service account's keys and policies; None for those that the role may not list."""
     keys = await unless_refused(page.api.get(f"{page.fill(_ONE_API)}/access-keys", limit=200))
     return {
         "keys": None if keys is None else keys["access_keys"],

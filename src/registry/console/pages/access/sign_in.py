@@ -33,7 +33,7 @@ _MAX_PATH: Final = 1000
 
 
 class _Begun(msgspec.Struct, frozen=True, array_like=True):
-    """A sign-in that was begun; the content of a second cookie."""
+    """A sign-in that was begun; the content of its own cookie."""
 
     state: str
     verifier: str
@@ -41,7 +41,7 @@ class _Begun(msgspec.Struct, frozen=True, array_like=True):
 
 
 def own_page(path: str) -> str:
-    """Return `path` if it is a page of the console to which a sign-in may return, else `HOME`."""
+    """Return `path` if a sign-in may return to it: a page of the console; else `HOME`."""
     is_own = len(path) <= _MAX_PATH and _OWN.fullmatch(path) and "//" not in path
     if not is_own or ".." in path or path.startswith((SIGN_IN, SIGNED_OUT, SIGNED_IN)):
         return HOME
@@ -128,7 +128,7 @@ async def _session(page: PageRequest, tokens: dict[str, str]) -> ConsoleSession:
 
 
 async def _choose(page: PageRequest, roles: list[dict[str, object]], to: str) -> PageResponse:
-    """Assume the only role, or let the person choose one, who stays signed in if it refuses."""
+    """Assume the person's only role, or redirect to the choice of roles; stay signed in."""
     page.keep(page.session)
     if len(roles) != 1:
         return page.go(f"{ROLES}?{urlencode({'to': to})}")

@@ -1,6 +1,6 @@
 """The audit log, filtered by a form that works without script.
 
-That of the account is read by the role, those of organizations by the persons who own them.
+The role reads the account's log; a person reads the logs of organizations they own.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ async def _show(
 
 
 async def organizations_of(page: PageRequest, *roles: str) -> list[dict[str, Any]]:
-    """Return the organizations in which the person has one of these roles, but the personal one."""
+    """Return organizations in which the person has one of these roles, except the personal one."""
     found = await unless_refused(page.person.get("/v1/organizations", limit=200))
     every = [] if found is None else found["organizations"]
     return [each for each in every if each["role"] in roles and not each["is_personal"]]
 
 
 def _midnight(date: str, *, days: int = 0) -> str:
-    """Return the beginning of a day in UTC, or of one some `days` later; other text as it is."""
+    """Return midnight UTC of a date plus `days`; return other text unchanged."""
     try:
         day = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=days)
     except (ValueError, OverflowError):  # `/v1` says what is wrong with it

@@ -63,7 +63,7 @@ async def delete_rule(page: InjectedPage) -> PageResponse:
 def chosen_types(
     event_types: Mapping[str, tuple[str, Mapping[str, str]]], form: Mapping[str, str]
 ) -> list[str]:
-    """Return the checked event types; for a service, only ``SERVICE.*`` if that is checked."""
+    """Return the checked event types; for a service checked as a whole, only ``SERVICE.*``."""
     return [
         each
         for every, (_, types) in event_types.items()

@@ -1,4 +1,4 @@
-"""Keys of the account, and the card that binds an account or a repository to one."""
+"""Keys of the account, and the card to bind an account or a repository to a key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_KEYS: Final = 200
 
 
 class EncryptionCard(NamedTuple):
-    """The key that new blobs are sealed with, as a page shows it."""
+    """What a page shows about the key that seals new blobs."""
 
     binding: dict[str, Any]
     history: list[dict[str, Any]]
@@ -45,9 +45,9 @@ class EncryptionCard(NamedTuple):
 async def read_encryption_card(
     page: PageRequest, scope: str, refusal: FormRefusal = NO_REFUSAL
 ) -> EncryptionCard | None:
-    """Return the card of ``/v1`` or of the repository at a path; None if the role may not.
+    """Read the card of the account or a repository; None if the role may not read it.
 
-    `refusal` is of a form of the page, perhaps of this one.
+    `scope` is its path on ``/v1``; `refusal` is about a form of the page.
     """
     found = await unless_refused(page.api.get(f"{scope}/encryption-binding"))
     if found is None:
@@ -64,9 +64,9 @@ async def read_encryption_card(
 
 
 async def save_encryption_card(page: PageRequest, scope: str) -> None:
-    """Bind the resource at a path to the key of the form; an empty field ends its binding.
+    """Bind the account or repository to the key in the form; an empty field removes the binding.
 
-    Raise `Refused` if ``/v1`` refuses it.
+    Raise `Refused` if ``/v1`` refuses that.
     """
     path, key = f"{scope}/encryption-binding", page.form.get(FIELD, "").strip()
     if key:
@@ -93,7 +93,7 @@ _COLUMNS: Final = (
 
 
 async def _read_usage(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    """Return what the key protects, None if the role may not read it."""
+    """Read what the key protects; None if the role may not read it."""
     found = await unless_refused(page.api.get(f"/v1/key-usage/{record['id']}"))
     return {"usage": found and found["key_usage"]}
 

@@ -68,9 +68,9 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
 
 
 def settings_refusal(error: Refused, patterns: list[str]) -> FormRefusal:
-    """Return the refusal with the reason as a sentence.
+    """Return a refusal with the reason as a sentence.
 
-    The sentence quotes a refused pattern, since a form shows no indexes.
+    It quotes the refused pattern, since a form does not show the index in the error.
     """
     path = str(error.params.get("field", ""))
     if path == _DAYS:

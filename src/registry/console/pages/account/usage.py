@@ -99,7 +99,7 @@ def _whole(moment: datetime, step: str) -> datetime:
 
 
 def _times(first: datetime, end: datetime, step: str) -> dict[datetime, str]:
-    """Return every hour or day from `first` on, as it is written."""
+    """Map every hour or day from `first` to `end` to its text."""
     count = -((first - end) // _STEPS[step])
     moments = (first + number * _STEPS[step] for number in range(count))
     return {moment: moment.strftime(_FORMS[step]) for moment in moments}
@@ -111,7 +111,7 @@ def _used(
     words: Mapping[str, Sku],
     prices: Mapping[str, Mapping[str, str]],
 ) -> list[SkuUsage]:
-    """Return what was used, in the order of the price list."""
+    """Return the usage of each SKU, in the order of the price list."""
     by_time: dict[str, defaultdict[datetime, Decimal]] = {}
     by_account: dict[str, defaultdict[str, Decimal]] = {}
     for row in rows:
@@ -149,7 +149,7 @@ def _cost(quantity: Decimal, price: Mapping[str, str] | None) -> str:
 
 
 def _text(amount: Decimal) -> str:
-    """Return an amount with four significant digits at least, and no more than whole ones need."""
+    """Format an amount with at least four significant digits, without trailing zeros."""
     if not amount:
         return "0"
     places = max(0, 3 - amount.adjusted())

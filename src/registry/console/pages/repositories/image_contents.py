@@ -51,15 +51,14 @@ async def read_manifest(page: PageRequest, repository_id: str, digest: str) -> b
 
 
 def contents_of(manifest: bytes) -> ManifestContents:
-    """Return the contents of a manifest; empty ones if it is malformed."""
+    """Parse a manifest's contents; return empty ones if it is malformed."""
     return parse_contents(manifest) or ManifestContents()
 
 
 def raw_document(document: bytes) -> RawDocument:
-    """Return a document as a page shows it.
+    """Return a document as a page shows it, indented unless that is too long.
 
-    Indenting multiplies the length of what is deeply nested: 64 KiB can become 60 MB. So the length
-    is counted first.
+    Indenting a deeply nested document can turn 64 KiB into 60 MB. So the length is computed first.
     """
     text, size = document[:MAX_SHOWN], len(document)
     is_indented = False
@@ -70,9 +69,9 @@ def raw_document(document: bytes) -> RawDocument:
 
 
 def indented_length(document: bytes) -> int:
-    """Return at least the length of a JSON document once it is indented.
+    """Return an upper bound of a JSON document's length once indented.
 
-    White space that it has already is counted too. A document that is no JSON has any length.
+    White space in the document counts too. For invalid JSON the result means nothing.
     """
     length, depth, is_text, is_escaped = len(document), 0, False, False
     for byte in document:
@@ -97,7 +96,7 @@ def indented_length(document: bytes) -> int:
 
 
 def layers_of(manifest: ManifestContents, configuration: Mapping[str, Any] | None) -> list[Layer]:
-    """Return the layers, with their build steps if the history has exactly one for each."""
+    """Return the layers, with build steps if the history has exactly one for each layer."""
     history = configuration["history"] if configuration else []
     steps = [step["created_by"] for step in history if not step["empty_layer"]]
     layers = manifest.layers or []
@@ -111,7 +110,7 @@ _MOST_LAYERS: Final = 20
 
 
 class Summary(NamedTuple):
-    """A summary of a document."""
+    """The summary of an SBOM or attestation."""
 
     format: str
     """Such as ``SPDX``; empty if it is none of the known."""
@@ -156,7 +155,7 @@ async def show_attachment(page: InjectedPage) -> PageResponse:
 def summary_of(content: bytes) -> Summary:
     """Return the summary of an SBOM (SPDX, CycloneDX) or attestation (in-toto, also in DSSE).
 
-    It is empty for other and for malformed documents.
+    Return an empty summary for other or malformed documents.
     """
     try:
         return _summary(msgspec.json.decode(content))
@@ -239,5 +238,5 @@ def _given(facts: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _text(value: object) -> str:
-    """Return a scalar as text of at most 300 characters, and nothing for anything else."""
+    """Return a scalar as text of at most 300 characters; an empty string for other values."""
     return str(value)[:300] if isinstance(value, str | int | float) else ""

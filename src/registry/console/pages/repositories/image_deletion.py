@@ -29,8 +29,8 @@ async def read_preview(
 ) -> dict[str, Any] | None:
     """Return the preview of deleting an index, or None if the page does not offer that.
 
-    It is offered for an index of the caller's account that no other index lists, if one request can
-    delete all its children.
+    The page offers it for an index of the caller's account that no other index lists, if one
+    request can delete all children.
     """
     if not image["is_index"]:
         return None
@@ -90,7 +90,7 @@ _MOST: Final = 25
 
 
 class Selected(NamedTuple):
-    """A selected image, and the reasons why it may stay."""
+    """A selected image, and what may prevent its deletion."""
 
     row: ListedImage
     is_pinned: bool
@@ -99,12 +99,12 @@ class Selected(NamedTuple):
 
     @property
     def needs_force(self) -> bool:
-        """Return True if it goes only with `force`."""
+        """Return True if the image can only be deleted with `force`."""
         return self.is_pinned or self.is_listed
 
     @property
     def obstacles(self) -> list[str]:
-        """Return why it stays without `force`, as texts."""
+        """Return why the image cannot be deleted without `force`, as texts."""
         texts = ((self.is_pinned, "is pinned"), (self.is_listed, "is part of an index"))
         return [text for is_so, text in texts if is_so]
 
@@ -133,7 +133,7 @@ async def restore_selection(page: InjectedPage) -> PageResponse:
 
 
 async def _read(page: PageRequest, digests: Sequence[str]) -> list[Selected]:
-    """Return the images that exist, indexes first, so that they go before what they list."""
+    """Read the images that exist; indexes come first, to be deleted before their children."""
     images: list[Mapping[str, Any]] = []
     for digest in digests:
         path = f"{api_path(page)}/images/{digest}"

@@ -1,4 +1,4 @@
-"""Rows of a list of images: kinds, attached artifacts, and images folded under another."""
+"""Rows of a list of images: kinds, attached artifacts, and images folded into another's row."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def kind_of(artifact_type: str) -> str:
 async def read_tree(
     page: PageRequest, images_path: str, digest: str
 ) -> tuple[list[AttachedArtifact], bool]:
-    """Return the artifacts attached to an image, and True if these are all to the depth shown."""
+    """Read the artifacts attached to an image, as a tree; True means that none is missing."""
     budget = [_MOST]
     tree = await _read(page, images_path, digest, _DEPTH, budget)
     return tree, budget[0] > 0
@@ -81,7 +81,7 @@ async def _read(
 
 
 async def read_tagged(page: PageRequest, tags_path: str, digest: str) -> list[AttachedArtifact]:
-    """Return the artifacts that older clients have attached by tags made of the digest."""
+    """Read the artifacts that older clients attached, by tags made from the digest."""
     prefix = digest.replace(":", "-")
     answer = await page.api.get(tags_path, prefix=prefix, limit=20)
     return [
@@ -108,7 +108,7 @@ _CONFIGURATIONS: Final = frozenset(
 
 
 class ListedImage(NamedTuple):
-    """An image of a list."""
+    """An image in a list."""
 
     image: Mapping[str, Any]
     kind: str
@@ -119,7 +119,7 @@ class ListedImage(NamedTuple):
 
 
 class FoldedImages(NamedTuple):
-    """The rows of a page, and how many images of it are folded."""
+    """The rows of a page, and how many of its images are folded into others."""
 
     rows: list[ListedImage]
     parts: int
@@ -137,7 +137,7 @@ def kind_of_image(image: Mapping[str, Any]) -> str:
 
 
 def row_of(image: Mapping[str, Any]) -> ListedImage:
-    """Return the row of an image that was read with ``include=relations``."""
+    """Return the row of an image read with ``include=relations``."""
     kinds = {kind_of(each) for each in image["attached_types"]}
     kinds |= {BY_TAG[suffix_of(tag)] for tag in image["attached_tags"] if suffix_of(tag) in BY_TAG}
     attached = [words for kind, words in _ATTACHED.items() if kind in kinds]
@@ -145,7 +145,7 @@ def row_of(image: Mapping[str, Any]) -> ListedImage:
 
 
 def fold(images: Iterable[Mapping[str, Any]], *, everything: bool = False) -> FoldedImages:
-    """Return the rows of images that belong to no other; of all with `everything`."""
+    """Return rows for the images that belong to no other image, or for all with `everything`."""
     rows, parts, attached = [], 0, 0
     for image in images:
         own = [tag for tag in image["tags"] if not is_attached_tag(tag)]
@@ -166,16 +166,16 @@ def is_attached_tag(tag: str) -> bool:
 
 
 def suffix_of(tag: str) -> str:
-    """Return the suffix of such a tag, by the kind of its artifact: ``.sig``, or nothing."""
+    """Return what follows the digest in an attached tag, such as ``.sig``, or an empty string."""
     return tag[len("sha256-") + 64 :]
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
-    """Return names sorted with their numbers compared as numbers."""
+    """Sort names so that numbers in them compare as numbers."""
     return sorted(names, key=natural_key)
 
 
 def natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
-    """Return the key by which names are sorted naturally; numbers come before letters."""
+    """Return the sort key of `natural_order`; numbers come before letters."""
     parts = [part for part in _DIGITS.split(name) if part]
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts], name

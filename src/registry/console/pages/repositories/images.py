@@ -133,7 +133,7 @@ async def _image_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> P
 
 
 def pull_command(image: Mapping[str, Any], kind: str, uri: str) -> str:
-    """Return the command that pulls an image by its first tag, or by its digest."""
+    """Return a pull command for an image, by its first tag or else by its digest."""
     tag = next((tag for tag in natural_order(image["tags"]) if not is_attached_tag(tag)), None)
     if kind == "Helm chart" and tag is not None:
         return f"helm pull oci://{uri} --version {tag}"
@@ -155,12 +155,12 @@ async def send_manifest(page: InjectedPage) -> PageResponse:
 
 
 def _part(child: ContentDescriptor) -> str:
-    """Return the platform of an index's child, or its kind of attestation."""
+    """Return the platform of an index's child; ``Attestation`` for one of these."""
     return "Attestation" if child.is_attestation else str(child.platform or "")
 
 
 def _built_in(children: list[ContentDescriptor]) -> list[image_rows.AttachedArtifact]:
-    """Return the attestations that BuildKit adds to an index."""
+    """Return the attestations among an index's children, which BuildKit adds."""
     return [
         image_rows.AttachedArtifact(
             "Attestation",
@@ -173,7 +173,7 @@ def _built_in(children: list[ContentDescriptor]) -> list[image_rows.AttachedArti
 
 
 def _sizes(preview: dict[str, Any] | None) -> dict[str, int]:
-    """Return the sizes, in bytes, of all images in the preview of a deletion, by digest."""
+    """Map digest to size in bytes, for all images in a deletion preview."""
     if preview is None:
         return {}
     images = [*preview["deleted"], *(each["image"] for each in preview["kept"])]
@@ -183,7 +183,7 @@ def _sizes(preview: dict[str, Any] | None) -> dict[str, int]:
 async def _entry(
     page: PageRequest, images_path: str, child: ContentDescriptor, sizes: dict[str, int]
 ) -> IndexEntry:
-    """Return an entry of an index: an image that is here, a blob, or an image that is not."""
+    """Return an entry of an index: an image, a blob, or an image that the repository lacks."""
     size = sizes.get(child.digest)
     if size is None:
         found = await unless_refused(page.api.get(f"{images_path}/{child.digest}"))

@@ -57,7 +57,7 @@ class RuleRow(NamedTuple):
 
 
 def row_of(rule: Mapping[str, Any]) -> RuleRow:
-    """Return the row of a rule, whose null and empty fields may be missing."""
+    """Convert a rule to a form row; null and empty fields may be missing."""
     condition = next((name for name in CONDITIONS if rule.get(name) is not None), "")
     tags = [f"{prefix}*" for prefix in rule.get("tag_prefixes") or []]
     tags += rule.get("tag_patterns") or []
@@ -73,7 +73,7 @@ def row_of(rule: Mapping[str, Any]) -> RuleRow:
 
 
 def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
-    """Return the rows of a form that have a rule, without those marked for removal."""
+    """Return the form's rows that have a rule, except those to be removed."""
     numbers = sorted(int(found[1]) for name in form if (found := _ROW.fullmatch(name)))
     rows = [
         RuleRow(*(form.get(f"{name}-{number}", "").strip() for name in RuleRow._fields))
@@ -84,7 +84,7 @@ def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
 
 
 def rule_of(row: RuleRow) -> dict[str, Any]:
-    """Return the rule of a row; raise `InvalidInput` if a number is none."""
+    """Convert a form row to a rule; raise `InvalidInput` if a number is not one."""
     rule: dict[str, Any] = {
         "priority": _number(row.priority, "the priority of each rule"),
         "selector": row.selector,
@@ -144,7 +144,7 @@ _UNSAID: Final[dict[str, Any]] = dict.fromkeys(
 
 
 class Draft(NamedTuple):
-    """The rules that a form has sent."""
+    """The rules in a form, as sent."""
 
     rules: list[dict[str, Any]]
     """Empty if they cannot be read."""
@@ -164,7 +164,7 @@ async def _page(
     found: dict[str, Any] | None = None,
     spare: int = 1,
 ) -> PageResponse:
-    """Return the page with the draft, else the saved policy, in its form, and the latest runs."""
+    """Return the page: the draft, or else the saved policy, in the form, and the latest runs."""
     path = f"{api_path(page)}/lifecycle-policy"
     repository = await read_repository(page)
     try:
@@ -305,9 +305,9 @@ async def restore_run(page: InjectedPage) -> PageResponse:
 async def _deleted_by(
     page: PageRequest, path: str, principal: str
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the restorable images that a principal has deleted, and True if these are all.
+    """Return the restorable images that a principal deleted, last deleted first.
 
-    The last deleted come first. Only the last `_MOST_READ` deletions of the repository are read.
+    The second value is True if these are all: only the last `_MOST_READ` deletions are read.
     """
     found: list[dict[str, Any]] = []
     read = 0
@@ -321,7 +321,7 @@ async def _deleted_by(
 
 
 def _is_back(failure: dict[str, Any]) -> bool:
-    """Return True if the image was restored before, as the child of an index."""
+    """Return True if restoring failed since the image was already restored with its index."""
     return str(failure["message"]).endswith(" is not deleted")
 
 
@@ -332,14 +332,14 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
 
 
 async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
-    """Show why rules were refused, beside the form; raise any other error."""
+    """Show the form with the reason why rules were refused; raise errors other than 400."""
     if error.status != 400:
         raise error
     return await _page(page, FormRefusal(400, error.message), draft=draft)
 
 
 def _draft(page: PageRequest) -> Draft:
-    """Return the rules of a form, which has them in JSON or in rows."""
+    """Return the rules in a form, which may be JSON or rows."""
     form = page.form
     if "rules" not in form:
         rows = rows_of(form)

@@ -21,19 +21,19 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 
 
 def path_of(page: PageRequest) -> RepositoryPath:
-    """Return the address of the repository's first page."""
+    """Return the console address of the request's repository."""
     if page.address is None:
         return path_of_id(page.parameters["repository"])
     return path_of_name(*page.address.name)
 
 
 def api_path(page: PageRequest) -> str:
-    """Return the path of the repository on ``/v1``."""
+    """Return the path of the request's repository on ``/v1``."""
     return f"/v1/repositories/{page.parameters['repository']}"
 
 
 async def read_repository(page: PageRequest, *, is_changed: bool = False) -> dict[str, Any]:
-    """Return the repository of the requested page, with the counts of now if it `is_changed`."""
+    """Return the request's repository; read it again, with new counts, if it `is_changed`."""
     if page.repository is not None and not is_changed:
         return dict(page.repository)
     answer: dict[str, Any] = await page.api.get(api_path(page))
@@ -126,9 +126,9 @@ async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 async def _is_shown(page: PageRequest, error: Refused, prefix: str) -> bool:
-    """Return True if the page is shown without repositories, beside the search.
+    """Return True if the error only means that the page has no repositories to show.
 
-    No valid name begins with the prefix, or the role may list only those with some other prefix.
+    Either no valid name begins with `prefix`, or the role may list only other prefixes.
     """
     if error.status == 403:
         return (await page.rights()).may_some(_LIST)

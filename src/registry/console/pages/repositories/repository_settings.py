@@ -80,7 +80,7 @@ async def start_rewrap(page: InjectedPage) -> PageResponse:
 
 
 async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
-    """Return the last run of that; None if there is none, or the role may not read it."""
+    """Read the last run that moved blobs to the key; None if absent, or not allowed."""
     path = f"{api_path(page)}/encryption-binding/rewrap/runs"
     found = await unless_refused(page.api.get(path, limit=1))
     return found["runs"][0] if found and found["runs"] else None
@@ -99,7 +99,7 @@ async def make_private(page: InjectedPage) -> PageResponse:
 
 
 async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageResponse:
-    """Change the policy if the form has the revision that was shown; else show the change.
+    """Change the policy if the form confirms the shown revision; else show the change.
 
     Raise `Conflict` if the policy has changed since it was shown.
     """
@@ -144,14 +144,14 @@ def _changed() -> Conflict:
 
 
 def with_public_pull(document: Mapping[str, Any] | None) -> Document:
-    """Return a policy with a statement that lets everyone pull; the rest is kept."""
+    """Add a statement that lets everyone pull to a policy; the rest is unchanged."""
     if document is None:
         return {"version": "1", "statements": [_PUBLIC]}
     return {**document, "statements": [*document["statements"], _PUBLIC]}
 
 
 def without_public_pull(document: Mapping[str, Any] | None) -> Document | None:
-    """Return a policy that allows nothing to everyone, or None if nothing is left of it."""
+    """Remove everything allowed to everyone from a policy; return None if nothing is left."""
     if document is None:
         return None
     left = []
@@ -184,7 +184,7 @@ EXAMPLE: Final = {
 
 
 async def _policy_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    """Return the page with the policy, or an example if there is none."""
+    """Return the page with the policy in the editor, or an example if there is none."""
     repository = await read_repository(page)
     policy = await _read_policy(page)
     revision = policy["revision"] if policy else 0

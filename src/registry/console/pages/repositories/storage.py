@@ -110,7 +110,7 @@ async def show_overview(page: InjectedPage) -> PageResponse:
 def _with_today(
     page: PageRequest, days: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
-    """Return the recorded days with the present size as that of today."""
+    """Return the recorded days, with the current size as today's."""
     size = sum(each["size_bytes"] for each in usage["repositories"])
     today = f"{_EPOCH + timedelta(microseconds=page.console.sessions.now()):%Y-%m-%d}"
     pulls = sum(each["pulls"] for each in days if each["day"] == today)

@@ -37,7 +37,7 @@ _NO_TAG: Final = (
 async def _list_page(
     page: PageRequest, refusal: FormRefusal = NO_REFUSAL, *, is_gone: bool = False
 ) -> PageResponse:
-    """Return the page of the tags, of which many are in byte order."""
+    """Return the page with the tags, in natural order, or in byte order if there are many."""
     query = page.query
     prefix = query.get("prefix", "").strip()
     sort = "recent" if query.get("sort") == "recent" else "name"
@@ -82,7 +82,7 @@ def _sorted(tags: list[dict[str, str]], sort: str) -> list[dict[str, str]]:
 def _page_of(
     tags: list[dict[str, str]], written: str
 ) -> tuple[list[dict[str, str]], dict[str, object]]:
-    """Return the page of sorted tags that begins at a number, and its `meta`."""
+    """Return the page of sorted tags that begins at the number in `written`, and its `meta`."""
     is_number = written.isascii() and written.isdigit() and len(written) < _DIGITS
     start = int(written) if is_number else 0
     end = start + _PAGE
@@ -146,10 +146,10 @@ async def put_tag(page: InjectedPage) -> PageResponse:
 
 
 async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str) -> PageResponse:
-    """Ask whether a tag is to move.
+    """Return the page that asks whether to move a tag.
 
-    Raise `Refused` with 412 if the tag is not where the page showed it; with 400 or 404 if `digest`
-    is not that of an image here.
+    Raise `Refused`: 412 if the tag is no longer where the page showed it, 400 or 404 if the
+    repository has no image `digest`.
     """
     await page.require("PushImage")
     if page.form.get("was", tag["digest"]) != tag["digest"]:
@@ -166,7 +166,7 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
 
 
 async def _digest(page: PageRequest, target: str) -> str:
-    """Return the digest in a form, or that of the tag in it."""
+    """Return the digest in a form, or look up that of the tag in it."""
     if not is_tag(target):
         return target
     try:

@@ -1,1 +1,1 @@
-"""Pages of the other families' resources, where they show more than the description gives."""
+"""Pages of other families' resources that show more than their description provides."""

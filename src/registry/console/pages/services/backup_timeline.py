@@ -1,6 +1,6 @@
 """Draw the past and planned backups of a cluster on a timeline.
 
-The picture is made of the answers of ``/v1``, and repeats the table beside it.
+The picture is made from responses of ``/v1``, and repeats the table beside it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _WORDS: Final = {
 
 
 def next_runs(cluster: Mapping[str, Any], now: int) -> Mapping[str, str]:
-    """Return when a schedule does something next, by the name of its field."""
+    """Map each schedule's field to the time when it is next due."""
     given = cluster.get("schedule") or {}
     return {name: rfc3339(read_cron(cron).after(now)) for name, cron in given.items() if cron}
 
@@ -76,9 +76,9 @@ def next_runs(cluster: Mapping[str, Any], now: int) -> Mapping[str, str]:
 def window_of(
     cluster: Mapping[str, Any], backups: Sequence[Mapping[str, Any]], now: int
 ) -> tuple[str, str] | None:
-    """Return between which moments a cluster can be restored to any; None: to none.
+    """Return the first and last time to which a cluster can be restored, or None.
 
-    They are whole seconds, as persons write them.
+    Times are in whole seconds, as people enter them.
     """
     ends = [each["completed_at"] for each in backups if each["status"] == "succeeded"]
     ends = [each for each in ends if each]
@@ -91,7 +91,7 @@ def window_of(
 def backup_line(
     cluster: Mapping[str, Any], backups: Sequence[Mapping[str, Any]], now: int
 ) -> Markup | None:
-    """Return the picture; None if there is neither a backup nor a plan."""
+    """Return the picture; None if there is neither a backup nor a planned one."""
     drawn = backups[-MOST:]
     planned = {
         _PLANNED[name]: _moment(moment)
@@ -133,7 +133,7 @@ def backup_line(
 
 
 def about(backups: Sequence[Mapping[str, Any]]) -> str:
-    """Return the description of the picture."""
+    """Describe the picture in words, for screen readers."""
     looks = [mark_of(each) for each in backups]
     bases = sum(each["kind"] == "base" for each in backups)
     said = (
@@ -154,7 +154,7 @@ def mark_of(backup: Mapping[str, Any]) -> str:
 
 
 def _needs(drawn: Sequence[Mapping[str, Any]], x: Callable[[int], float]) -> Iterator[Markup]:
-    """Yield the lines from bases to the incremental backups that need them."""
+    """Yield lines from base backups to the incremental backups that need them."""
     at = {each["id"]: x(_when(each)) for each in drawn}
     for each in drawn:
         if each["base_id"] in at:

@@ -71,7 +71,7 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    """Return a backup and the incremental ones that need it, empty if the role may not list."""
+    """Read the incremental backups that need this one; empty if the role may not list them."""
     backup = (await page.api.get(page.fill(_ONE_API)))["backup"]
     needing = []
     if backup["kind"] == "base":

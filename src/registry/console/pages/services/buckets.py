@@ -1,4 +1,4 @@
-"""Buckets, and their objects by folder, which are uploaded and downloaded as files."""
+"""Buckets, and their objects by folder; objects are uploaded and downloaded as files."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OF_BODY: Final = (b"content-length", b"content-type", b"transfer-encoding")
 
 
 class RelayedObject(Response[None]):
-    """An object of a bucket, on its way down or up, with the token of the session."""
+    """A download or upload of a bucket's object, relayed with the session's token."""
 
     def __init__(self, page: PageRequest, method: str, path: str, file_name: str = "") -> None:
-        """Send `path` to the browser as a file of this name (GET), or its body there (PUT)."""
+        """Send `path` to the browser as a file of this name (GET), or take its body (PUT)."""
         super().__init__(None)
         self._page = page
         self._method = method
@@ -38,7 +38,7 @@ class RelayedObject(Response[None]):
     def to_asgi_response(  # type: ignore[override]
         self, *_: object, **_options: object
     ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-        """Return the ASGI application that passes the bytes on."""
+        """Return an ASGI application that relays the bytes."""
         is_get = self._method == "GET"
         fields = (b"range", b"if-range") if is_get else _OF_BODY
         method = self._page.scope["method"] if is_get else self._method  # perhaps HEAD
@@ -56,7 +56,7 @@ class RelayedObject(Response[None]):
         return relay
 
     def _answered(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Let the browser save the bytes, whatever they are, and neither show nor cache them."""
+        """Make the browser save the bytes as a file, and neither display nor cache them."""
         if self._method == "GET":
             named = f"attachment; filename*=UTF-8''{quote(self._file_name, safe='')}"
             headers[:] = [pair for pair in headers if pair[0].lower() not in _REPLACED]
@@ -68,7 +68,7 @@ _FOLDER: Final = "/"
 
 
 async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, Any]:
-    """Return the objects of the folder that the query names, if the role may list them."""
+    """Read the objects of the folder that the query names; None if the role may not list them."""
     crn, prefix = bucket["crn"], page.query.get("prefix", "")
     rights = await page.rights()
     found: dict[str, Any] | None = None
@@ -94,7 +94,7 @@ async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, A
 
 
 def _above(page: PageRequest, prefix: str) -> str:
-    """Return the address of the folder above a prefix; empty at the top."""
+    """Return the address of the folder above a prefix; an empty string at the top."""
     if not prefix:
         return ""
     return _in_folder(page, prefix[: prefix.rstrip(_FOLDER).rfind(_FOLDER) + 1])

@@ -121,7 +121,7 @@ _CRONS: Final = ("base_cron", "incremental_cron", "verify_cron")
 
 
 async def _read_backups(page: PageRequest) -> Sequence[RecordJson] | None:
-    """Return the backups of the page's cluster, the oldest first; None if the role may not."""
+    """Read the cluster's backups, oldest first; None if the role may not list them."""
 
     async def read() -> Sequence[RecordJson]:
         return [each async for each in page.api.each(f"{api_of(page, CLUSTER)}/backups", "backups")]
@@ -130,7 +130,7 @@ async def _read_backups(page: PageRequest) -> Sequence[RecordJson] | None:
 
 
 def restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
-    """Return the fields of a restore; with a `window`, that of the moment too."""
+    """Return the form fields of a restore; with a `window`, also a field for the moment."""
     moment = Input(
         "target_time",
         "Moment (UTC)",
@@ -167,7 +167,7 @@ async def _read_panel(page: PageRequest, record: RecordJson) -> Mapping[str, Any
 def show_password(
     page: PageRequest, password: str, back: str, words: str, name: str = ""
 ) -> PageResponse:
-    """Return the page that shows the password of an owner, once."""
+    """Return the page that shows an owner's password, only once."""
     return page.show("cluster_password.html", password=password, back=back, words=words, name=name)
 
 
@@ -311,7 +311,7 @@ async def schedule_backups(page: InjectedPage) -> PageResponse:
 
 
 def with_size(body: dict[str, Any]) -> Mapping[str, object]:
-    """Return the body of a request with the fields of the size nested in ``size``."""
+    """Move the size fields of a request body into a nested ``size``."""
     names = [each.field for each in _SIZE]
     size = {each: body.pop(each) for each in names if each in body}
     return {**body, "size": size}

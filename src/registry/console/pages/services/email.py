@@ -1,4 +1,4 @@
-"""Email: sending identities, messages with the fate of each recipient, templates with a preview."""
+"""Email: sending identities, messages with each recipient's status, and template previews."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _SHOWN: Final = ("image", "image_digest", "node", "command", "memory_mb", "cpu_m
 
 
 async def _read_instances(page: PageRequest, _pool: RecordJson) -> Mapping[str, Any]:
-    """Return the instances, None if the role may not list them, and the output of one."""
+    """Read the pool's instances, None if the role may not list them, and one instance's output."""
     path = f"{api_of(page, INSTANCE_POOL)}/instances"
     found = await unless_refused(page.api.get(path, limit=_MOST))
     instances = None if found is None else found["instances"]

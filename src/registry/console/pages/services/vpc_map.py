@@ -1,6 +1,6 @@
-"""Draw a VPC: its subnets, their ways to the internet, and which of them reach each other.
+"""Draw a VPC: its subnets, their routes to the internet, and which of them reach each other.
 
-The picture is made of the answer of ``/v1``, and repeats the tables beside it.
+The picture is made from the response of ``/v1``, and repeats the tables beside it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BOTH: Final = Markup(' marker-start="url(#map-tip)" marker-end="url(#map-tip)"'
 
 
 def vpc_map(told: Mapping[str, Any]) -> Markup:
-    """Return the picture of a `VpcReachability`."""
+    """Draw a `VpcReachability`."""
     subnets = told["subnets"][:MOST_SUBNETS]
     tops, bottom = _tops(told, subnets)
     rows = {
@@ -61,7 +61,7 @@ def vpc_map(told: Mapping[str, Any]) -> Markup:
 
 
 def about(told: Mapping[str, Any]) -> str:
-    """Return the description of the picture."""
+    """Describe the picture in words, for screen readers."""
     ways = [each["gateway"] for each in told["subnets"]]
     opened = sum(each["is_open"] for each in told["subnets"])
     out = len(ways) - ways.count(None)
@@ -75,7 +75,7 @@ def about(told: Mapping[str, Any]) -> str:
 
 
 def traffic_in_words(traffic: Sequence[Mapping[str, Any]]) -> str:
-    """Return ``TCP 80, 443; ICMP``."""
+    """Format traffic as in ``TCP 80, 443; ICMP``."""
     words = {"all": "everything", "other": "other protocols"}
     return "; ".join(
         " ".join(filter(None, (words.get(each["protocol"], each["protocol"].upper()), ports)))
@@ -85,7 +85,7 @@ def traffic_in_words(traffic: Sequence[Mapping[str, Any]]) -> str:
 
 
 def place_in_words(place: Mapping[str, Any]) -> str:
-    """Return the interfaces in words: their groups, and their number."""
+    """Describe a place, which stands for interfaces with the same groups: names and number."""
     groups = ", ".join(each["name"] for each in place["security_groups"]) or "no group"
     kind = "balancer" if place["is_balancer"] else "interface"
     count = place["interfaces"]
@@ -93,7 +93,7 @@ def place_in_words(place: Mapping[str, Any]) -> str:
 
 
 def _rows(told: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the places, each with its row in its subnet."""
+    """Yield each place of the map with its row within its subnet."""
     used: dict[str, int] = {}
     for each in told["places"]:
         at = used.get(each["subnet"]["id"], 0)
@@ -104,7 +104,7 @@ def _rows(told: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _tops(
     told: Mapping[str, Any], subnets: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, int], int]:
-    """Return where the boxes of subnets begin, and where the last one ends."""
+    """Return the top of each subnet's box by its id, and the bottom of the last box."""
     tops, at = {}, _TOP
     for each in subnets:
         tops[each["subnet"]["id"]] = at
@@ -165,7 +165,7 @@ def _way_of(subnet: Mapping[str, Any], y: int) -> Iterator[Markup]:
 
 
 def _arcs(told: Mapping[str, Any], rows: Mapping[int, int]) -> Iterator[Markup]:
-    """Yield the flows between places, those that reach farther outside the others."""
+    """Yield arcs for the flows between places, longer ones farther out."""
     names = {each["place"]: each for each in told["places"]}
     drawn = [each for each in told["flows"] if {each["source"], each["target"]} <= rows.keys()]
     flows = sorted(
@@ -181,7 +181,7 @@ def _arcs(told: Mapping[str, Any], rows: Mapping[int, int]) -> Iterator[Markup]:
 
 
 def flow_in_words(flow: Mapping[str, Any]) -> str:
-    """Return the allowed flows of both IP versions in words."""
+    """Describe the allowed traffic of a flow, for both IP versions."""
     if flow["ipv4"] == flow["ipv6"]:
         return traffic_in_words(flow["ipv4"])
     named = (("IPv4", flow["ipv4"]), ("IPv6", flow["ipv6"]))
