@@ -1,4 +1,4 @@
-"""Describe instance pools (so many instances of one image) and their instances."""
+"""Describe instance pools (a number of instances of one image) and their instances."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 class Version(Struct, frozen=True):
-    """The configuration that an instance is started with.
+    """The configuration with which an instance was started.
 
-    If its pool has another, it is replaced.
+    If its pool's differs, the instance is replaced.
     """
 
     image_digest: str
@@ -162,12 +162,12 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the pool's CRN."""
         return INSTANCE_POOL.crn_of(self)
 
     @property
     def version(self) -> Version | None:
-        """Return the configuration of its instances; None until the image was fetched."""
+        """Return the configuration for the pool's instances; None until the image is fetched."""
         if self.image_digest is None or self.fetched != self.generation:
             return None
         return Version(
@@ -192,7 +192,7 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Check that a command has no NUL and is not too long."""
+    """Check that a command has no NUL character and is not too long."""
     if any("\0" in each for each in words):
         raise invalid_field("command", "no NUL")
     if _bytes_of(*words) > MOST_TEXT_BYTES:
@@ -255,7 +255,8 @@ InstanceStatus = Literal["starting", "running", "unhealthy", "stopping", "stoppe
 class Instance(Record, frozen=True, kw_only=True):
     """One running copy of a pool's image.
 
-    Its row exists before anything of it is on the machine, and is deleted after all of it is gone.
+    Its row is inserted before anything of the instance is on the machine, and deleted after all of
+    that is gone.
     """
 
     pool: Annotated[Reference, own()]
@@ -293,7 +294,7 @@ class Instance(Record, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """Return True if it takes connections."""
+        """Return True if the instance accepts connections."""
         return self.status == "running"
 
 
