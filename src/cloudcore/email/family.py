@@ -1,4 +1,4 @@
-"""The family of email."""
+"""The email family."""
 
 from __future__ import annotations
 

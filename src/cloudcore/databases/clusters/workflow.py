@@ -198,7 +198,7 @@ def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
 
 
 def _came_to(status: str, found: Cluster) -> Outcome:
-    """Return the result of a step after which a server is as its owner wanted."""
+    """Return the outcome of a step after which the server is as its owner wanted."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_newest = current.generation == found.generation
@@ -215,7 +215,7 @@ def _came_to(status: str, found: Cluster) -> Outcome:
 
 
 def _failed(current: Cluster, _now: int) -> Cluster:
-    """Return a cluster whose server could not be made, started or stopped."""
+    """Mark a cluster as failed: its server could not be made, started or stopped."""
     is_new = current.status == "provisioning"
     return current if is_new else structs.replace(current, status="unavailable")
 
