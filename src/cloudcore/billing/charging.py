@@ -50,6 +50,7 @@ def begin_charge(
         Conflict: the invoice is void, or being paid; there is no payment method, or
             it belongs to another processor.
         InvoicePaymentAttemptsExhausted: the invoice was declined `MAX_ATTEMPTS` times.
+
     """
     invoice = rows.lock_invoice(tx, organization_id, invoice_id)
     if request_key is not None:

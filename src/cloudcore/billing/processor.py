@@ -84,6 +84,7 @@ class Processor(Protocol):
 
         Raises:
             Declined: the charge was declined, by this call or an earlier one.
+
         """
 
 

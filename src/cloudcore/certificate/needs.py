@@ -66,6 +66,7 @@ class Certificates:
             InvalidInput: it is no reference of this account and region; `field` is named.
             AccessDenied: `authorize` refused.
             CertificateMissing: there is no such certificate.
+
         """
         return ROWS.resolve(tx, account_id, self._region, field, reference, authorize)
 
@@ -86,6 +87,7 @@ class Certificates:
             InvalidInput: it is not a reference of this account and region; `field` is named.
             CertificateMissing: there is no such certificate.
             Conflict: it is revoked, or its owner made the key, so that it is not here.
+
         """
         found = ROWS.resolve(tx, account_id, self._region, field, reference, None)
         held = ROWS.lock(tx, account_id, found.id)

@@ -55,6 +55,7 @@ def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Cer
         AccessDenied: a domain cannot be proved: the operator has not granted it, and this install
             has no zone for a challenge.
         Conflict, QuotaExceeded: as `Methods.create`.
+
     """
     hosted = [each for each in new.domains if proofs.is_hosted(tx, new, each)]
     if not proofs.zone:

@@ -161,6 +161,7 @@ def create(
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
         Conflict: the pool's name is taken, or no machine runs instances.
         QuotaExceeded: the account has reached its quota.
+
     """
     place, names = (new.account_id, new.region), dict[str, str]()
     role = subnet = vpc_id = None
@@ -199,6 +200,7 @@ def update(
             `NotFound` also if the pool is gone.
         Conflict: the pool is being deleted.
         QuotaExceeded: the account has reached its quota.
+
     """
     lock_account(tx, found.account_id)
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record

@@ -329,7 +329,7 @@ class _Threads:
         session.drop()
 
     def _offer(self, inbox: queue.SimpleQueue[_Call | None]) -> None:
-        """Hand a thread the next call, now or when one comes; None ends it while closing."""
+        """Hand a thread its next call, when there is one; None ends it while closing."""
         with self._lock:
             if self._waiting:
                 inbox.put(self._waiting.take())

@@ -48,6 +48,7 @@ def request(
         Conflict: it cannot be backed up now; or an incremental one was requested, and there is
             no base.
         QuotaExceeded: the account has reached its quota.
+
     """
     lock_account(tx, seen.account_id)
     cluster = CLUSTERS.lock(tx, seen.account_id, seen.id)

@@ -39,6 +39,7 @@ def create(
         InvalidInput: the disk of the new cluster is smaller than the data.
         Conflict: the backup has not succeeded, or none was complete at the time; or as for any
             new cluster.
+
     """
     source = new.source
     assert source is not None

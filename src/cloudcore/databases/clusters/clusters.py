@@ -99,6 +99,7 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
         Conflict: its name is taken, or no machine runs servers, or has a free port.
         QuotaExceeded: the account has reached its quota.
+
     """
     if new.bucket is None:
         return make_cluster(tx, new, terms)
