@@ -45,7 +45,7 @@ class Offer(NamedTuple):
 
 
 def offer(port: Port[T], make: Callable[[Opening], Awaitable[T]]) -> Offer:
-    """Offer the result of `make`, which a process calls once, when the port is first asked for."""
+    """Offer the result of `make`, which a process calls once, when the port is first requested."""
     return Offer(port, make)
 
 
@@ -97,9 +97,9 @@ class Opening:
     def __init__(
         self, install: Install, resources: AsyncExitStack, offers: Iterable[Offer]
     ) -> None:
-        """Fill ports from `offers`; of two offers for one port, the later counts.
+        """Take implementations from `offers`; for the same port, a later offer counts.
 
-        Makers enter in `resources` what must be closed; it is closed before its own dependencies.
+        Makers add to `resources` what must be closed; it is closed before its own dependencies.
         """
         self.install = install
         self.resources = resources

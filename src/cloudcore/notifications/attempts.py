@@ -148,7 +148,7 @@ class _Recording:
         self._add(MESSAGE_DROPPED, f"message {message.id} is lost: {why}")
 
     def _bury(self, attempted: Attempted, outcome: AttemptOutcome, message: Publication) -> None:
-        """Send the envelope to the dead-letter queue; none, or one that is gone, is a fault."""
+        """Send the envelope to the dead-letter queue; add a fault if that is missing or unset."""
         subscription, delivery = self.subscription, attempted.delivery
         if subscription.dead_letter_queue is None:
             self._drop(message, "there is no queue for it")

@@ -174,7 +174,7 @@ class StoredRows:
     def all(
         self, tx: Connection, after: str, limit: int, verified_before: int = EVER
     ) -> list[ObjectRow]:
-        """Return a page of objects last verified before a moment, also damaged ones, by id."""
+        """Return a page of objects last verified before a moment, even damaged ones, by id."""
         of = {"verified_before": verified_before, "after": after}
         return find_all(tx, ObjectRow, self._all, **of, limit=limit)
 

@@ -53,10 +53,10 @@ class WrappedKey(NamedTuple):
 
 
 class DataKeys(Protocol[K]):
-    """Wraps and opens data keys. Both methods raise:
+    """Wraps and opens data keys; both methods raise the errors below.
 
-    KeyDeleted, KeyDisabled: the KMS key cannot be used. Unavailable: the provider of the key's
-    material cannot be reached.
+    KeyDeleted, KeyDisabled: the KMS key cannot be used; Unavailable: its provider cannot be
+    reached.
     """
 
     async def open_all(self, account_id: str, wraps: Sequence[WrappedKey], /) -> list[K]:

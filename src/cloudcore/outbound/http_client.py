@@ -199,7 +199,7 @@ class HttpClient:
         tls: ssl.SSLContext | None = None,
         max_idle: int = MAX_IDLE,
     ) -> None:
-        """Make a client; `tls` replaces the public roots, `max_idle` counts by origin."""
+        """Make a client; `tls` replaces the public roots, `max_idle` is a limit per origin."""
         self.allowed = allowed
         self._resolve = resolve
         self._limits = limits

@@ -62,7 +62,7 @@ class Envelope(NamedTuple):
 
 
 class _TryNext(Exception):
-    """This server failed, but another host or address of the same domain may accept the message."""
+    """The server failed, but another host or address of the same domain may accept the message."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -135,7 +135,7 @@ class DirectSender:
         raise next((each for each in failures if not each.is_permanent), failures[0])
 
     async def _hosts(self, domain: str) -> list[str]:
-        """Return the mail servers of a domain, best first; without records, the domain itself."""
+        """Return the mail servers of a domain, best first; without MX, the domain itself."""
         try:
             found = await self.resolver.mail_exchangers(domain)
         except DnsFailed as error:

@@ -263,7 +263,7 @@ class OwnCertificate:
             return None
 
     def _names_all(self) -> bool:
-        """Return True if the certificate has exactly the configured names."""
+        """Return True if the certificate has all the configured names."""
         return set(self.subject.names) <= names_in(self.subject.files.certificate.read_bytes())
 
     def _tell(self, problem: str, code: str, delay: float) -> None:

@@ -237,8 +237,7 @@ def _check_room(tx: Connection, queue: Queue) -> None:
 def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> None:
     """Move messages to the dead-letter queue, where they arrive now.
 
-    If that queue was deleted since `queue` was read, the policy must have been changed first: the
-    messages stay.
+    If that queue was deleted since `queue` was read, the redrive policy has changed, and they stay.
     """
     assert queue.dead_letter_queue is not None
     target = ROWS.hold(tx, queue.account_id, queue.dead_letter_queue.id)

@@ -39,8 +39,8 @@ class Queues:
         caller.
 
         Raises:
-            InvalidInput: it is none of these, or the CRN is of another region or account; `field` is
-                named.
+            InvalidInput: it is none of these, or the CRN is of another region or account;
+                `field` is named.
             AccessDenied: `authorize` refused.
             NotFound: there is no such queue.
 
@@ -84,7 +84,7 @@ class QueueNeeds:
 
     @classmethod
     def of(cls, database: Database, clock: Clock) -> QueueNeeds:
-        """Return the dependencies with new consumer signals."""
+        """Return the dependencies of one process, with new consumer signals."""
         signals = ConsumerSignals(database)
         waiter = Waiter(database, clock, signals)
         return cls(
@@ -93,7 +93,7 @@ class QueueNeeds:
 
 
 async def open_needs(opening: Opening) -> QueueNeeds:
-    """Return this process's dependencies; commits wake its consumers."""
+    """Return this process's dependencies."""
     return QueueNeeds.of(opening.install.database, opening.install.clock)
 
 

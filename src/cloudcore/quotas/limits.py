@@ -199,7 +199,7 @@ class Counted:
     def check(
         self, tx: Connection, account_id: str, words: str, /, **parameters: object
     ) -> QuotaUse:
-        """Return the result of `read`; refuse one more if the limit is reached."""
+        """Return the result of `read`; raise `QuotaExceeded` if one more is not allowed."""
         use = self.read(tx, account_id, **parameters)
         if use.used >= use.limit:
             refuse(self.quota, use, words)

@@ -34,7 +34,7 @@ _UNRESOLVED: Final = Reference("")
 
 
 class Referrer(NamedTuple):
-    """A kind of resource with a field that may refer to a resource, which then is not deleted."""
+    """A kind of resource with a field that may refer to this resource, which prevents deletion."""
 
     rows: Rows[Any]
     field: str
@@ -104,7 +104,7 @@ class Methods(Generic[R]):
 
     @staticmethod
     def changed_at(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return the `told` of `RequestContext.commit` for a record that may have changed now."""
+        """Return the `told` of `RequestContext.commit` for a record that may be unchanged."""
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:

@@ -158,7 +158,7 @@ class Described(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Return True if its column has text unchanged: a text or one of several words."""
+        """Return True if the column stores plain text: any text, or one of several words."""
         return self.plain is str or get_origin(self.plain) is Literal
 
     @property
@@ -244,7 +244,7 @@ class ReferenceTarget(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached properties
 class Resource(Generic[R]):
-    """A kind of resource, described by its record. It is cheap: no table, no route, no parser."""
+    """A kind of resource, described by its record. Cheap to import: no table, route or parser."""
 
     record: type[R]
     service: str

@@ -143,7 +143,7 @@ class Rows(Generic[R]):
         return (given(*place), *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> sa.Select[Any]:
-        """Return a query of the stored columns, and after them the names of what is referred to."""
+        """Return a query for the stored columns and the names of the referenced resources."""
         source: Any = self.table
         names = []
         for name, rows in targets.items():
@@ -160,7 +160,7 @@ class Rows(Generic[R]):
         return self.read_one(tx, self.statements["find"], account_id=account_id, id=found_id)
 
     def get(self, tx: Connection, account_id: str, region: str, found_id: str) -> R:
-        """Return one of an account and, unless they span them, a region, or raise `NotFound`."""
+        """Return a record of an account and region (if the kind has any), or raise `NotFound`."""
         found = self.find(tx, account_id, found_id)
         if found is None or not (self.of.spans_regions or found.region == region):
             raise self.missing()
@@ -218,9 +218,9 @@ class Rows(Generic[R]):
         return before, after
 
     def hold(self, tx: Connection, account_id: str, found_id: str) -> R | None:
-        """Return one, which is not deleted until `tx` ends; None if it is deleted, or about to be.
+        """Return a record, and prevent its deletion until `tx` ends; None if that has begun.
 
-        Others may hold it too.
+        Others may hold it at the same time.
         """
         return self.read_one(tx, self.statements["hold"], account_id=account_id, id=found_id)
 

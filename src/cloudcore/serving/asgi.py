@@ -193,7 +193,7 @@ def _received_again(
 
 
 async def begin_stream(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Read the first part, and raise its errors here; return an iterator over all parts."""
+    """Read the first part, so that its errors are raised here; return an iterator over all."""
     return _with_first(await anext(parts, b""), parts)
 
 

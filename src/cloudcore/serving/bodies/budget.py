@@ -179,9 +179,9 @@ class BodyHold:
             self._waiting = None
 
     def _takes_whole(self, message: Message) -> bool:
-        """Count a small body that came in one message, as most do; return False for others.
+        """Count a small body that arrived in one message, as most do; return False for others.
 
-        It is complete at once, so it is never among the incomplete ones.
+        It is complete at once, so it is never listed as incomplete.
         """
         count, room = len(message.get("body", b"")), self._budget.small
         if message.get("more_body") or count > SMALL_BYTES or room.used + count > room.size:

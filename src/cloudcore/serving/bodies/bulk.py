@@ -146,7 +146,7 @@ class BulkPool:
             self._on_fewer()
 
     def _work(self) -> bool:
-        """Run jobs; return True once this thread is spare, False if the pool is closed."""
+        """Run jobs; return True once this thread is not needed, False if the pool is closed."""
         size = self._scratch_bytes
         scratch = Scratch(memoryview(bytearray(size)), bytearray(size))
         while True:

@@ -62,7 +62,7 @@ class SocketBody:
         return self._waiter is not None
 
     def can_drain(self, limit: int) -> bool:
-        """Return True if the rest will arrive and is at most `limit` bytes."""
+        """Return True if the rest is sent without an invitation, and is at most `limit` bytes."""
         if self._awaits_continue or self.failure:
             return False
         if isinstance(self.framing, CountedBody):

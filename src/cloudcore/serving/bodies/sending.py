@@ -37,7 +37,7 @@ class SendingJob(BulkJob[bool]):
         count: int,
         slice_bytes: int,
     ) -> None:
-        """Send `count` bytes; at most some `slice_bytes` while others wait for the thread."""
+        """Send `count` bytes, but only about `slice_bytes` while others wait for the thread."""
         worker = connection.worker
         super().__init__(connection.loop, worker.senders, worker.limits, sock)
         self._count = count
@@ -151,7 +151,7 @@ async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, co
 
 
 async def _send_bursts(transfer: Transfer, file: int, offset: int, count: int) -> bool:
-    """Send from the event loop, one burst per turn; hand over when disk or client would block."""
+    """Send on the event loop, one burst per turn; use a thread if disk or client would block."""
     connection = transfer.connection
     limits = connection.worker.limits
     while count:

@@ -26,7 +26,7 @@ Connections = Collection["HttpProtocol"]
 
 
 class ServerWorker:
-    """Limits, bulk threads and the timer of a worker process."""
+    """The limits, bulk threads and timer of a worker process."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ServerWorker:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, loop: asyncio.AbstractEventLoop, connections: Connections) -> None:
-        """Start to sweep `connections`; later calls do nothing."""
+        """Start sweeping `connections` periodically; later calls do nothing."""
         if self._timer is None:
             self._schedule(loop, connections)
 

@@ -1,4 +1,4 @@
-"""Paths of the server's certificate and key. Cheap to import, as settings are."""
+"""Paths of the server's certificate and key. Cheap to import, as settings import it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TlsFiles(NamedTuple):
     key: Path
 
     def find_version(self) -> object:
-        """Return a value that differs once a file has changed; None while one is missing."""
+        """Return a value that changes when a file changes, or None while a file is missing."""
         try:
             found = [file.stat() for file in self]
         except OSError:
