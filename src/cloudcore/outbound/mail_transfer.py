@@ -381,7 +381,7 @@ def _words(error: BaseException) -> str:
 
 
 def unverified_tls() -> ssl.SSLContext:
-    """Return a context that accepts any certificate, where plain text would be the alternative."""
+    """Return a context that accepts any certificate; for use in place of plain text."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

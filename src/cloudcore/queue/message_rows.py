@@ -220,7 +220,7 @@ def lock_leases(
 
 
 def lock_due(tx: Connection, queue: Queue, now: int, limit: int) -> list[Message]:
-    """Lock and return hidden messages whose delay or lease has ended, except locked ones."""
+    """Lock and return hidden messages whose delay or lease has ended; skip locked rows."""
     rows = tx.rows(_LOCK_DUE, **_in(queue), now=now, limit=limit)
     return [_message(row) for row in rows]
 

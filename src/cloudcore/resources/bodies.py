@@ -27,7 +27,7 @@ G = TypeVar("G", bound=RequestBody)
 
 @dataclass(frozen=True, kw_only=True)
 class Composite(Generic[R, G]):
-    """A part of the bodies that stands for several fields of the record, or for none: a policy."""
+    """A field of the bodies that stands for several fields of the record, or none, as a policy."""
 
     name: str
     words: str = ""

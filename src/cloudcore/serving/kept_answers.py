@@ -81,7 +81,7 @@ class Siblings:
         """How many others the next read takes at most."""
 
     def note_sent(self, answer: KeptAnswer) -> None:
-        """Let an answer be among the first that are proved with others after the next commit."""
+        """Prove an answer among the first, together with others, after the next commit."""
         self._sent.pop(answer, None)
         self._sent[answer] = None
         self._lately += 1
@@ -313,7 +313,7 @@ class KeptAnswers:
         record: RequestRecord,
         server: object,
     ) -> None:
-        """Keep the answer to `head`: its status line, and what follows the common header lines."""
+        """Cache the answer to `head`: its status line, and what follows the common lines."""
         if len(head) > MOST_HEAD_BYTES or len(rendered) > MOST_ANSWER_BYTES:
             return
         before, found, after = rendered.partition(record.request_id.encode() or b"\0")

@@ -144,7 +144,7 @@ class MetricsApplication:
         measure: Measure = measure_nothing,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show `counters`, and what `measure` returns, called at most every `MEASURED_SECONDS`."""
+        """Show `counters`, and gauges from `measure`, called at most every `MEASURED_SECONDS`."""
         self._measure = measure
         self._monotonic = monotonic
         self._measure_at = 0.0

@@ -32,7 +32,7 @@ SHREDDED: Final = "shredded"
 
 
 class StoredPiece(NamedTuple):
-    """Stored bytes, as a row records them; they are a use of a key (`objects.rewrapping`)."""
+    """Stored bytes, as a row records them; a use of a KMS key (`objects.rewrapping`)."""
 
     id: str
     size: int
@@ -204,7 +204,7 @@ class BucketKeys(Protocol):
         """
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
-        """Return a key by its id; for None the account's platform key, or None if it has none."""
+        """Return the key with this id; for None, the account's platform key, or None."""
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")

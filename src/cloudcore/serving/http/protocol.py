@@ -192,7 +192,7 @@ class HttpProtocol(TlsProtocol):
                 self._unsent = self.transport.get_write_buffer_size()
 
     def waiting_bytes(self) -> int:
-        """Return the written bytes, in our buffer or the kernel's, that are not acknowledged."""
+        """Return the number of written bytes that are not acknowledged, ours and the kernel's."""
         if self.transport.is_closing():
             return 0
         queued = queued_bytes(self.transport.get_extra_info("socket"), TIOCOUTQ)

@@ -267,7 +267,7 @@ class RequestCycle:
         self.connection.write(b"".join((head, *chunk, end)))
 
     def _write_burst(self) -> None:
-        """Write the next part of a large piece: the kernel takes a millisecond for a megabyte."""
+        """Write the next part of a large piece; copying a megabyte takes a millisecond."""
         part = self._rest[: self.connection.worker.limits.burst_bytes]
         self._rest = self._rest[len(part) :]
         self.sent += len(part)

@@ -1,4 +1,4 @@
-"""Render response heads from ASGI messages, without header injection; responses of the server."""
+"""Render response heads from ASGI messages, safe from header injection; refusals of the server."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def guess_path(data: bytes | bytearray) -> bytes:
 
 
 def guess_host(data: bytes | bytearray) -> list[tuple[bytes, bytes]]:
-    """Return the first ``Host`` field of a possibly malformed or incomplete head, or nothing."""
+    """Return the first ``Host`` field of a possibly malformed or incomplete head, or none."""
     for line in bytes(data).split(b"\n")[1:-1]:
         name, colon, value = line.partition(b":")
         if not line.strip():

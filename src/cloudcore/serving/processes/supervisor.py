@@ -55,7 +55,7 @@ def settle() -> None:
 
 
 def release_unused() -> None:
-    """Free the memory that the start of a worker left; its objects are never collected."""
+    """Free the memory left from a worker's start; never collect the objects that exist."""
     _unmap_code()
     gc.collect()
     gc.freeze()
@@ -232,7 +232,7 @@ class Supervisor:
         os.close(worker.ready_pipe)
 
     def _stop(self, *, hurries: bool = False) -> int:
-        """Drain the workers, at once if it `hurries`; return 0 if all ended well and in time."""
+        """Drain the workers, at once if `hurries`; return 0 if all ended well and in time."""
         for listener in self._sockets:
             listener.close()
         self._tell_all(signal.SIGTERM)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TlsFiles(NamedTuple):
-    """The files of a certificate in PEM: the server's own first, then those of its issuers."""
+    """The PEM files of a certificate and its key; the first is followed by its issuers."""
 
     certificate: Path
     key: Path

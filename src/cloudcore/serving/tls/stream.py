@@ -48,7 +48,7 @@ class TlsStream:
         self._socket.setsockopt(level, option, value)
 
     def begins_tls(self) -> bool | None:
-        """Return True if the client's first byte is that of a TLS hello; None if it disconnected.
+        """Return True if the client's first byte begins a TLS hello; None if it disconnected.
 
         Raise `BlockingIOError` if there is no byte yet.
         """

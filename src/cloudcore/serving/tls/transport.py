@@ -141,7 +141,7 @@ class TlsTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Shut down our side once everything is sent; what then comes is given as it is."""
+        """Shut down our side once everything is sent; later bytes are not decrypted."""
         self._eof = True
         if not (self._waiting or self._lent):
             self._shut_down()

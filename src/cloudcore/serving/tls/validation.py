@@ -52,7 +52,7 @@ class Validations:
         return self._folder.exists()
 
     def context_for(self, hello: bytes) -> ssl.SSLContext | None:
-        """Return the TLS context of a validation, or None if the hello does not offer its protocol.
+        """Return the TLS context for a validation, or None if the hello does not request one.
 
         The hello is searched for ``acme-tls/1`` as ALPN lists it, not parsed: a client that has
         these bytes elsewhere gets a certificate that proves nothing to it, which is harmless.
@@ -88,7 +88,7 @@ class Validations:
 
 
 class ValidationApplication:
-    """An ASGI application for plain HTTP: it answers authorities, and sends all others to https."""
+    """An ASGI application for plain HTTP: it answers authorities, and redirects others to https."""
 
     def __init__(self, validations: Validations, urls: Sequence[str]) -> None:
         """Redirect clients to the one of `urls` whose host they requested, or else to the first."""

@@ -243,7 +243,7 @@ def list_condemned(tx: Connection, before: int, limit: int) -> list[Condemned]:
 
 
 def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
-    """Delete the rows of condemned pieces whose bytes are gone, and uncount these."""
+    """Delete the rows of condemned pieces whose bytes are gone; subtract the bytes."""
     sizes: Counter[str] = Counter()
     for account_id, size in tx.rows(_FORGET, ids=text_list(piece_ids)):
         sizes[account_id] += size
