@@ -1,7 +1,7 @@
 """Order and revoke certificates at an ACME authority, in a child process.
 
 The ACME library takes 11 MiB and blocks, so servers do not load it. The child asks its parent to
-publish the proofs, waits until that is done, and writes its result to it.
+publish the proofs, waits until that is done, and then writes the result for the parent to read.
 """
 
 from __future__ import annotations

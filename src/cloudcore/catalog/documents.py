@@ -39,7 +39,7 @@ class CatalogInvalid(InvalidInput):
 
 
 class Region(ResponseBody, forbid_unknown_fields=True):
-    """A region, and the URLs of its services."""
+    """A region, and where its services are reached."""
 
     name: RegionName
     """As it appears in CRNs."""

@@ -1,4 +1,4 @@
-"""The family of the public catalogues in a server."""
+"""The catalog family in a server."""
 
 from __future__ import annotations
 

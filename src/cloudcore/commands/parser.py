@@ -32,7 +32,7 @@ class CommandParser(argparse.ArgumentParser):
     def add_commands(
         self, kind: type[Commands[CommandParser]] | None = None
     ) -> Commands[CommandParser]:
-        """Return the object to which subcommands are added, of class `kind` if given."""
+        """Return the object to which subcommands are added; its class is `kind`, if passed."""
         commands = self.add_subparsers(
             action=kind or Commands, metavar="COMMAND", parser_class=CommandParser
         )

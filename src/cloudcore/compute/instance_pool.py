@@ -57,9 +57,9 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 class Version(Struct, frozen=True):
-    """The configuration with which an instance was started.
+    """The configuration that an instance is started with.
 
-    If its pool's differs, the instance is replaced.
+    If its pool has another, it is replaced.
     """
 
     image_digest: str
@@ -255,8 +255,7 @@ InstanceStatus = Literal["starting", "running", "unhealthy", "stopping", "stoppe
 class Instance(Record, frozen=True, kw_only=True):
     """One running copy of a pool's image.
 
-    Its row is inserted before anything of the instance is on the machine, and deleted after all of
-    that is gone.
+    Its row exists before anything of it is on the machine, and is deleted after all of it is gone.
     """
 
     pool: Annotated[Reference, own()]

@@ -323,7 +323,7 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 def status_of(statuses: Iterable[str]) -> MessageStatus:
-    """Derive the status of a message from those of its recipients."""
+    """Derive the status of a message from the statuses of its recipients."""
     known = set(statuses)
     return next(each for each in STATUSES if each in known)
 

@@ -61,7 +61,7 @@ class PolicyTemplate(NamedTuple):
 
 
 def find_template(templates: Sequence[PolicyTemplate], name: str) -> PolicyTemplate:
-    """Return the template of this name.
+    """Return the template with this name.
 
     Raise `InvalidInput` if there is none; ``suggestions`` has the most similar names.
     """

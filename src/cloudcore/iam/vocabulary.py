@@ -148,7 +148,7 @@ class Vocabulary:
         }
 
     def summary_of(self, kind: ResourceKind, action: str) -> str:
-        """Return a sentence for an action: the action's own, or that of its first operation."""
+        """Return an action's own summary, or else the summary of its first operation."""
         if action in kind.summaries:
             return kind.summaries[action]
         operations = self.operations.get(action)

@@ -1,4 +1,4 @@
-"""The family of load balancers."""
+"""The load balancer family."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ HOURS: Final = Sku("loadbalancer.hours", "Load balancers", "hour")
 
 
 class Named(Struct, frozen=True):
-    """A reference to a resource of another family, whose name never changes."""
+    """A resource of another family; its name never changes."""
 
     id: str
     name: str = ""
@@ -62,7 +62,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
 
 
 class Backend(Struct, frozen=True):
-    """Interchangeable targets."""
+    """Targets that are alike."""
 
     name: str
     protocol: BackendProtocol

@@ -154,7 +154,7 @@ MOST_ROUTES: Final = 50
 
 
 class StoredRoute(Struct, frozen=True):
-    """A stored route of a table."""
+    """A route of a table, as it is stored."""
 
     destination: str
     target: RouteTarget
@@ -266,7 +266,7 @@ MOST_GROUPS: Final = 5
 
 
 class StoredRule(Struct, frozen=True, omit_defaults=True):
-    """A stored rule of a security group."""
+    """A rule of a group, as it is stored."""
 
     direction: Direction
     protocol: RuleProtocol

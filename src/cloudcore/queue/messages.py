@@ -87,7 +87,7 @@ class NewMessage(NamedTuple):
 
 
 class FailedLease(ResponseBody):
-    """A lease that was not changed, and the reason."""
+    """A lease that nothing was done to, and why."""
 
     lease_id: str
     code: Literal["LEASE_EXPIRED", "NOT_FOUND"]

@@ -432,7 +432,7 @@ def _stream(scope: Scope) -> RequestStream:
 
 
 def _whose(scope: Scope) -> str:
-    """Return the id of the account or person of a request, or an empty string."""
+    """Return the id of the request's account or person, or an empty string."""
     context = request_state_of(scope).context
     caller = None if context is None else context.caller
     return "" if caller is None else caller.account_id or caller.id

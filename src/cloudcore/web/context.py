@@ -151,7 +151,9 @@ class Reply(Generic[B]):
 
 
 class RequestContext:
-    """One request."""  # not a dataclass: the framework would copy one field by field
+    """One request: its caller, and the services that handle it."""
+
+    # Not a dataclass: the framework would copy one field by field.
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class Guard:
         allow: Mapping[str, str],
         vocabulary: Vocabulary,
     ) -> None:
-        """Check requests by each route's spec; `allow` maps path templates to allowed methods."""
+        """Check requests by each route's spec; `allow` maps path templates to ``Allow`` values."""
         self._platform = platform
         self._vocabulary = vocabulary
         self._specs = specs

@@ -118,7 +118,7 @@ def has_permission(role_caller: RoleCaller, policies: Sequence[Policy], resource
 def _question(
     role_caller: RoleCaller, crn: str, resource: str, work: StepBudget | None
 ) -> Question:
-    """Return the trust policy's question about a caller, which the policy names as `crn`."""
+    """Build the question for a trust policy; `crn` is how the policy may name the caller."""
     return Question(
         caller=Caller(crn, role_caller.source.account_id),
         action=TRUST_ACTION,

@@ -88,7 +88,7 @@ class LoadedPolicies(NamedTuple):
 
 
 class DecidingStatement(ResponseBody):
-    """A statement that determined the decision."""
+    """A statement that decided."""
 
     source: Literal["identity", "resource"]
     policy: ResourceRef | None

@@ -51,7 +51,7 @@ B = TypeVar("B", bound=ResponseBody)
 async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
     """Return a row of the caller's account.
 
-    Raise `NotFound` if the account has no row of this id, `AccessDenied` if policies do not allow
+    Raise `NotFound` if the account has no row with this id, `AccessDenied` if policies do not allow
     the route's action on it.
     """
     found = await ctx.database.read(rows.get, account_of(ctx), found_id)

@@ -259,7 +259,7 @@ def _user_agent(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _split_absolute(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:
-    """Return (path and query, host) of a target in absolute form (RFC 9112 §3.2.2)."""
+    """Return (path, query) of an absolute-form target with this host (RFC 9112 §3.2.2)."""
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
         raise HeadError(400, "malformed request target")

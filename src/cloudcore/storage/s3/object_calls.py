@@ -332,7 +332,7 @@ async def delete_object_tagging(call: S3Call) -> Answer:
 
 
 async def refuse_lock(call: S3Call) -> Answer:
-    """GetObjectLegalHold, PutObjectRetention and their kin: no bucket locks its objects."""
+    """GetObjectLegalHold, PutObjectRetention and similar: refused, as buckets have no locks."""
     await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 

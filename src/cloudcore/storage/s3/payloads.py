@@ -95,7 +95,7 @@ class S3Body:
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
     ) -> T:
-        """Move the content to `sink` in a bulk thread, without framing; return `finish`'s."""
+        """Move the content to `sink` in a bulk thread, unframed; return the result of `finish`."""
         call = self._call
         if call.claim.payload not in CHUNKED:
             return await receive_into(call.scope, call.receive, sink, finish)

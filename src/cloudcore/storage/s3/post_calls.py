@@ -84,7 +84,7 @@ class PostPolicy(NamedTuple):
                 raise _denied(f"Extra input fields: {name[:64]}")
 
     def check_size(self, size: int, *, is_whole: bool) -> None:
-        """Refuse a file of which `size` bytes came, if that is too much, or all and too little.
+        """Refuse a file that is too large or, if `size` is its whole size, too small.
 
         Raise `S3Error` (EntityTooLarge, EntityTooSmall).
         """
@@ -264,7 +264,7 @@ def _read_promise(call: S3Call) -> Promise:
 
 
 def _fewest_bytes(call: S3Call, form: PostForm) -> int | None:
-    """Return the size of the file by the length of the body, if nothing follows it."""
+    """Compute the size of the file from the body's length, as if nothing followed the file."""
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:
             ending = len(form.delimiter) + len(b"--\r\n")

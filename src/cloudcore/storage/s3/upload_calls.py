@@ -242,7 +242,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload: one transaction, so the client need not be kept waiting."""
+    """CompleteMultipartUpload: one transaction, so fast that no spaces are sent meanwhile."""
     encryption = written_fields(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
