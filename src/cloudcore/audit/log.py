@@ -84,8 +84,8 @@ class AuditLog:
     async def flush(self) -> None:
         """Write the counted refusals.
 
-        Raise `Unavailable` if the database is away. Unwritten counts wait for the next call; if the
-        outcome of a write is unknown, its refusals may be counted twice.
+        Raise `Unavailable` if the database is unavailable. Unwritten counts wait for the next call;
+        if the outcome of a write is unknown, its refusals may be counted twice.
         """
         while self._pending:
             whose = next(iter(self._pending))

@@ -52,7 +52,7 @@ class PoolTarget(Protocol):
 
     @property
     def socket_folder(self) -> Path | None:
-        """Return the folder with the sockets of the instance's ports, or None."""
+        """Return the folder with the port sockets, or None if the instance has an address."""
 
     @property
     def is_ready(self) -> bool:

@@ -117,7 +117,7 @@ class Replicas(ABC):
         certificates: Mapping[str, bytes],
         netns: Path | None,
     ) -> None:
-        """Start a replica, or reload it if its plan changed; return when it carries out the plan.
+        """Start a replica, or reload it if anything changed; return when it carries out the plan.
 
         A reload drops no connection. `certificates` maps the file names in the plan to PEM with
         chain and key. `netns` is the network namespace in which to start a replica; None means the

@@ -295,7 +295,7 @@ EVERYWHERE: Final = tuple(
 
 
 def default_rules(group: Reference) -> tuple[StoredRule, ...]:
-    """Return the rules of a VPC's default group, whose members reach one another."""
+    """Return a VPC's default group rules: in from its own members, out to everywhere."""
     return (StoredRule("inbound", "all", group=group), *EVERYWHERE)
 
 

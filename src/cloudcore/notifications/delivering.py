@@ -218,7 +218,7 @@ class Deliverer:
         return Next(None, recorded, delay_seconds=pause)
 
     def _turn(self, subscription: Subscription) -> Turn | None:
-        """Begin a turn at an endpoint; all mail shares one, as one server accepts it."""
+        """Begin a turn at an endpoint; all mail shares one origin, as one server accepts it."""
         if subscription.protocol == "email":
             return self.turns.begin(subscription.id, "email", None)
         origin = "/".join(subscription.endpoint.split("/", 3)[:3])

@@ -1,4 +1,4 @@
-"""Paths of the certificate for a server's own names, and names of metrics about its orders.
+"""Paths of the certificate for a server's own names, and the metrics of its orders.
 
 Cheap to import, as settings import it.
 """

@@ -246,7 +246,7 @@ class _Staging:
     async def record(
         self, bucket: Bucket, piece: Piece, change: Callable[[Connection, Bucket, Piece], T]
     ) -> T:
-        """Write the row in a transaction; unless it certainly was not written, the bytes stay.
+        """Write the row in a transaction; keep the bytes if the row may have been written.
 
         If the bucket was bound to another key while the bytes were received, wrap their data key
         under that key: the run that moves the bucket's pieces may already be over.

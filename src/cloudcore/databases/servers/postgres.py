@@ -1,7 +1,7 @@
 """Programs of PostgreSQL: command lines of a server, SQL to run in it, and checks of its data.
 
 All settings of a server are on its command line, where its data cannot override them: the command
-line precedes ``ALTER SYSTEM`` and files in the data folder (PostgreSQL 15, 20.1).
+line takes precedence over ``ALTER SYSTEM`` and files in the data folder (PostgreSQL 15, 20.1).
 
 To verify a backup, every page of the restored data is compared with its checksum. Data of a
 registered cluster may have no checksums: then every row is read, as for a dump, and `pg_amcheck`,

@@ -135,7 +135,7 @@ def lock_refresh_token(tx: Connection, sha256: str) -> RefreshToken | None:
 
 
 def spend_refresh_token(tx: Connection, sha256: str, now: int) -> int:
-    """Mark a refresh token as used; return 0 if it already was."""
+    """Mark a refresh token as used; return the number of rows changed."""
     return tx.execute(_SPEND_REFRESH_TOKEN, hash=sha256, now=now)
 
 

@@ -2,15 +2,13 @@
 
 The output is one transaction that replaces all rules of the table but keeps its base chains, so no
 packet passes between the old rules and the new, and flows that both allow are not interrupted. All
-names are generated here; they contain an underscore, so that none is a keyword of nftables, such as
-`fwd`.
+names are generated here; they contain an underscore, so that none is an nftables keyword.
 
 Base chains of three kinds see each packet, one after another: accepting a packet in one passes it
-to the next, a drop is final. The platform's chains come before those of security groups, so no rule
-of a group opens what the platform closes. They check that a sender uses its own address, and what
-may pass between the VPC and the internet: what the route tables say, and through an egress-only
-gateway only replies to flows from within. Then come the groups of the sender, then those of the
-receiver.
+to the next, a drop is final. The platform's chains come before those of security groups, so no
+group opens what the platform closes. They check that a sender uses its own address, and what may
+pass to and from the internet: what the route tables say, and through an egress-only gateway only
+replies. Then come the groups of the sender, then those of the receiver.
 """
 
 from __future__ import annotations

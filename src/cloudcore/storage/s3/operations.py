@@ -141,7 +141,7 @@ def operation_of(request: S3Request) -> Operation:
 
 
 def _check(request: S3Request) -> None:
-    """Refuse parameters that no operation has, and changes with an ambiguous parameter."""
+    """Refuse versions, parameters that no operation has, and ambiguous parameters of changes."""
     fields = request.fields
     if fields.get("versionId", "null") != "null":
         if request.method in ("PUT", "POST"):
