@@ -68,7 +68,7 @@ def insert_or_change(table: sa.Table, names: Sequence[str], changed: Sequence[st
 
 
 def insert_rows(table: sa.Table, query: sa.Select[Any]) -> Insert:
-    """Return an INSERT of the rows of a query; its column names or labels name the targets."""
+    """Return an INSERT of a query's rows; the query's column names or labels are the targets."""
     return insert(table).from_select(query.selected_columns.keys(), query)
 
 

@@ -42,7 +42,7 @@ class Meter:
         }
 
     def put_back(self, taken: Mapping[SkuUse, int]) -> None:
-        """Add counts again that could not be written."""
+        """Add back counts that could not be written."""
         for use, quantity in taken.items():
             self._counts[use.account_id, use.sku, use.hour] += quantity
 

@@ -185,7 +185,7 @@ def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
 def _span_of_part(
     found: StoredObject, listed: Sequence[ListedPiece], part_number: int
 ) -> tuple[int, int, bool]:
-    """Return the range of a part; parts are counted from 1, whatever their part numbers."""
+    """Return (start, stop, has_bytes) of a part, which is counted from 1, whatever its number."""
     if part_number < 1:
         raise InvalidPartNumber
     if part_number > len(listed):

@@ -232,7 +232,7 @@ class Conversation:
     async def _response_beside(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the next response head; raise an error of sending the body if that comes first."""
+        """Return the next response head; if sending the body fails first, raise that error."""
         head = asyncio.ensure_future(read_response(server.reader, request.method))
         try:
             if body is not None:

@@ -83,7 +83,7 @@ _WITHOUT_BODY: Final = [null() if name == "body" else _p[name] for name in Store
 
 
 def _behind(owners: Table, owner: Column[Any], position: Column[Any]) -> Statement:
-    """Return the query for a bucket's pieces after a position (owner, number), sorted by it."""
+    """Return the query for a bucket's pieces after an (owner, number) position, in that order."""
     return paged(
         select(position, _p.number, *_WITHOUT_BODY)
         .select_from(owners)
