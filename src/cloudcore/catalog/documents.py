@@ -122,7 +122,7 @@ def _filled(value: object, words: dict[str, str]) -> object:
 
 
 def _faults(catalog: CatalogFile) -> Iterable[str]:
-    """Describe what fields of the file contradict each other: duplicates and unknown regions."""
+    """Describe contradictions between fields of the file: duplicates and unknown regions."""
     names = [region.name for region in catalog.regions]
     for name in _repeated(names):
         yield f"the region {name} is there twice"

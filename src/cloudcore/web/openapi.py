@@ -359,7 +359,7 @@ def _headers(names: Sequence[str]) -> Json:
 
 
 def described_fields(types: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Map Struct names to field names to docstrings, for all Structs within `types`.
+    """Map the names of all Structs within `types` to maps from field names to docstrings.
 
     Without Python source files, it is empty.
     """
@@ -398,7 +398,7 @@ def _words(struct: type) -> dict[str, str]:
 
 @cache
 def _of_module(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Map class names of a module to field names to docstrings."""
+    """Map the names of a module's classes to maps from field names to docstrings."""
     try:
         source = inspect.getsource(sys.modules[name])
     except (KeyError, OSError, TypeError):  # created at run time, or without source
