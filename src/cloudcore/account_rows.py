@@ -1,4 +1,4 @@
-"""The rows of accounts and organizations, which identity owns: read and locked by other rooms."""
+"""Queries of accounts and organizations that other packages need; identity owns the tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_ORGANIZATION: Final = Statement(
 
 
 def handle_of(tx: Connection, account_id: str) -> str:
-    """Return the handle of an account; it is empty if there is none."""
+    """Return the handle of an account, or an empty string if there is no such account."""
     return find_one(tx, str, _HANDLE, account_id=account_id) or ""
 
 
@@ -42,15 +42,16 @@ def find_account(tx: Connection, text: str) -> str | None:
 
 
 def accounts_of(tx: Connection, organization_id: str) -> list[tuple[str, str]]:
-    """Return the (id, handle) of an organization's accounts, by handle."""
+    """Return the (id, handle) of an organization's accounts, sorted by handle."""
     rows = tx.rows(_OF_ORGANIZATION, organization_id=organization_id)
     return [(row[0], row[1]) for row in rows]
 
 
 def lock_account(tx: Connection, account_id: str) -> None:
-    """Lock an account until `tx` ends: one change at a time counts and adds to what it has.
+    """Lock an account until `tx` ends, so that changes that count its resources run one at a time.
 
-    It blocks only other calls: rows that refer to the account may be inserted meanwhile.
+    It blocks only other calls of this function: rows that refer to the account can still be
+    inserted.
     """
     tx.row(_LOCK, account_id=account_id)
 
@@ -77,20 +78,20 @@ def organization_of(tx: Connection, account_id: str) -> str | None:
 
 
 def organization_name(tx: Connection, organization_id: str) -> str:
-    """Return the name of an organization; it is empty if there is none."""
+    """Return the name of an organization, or an empty string if there is no such organization."""
     return find_one(tx, str, _NAME, organization_id=organization_id) or ""
 
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
-    """Lock an organization until `tx` ends: one change at a time counts and adds to what it has."""
+    """Lock an organization until `tx` ends: changes that count what it has run one at a time."""
     tx.row(_LOCK_ORGANIZATION, organization_id=organization_id)
 
 
 def list_organizations(tx: Connection, after: str, limit: int) -> list[str]:
-    """Return the ids of some organizations of the install, after an id."""
+    """Return the ids of up to `limit` organizations, in order, after the id `after`."""
     return [row[0] for row in tx.rows(_ORGANIZATIONS, after=after, limit=limit)]
 
 
 def role_in(tx: Connection, organization_id: str, user_id: str) -> str | None:
-    """Return the role of a person in an organization; None if the person is not a member."""
+    """Return a user's role in an organization, or None if the user is not a member."""
     return find_one(tx, str, _ROLE, organization_id=organization_id, user_id=user_id)

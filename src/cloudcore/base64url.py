@@ -12,9 +12,9 @@ def encode(value: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Return the bytes of a text, without regard to the unused bits of its last character.
+    """Decode text; ignore the unused bits of its last character.
 
-    Raise `ValueError` if the text is not ASCII, or no bytes are encoded as a text of its length.
+    Raise `ValueError` if the text is not ASCII, or has a length that no encoding has.
     """
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 

@@ -29,7 +29,7 @@ def microseconds(seconds: float) -> int:
 
 
 def time_after(length: timedelta) -> str:
-    """Return the time that is `length` from now, as ``/v1`` reads it."""
+    """Return the time `length` from now as text, in the form that ``/v1`` accepts."""
     return f"{datetime.now(UTC) + length:%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -51,7 +51,7 @@ def uuid7(now: int | None = None) -> str:
 
 
 def _random_bytes() -> bytes:
-    """Return bytes that were not returned before, for one id, on any thread."""
+    """Return random bytes for one id, which no thread has used before."""
     try:
         return _waiting.pop()
     except IndexError:

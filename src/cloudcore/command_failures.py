@@ -20,7 +20,7 @@ _EXIT_STATUSES: Final = {401: SIGNED_OUT, 404: NOT_FOUND}
 
 
 class CommandFailure(Exception):
-    """End the command with this one line, which says what to do unless that is obvious."""
+    """End the command with this one-line message, which says what to do unless that is obvious."""
 
     exit_status = FAILED
 
@@ -44,7 +44,7 @@ class NotSignedIn(CommandFailure):
 
 
 class RequestRefused(CommandFailure):
-    """The server answered an error.
+    """The server answered with an error.
 
     `code` is the code in its error envelope, or of OAuth; empty if the answer has neither.
     """
@@ -56,5 +56,5 @@ class RequestRefused(CommandFailure):
         self.exit_status = _EXIT_STATUSES.get(status, self.exit_status)
 
     def with_advice(self, advice: str) -> RequestRefused:
-        """Return this error with what to do about it."""
+        """Return this error with advice on what to do about it."""
         return RequestRefused(f"{self}; {advice}", self.status, self.code)

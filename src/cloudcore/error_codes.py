@@ -1,6 +1,6 @@
-"""The status and the code of each class of errors on ``/v1``; the nearest base class wins.
+"""The status and code of each error class on ``/v1``; a class without a row uses its base class's.
 
-An item of a batch that fails has the code of its error too.
+A failed item of a batch carries the code of its error too.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
 
 
 def status_and_code(error: type[errors.PlatformError]) -> tuple[int, str]:
-    """Return the status and code of an error class, from its nearest base class in the table."""
+    """Return the (status, code) of an error class, or of its nearest base class in the table."""
     return next(TABLE[base] for base in error.__mro__ if base in TABLE)

@@ -45,7 +45,7 @@ class InvalidInput(PlatformError):
 
 
 def invalid_field(field: str, words: str, reason: str = "malformed") -> InvalidInput:
-    """Return the error for a field of a request; its message begins with the field."""
+    """Return the error for an invalid field of a request; its message begins with the field."""
     return InvalidInput(f"{field}: {words}", field=field, reason=reason)
 
 
@@ -110,7 +110,7 @@ class IdempotencyKeyReused(PlatformError):
 
 
 class EmailRateExceeded(PlatformError):
-    """An identity has sent as many messages in this second as it may; no header says so."""
+    """An identity has reached its rate of messages per second; no header tells the limit."""
 
 
 class RateLimited(PlatformError):
@@ -130,7 +130,7 @@ class TooManyAttempts(RateLimited):
 
 
 class TooManyConfirmations(RateLimited):
-    """An endpoint, or those of an account, were asked to confirm too often."""
+    """Too many confirmations were sent to an endpoint, or for an account."""
 
 
 class Unavailable(PlatformError):
@@ -142,7 +142,7 @@ class Unavailable(PlatformError):
 
 
 class OutOfMemory(Unavailable):
-    """A process has too little memory for a request now: large ones at once need much."""
+    """A process has too little memory for a request now: too many large ones run at once."""
 
     def __init__(self) -> None:
         super().__init__("the server has too little memory for this now; try again")

@@ -1,8 +1,8 @@
 """Events of families, emitted in the transaction of a change to the topics that event rules name.
 
-The event of a change that the audit log records is made from its record (`tell_change`), so that no
-handler has to. Changes that the audit log leaves out, such as objects of buckets, call
-`Events.tell`.
+If the audit log records a change, its event is derived from the audit record (`tell_change`), so no
+handler has to emit it. Changes that the audit log leaves out, such as those of objects in buckets,
+call `Events.tell`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Events:
     source: SourceIdentity | None = None
 
     def by(self, caller: Principal | None) -> Events:
-        """Return an `Events` whose events name this caller."""
+        """Return a copy whose events name this caller."""
         return self if caller is None else self._by(caller.crn, caller.source)
 
     def tell(
@@ -46,9 +46,9 @@ class Events:
         told: Iterable[Mapping[str, object]],
         now: int,
     ) -> None:
-        """Emit an event of a type for each of `told` when `tx` commits; call it last in a change.
+        """Emit one event for each of `told` when `tx` commits; call this last in a transaction.
 
-        If no rule of the account asks for the type, `told` is not iterated.
+        If no rule of the account matches the type, `told` is not iterated.
         """
         topics = self.topics_of(tx, account_id, event_type)
         if not topics:
@@ -59,7 +59,7 @@ class Events:
         emit_all(tx, event_type, account_id, payloads, now)
 
     def tell_change(self, types: Mapping[str, str], tx: Connection, change: AuditEvent) -> None:
-        """Emit the event of a change that the audit log records; `types` has its type by action.
+        """Emit the event for a change in the audit log; `types` maps actions to event types.
 
         An action without a type has no event.
         """
@@ -84,15 +84,15 @@ NO_EVENTS: Final = Events(lambda _tx, _account_id, _event_type: ())
 def tell_later(
     tx: Connection, account_id: str, event_type: str, data: Mapping[str, object], now: int
 ) -> None:
-    """Emit an event of the platform itself; rules name its topics when it is delivered.
+    """Emit an event of the platform itself; its topics are looked up when it is delivered.
 
-    It reads no rules in the change, of which it must be the last call.
+    So this reads no rules. Call it last in a transaction.
     """
     emit(tx, event_type, account_id, {"data": {**data, "principal": None, "source": None}}, now)
 
 
 def _data(change: AuditEvent, *, noun: str) -> dict[str, object]:
-    """Return references to the resource of a change, and to the part of it that has no CRN."""
+    """Return references to a change's resource, and to a part of it that has no CRN, if any."""
     crn = Crn.parse(change.resources[0])
     ids = {name: value for name, value in change.details.items() if name.endswith("_id")}
     if "location" in change.details:

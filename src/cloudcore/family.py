@@ -4,8 +4,8 @@ The composition root has one tuple of families and reads everything from it: rou
 tables, kinds of resources, commands. A family is active if it is in that tuple; importing a module
 registers nothing.
 
-The value is cheap to import, as the command line reads it too. What needs a web framework or a
-database is its `Runtime`, in a module that is imported when a server starts.
+The value is cheap to import, as the command line reads it too. The parts that need a web framework
+or a database are in its `Runtime`, in a module that is imported only when a server starts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Needs = TypeVar("Needs")
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """Commands that the help shows together, with those of other groups of the same title."""
+    """Commands under one title in the help; groups with the same title are merged."""
 
     title: str
     modules: tuple[str, ...]
@@ -68,10 +68,10 @@ async def _begin_nothing(_needs: Any, _resources: AsyncExitStack) -> None:  # no
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: `Runtime[X](…)` sets an attribute
 class Runtime(Generic[Needs]):
-    """What a family does in a server.
+    """The part of a family that only a server needs.
 
-    Its type argument is the type of the needs that its routes, jobs and timers get when a process
-    starts. A family reaches another one only through a port (`cloudcore.ports`).
+    Its type parameter is the type of the dependencies that its routes, jobs and timers receive when
+    a process starts. A family uses another one only through a port (`cloudcore.ports`).
     """
 
     open: Callable[[Opening], Awaitable[Needs]] = _needs_nothing
@@ -105,7 +105,7 @@ class Runtime(Generic[Needs]):
 
 @dataclass(frozen=True, kw_only=True)  # no slots: `Family[X](…)` sets an attribute
 class Family(Generic[Needs]):
-    """A family of operations."""
+    """A family of operations, such as compute or email."""
 
     name: str
     """Also the service of its CRNs and actions."""
@@ -141,7 +141,7 @@ class Family(Generic[Needs]):
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:
-        """Add what follows from the descriptions of resources."""
+        """Add the routes, tables and so on that follow from the descriptions of resources."""
         kinds = (*self.resource_kinds, *(each.kind for each in self.resources))
         told = {
             action: name for each in self.resources for action, name in each.told_changes.items()
@@ -164,7 +164,7 @@ class Family(Generic[Needs]):
 
     @property
     def runtime(self) -> Runtime[Needs]:
-        """Return what it does in a server."""
+        """Import and return the part that a server needs."""
         if isinstance(self.runs, Runtime):
             return self.runs
         module, _, name = self.runs.partition(":")
@@ -173,23 +173,23 @@ class Family(Generic[Needs]):
 
     @property
     def open(self) -> Callable[[Opening], Awaitable[Needs]]:
-        """Return the function that makes its dependencies."""
+        """Return the function that opens the family's dependencies."""
         return self.runtime.open
 
     @property
     def events(self) -> tuple[str, ...]:
-        """Return the types of its events, which event rules may name."""
+        """Return the types of the family's events, which event rules may name."""
         return (*dict.fromkeys(self.told_changes.values()), *self.other_events)
 
     @property
     def events_in_words(self) -> Mapping[str, str]:
-        """Return a sentence for each event, by type, such as ``A queue was created``."""
+        """Map event types to sentences such as ``A queue was created``."""
         nouns = {each.one: each.noun for each in self.resources}
         return {each: self.event_words.get(each) or _sentence(each, nouns) for each in self.events}
 
 
 def _sentence(event: str, nouns: Mapping[str, str]) -> str:
-    """Return what ``queue.queue.created`` says."""
+    """Return the sentence for an event type such as ``queue.queue.created``."""
     _, one, done = event.split(".")
     noun = nouns.get(one, one.replace("_", " "))
     words = f"{with_article(noun)} was {done.replace('_', ' ')}"
@@ -197,7 +197,7 @@ def _sentence(event: str, nouns: Mapping[str, str]) -> str:
 
 
 def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
-    """Return the vocabulary of policies: the kinds of resources of all families, and templates."""
+    """Return the vocabulary of policies: the resource kinds and templates of all families."""
     own = {kind.crn: kind for family in families for kind in family.resource_kinds}
     foreign = {kind.crn: kind for family in families for kind in family.foreign_kinds}
     templates = [template for family in families for template in family.policy_templates]

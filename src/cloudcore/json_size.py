@@ -1,8 +1,8 @@
-"""Refuse JSON that is costly or ambiguous: count names and values before parsing; no key twice.
+"""Refuse JSON that is costly or ambiguous: count names and values, reject duplicate keys.
 
 A parser turns two bytes such as ``[]`` into an object of 50 to 100 bytes, and holds the
-interpreter's lock meanwhile. Counting creates no objects, and other threads can run between its
-steps of `STEP_BYTES`.
+interpreter's lock meanwhile. Counting before parsing creates no objects, and other threads can run
+between its steps of `STEP_BYTES`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 
 class NamedTwice(ValueError):
-    """An object has a key twice."""
+    """A JSON object has a key twice."""
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object; an ``object_pairs_hook`` of `json`.
+    """Return the members of an object; for use as the ``object_pairs_hook`` of `json`.
 
-    Raise `NamedTwice` if it has a key twice.
+    Raise `NamedTwice` if a key occurs twice.
     """
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -30,7 +30,7 @@ STEP_BYTES: Final = 64 * 1024
 
 
 class JsonSize(NamedTuple):
-    """The counts of a document; too low if counting stopped at the caller's limit."""
+    """The counts of a document; they are too low if counting stopped at the caller's limit."""
 
     names: int
     """Names of members in all objects."""
@@ -58,7 +58,7 @@ def json_size(document: bytes | memoryview, most: int) -> JsonSize:
 
 
 def _outside_texts(document: bytes) -> Iterator[bytes]:
-    """Yield the document in steps, without its strings."""
+    """Yield the document without its strings, in steps."""
     start, is_inside = 0, False
     while start < len(document):
         step = document[start : start + STEP_BYTES]

@@ -1,4 +1,4 @@
-"""Chores of the kernel itself: delete what has expired in shared tables, note lost machines."""
+"""Chores of the kernel itself: delete expired rows of shared tables, record lost machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The families of metering and quotas in a server."""
+"""The metering and quotas families in a server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Key pairs: PEM, files that only their owner can read, certificate requests, limits of RSA keys.
+"""Key pairs: PEM, files that only their owner can read, signing requests, limits of RSA keys.
 
-A large RSA key of an untrusted client is refused: arithmetic with its numbers holds the
+A large RSA key from an untrusted client is refused: arithmetic with its numbers holds the
 interpreter's lock.
 """
 
@@ -26,7 +26,7 @@ def key_pem(key: PrivateKey) -> bytes:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file at once, readable only by its owner."""
+    """Replace a file atomically; only its owner may read it."""
     descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -40,7 +40,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:
-    """Return a request to sign a certificate for `domains`, in DER."""
+    """Return a certificate signing request for `domains`, in DER."""
     names = x509.SubjectAlternativeName([x509.DNSName(domain) for domain in domains])
     builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(
         names, critical=False
@@ -54,7 +54,7 @@ MOST_EXPONENT_BITS: Final = 33
 
 
 def is_exponent(e: int) -> bool:
-    """Return True if a public exponent is odd, above 1, and no longer than clients take."""
+    """Return True if an RSA exponent is odd, above 1, and no longer than clients accept."""
     return e > 1 and e % 2 == 1 and e.bit_length() <= MOST_EXPONENT_BITS
 
 

@@ -1,4 +1,4 @@
-"""Seal secrets under the root key, when they must be read back but not be stored in plain text.
+"""Seal secrets under the root key, if they must be read back but not be stored in plain text.
 
 A sealed value is ``<version: 1 byte><nonce: 12 bytes><AES-256-GCM ciphertext>``. Its *context*
 (kind and owner of the value) is authenticated too, so a value moved to another row does not open.
@@ -40,9 +40,9 @@ class Keyring:
         return _VERSION + nonce + self._cipher.encrypt(nonce, plaintext, context.encode())
 
     def open(self, sealed: bytes, context: str) -> bytes:
-        """Open a value sealed for `context`.
+        """Open a value that was sealed for `context`.
 
-        Raise `KeyringError` if it was sealed with another key or for another context, or was
+        Raise `KeyringError` if the value was sealed with another key or for another context, or was
         changed.
         """
         if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE_BYTES:
@@ -84,9 +84,10 @@ def create_root_key(path: Path) -> None:
 
 
 def load_keyring(path: Path) -> Keyring:
-    """Load the keyring of the root key in `path`.
+    """Load the root key from `path`.
 
-    Raise `KeyringError` if the file cannot be read, or users other than its owner can read it.
+    Raise `KeyringError` if the file cannot be read, is malformed, or users other than its owner can
+    read it.
     """
     try:
         mode = path.stat().st_mode

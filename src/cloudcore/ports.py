@@ -1,9 +1,9 @@
-"""Ports: dependencies between parts of the platform, and how a process fills them.
+"""Ports: dependencies between parts of the platform, and how a process provides them.
 
 A family declares a port for each dependency on another part, often with a Protocol as its type, and
 gets the implementation when it makes its needs. It can offer ports too. The composition root makes
-offers from the settings, and fills the ports of one family from those of another, so that families
-do not know each other. The order of construction follows from the requests.
+offers from the settings, and implements the ports of one family with those of another, so that
+families do not know each other. The order of construction follows from the requests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class PortType(Generic[T_co]):
-    """A port for those who use it: its implementation has this type, or a narrower one."""
+    """A port as its users see it: its implementation has this type, or a subtype."""
 
     def __init__(self, name: str) -> None:
         """Name the port ``<family>.<what>``; names are unique."""
@@ -30,7 +30,7 @@ class PortType(Generic[T_co]):
 
 
 class Port(PortType[T]):
-    """A port for those who implement it, which must do so with exactly this type."""
+    """A port as its implementers see it: they must provide exactly this type."""
 
 
 KEYRING: Final[Port[Keyring]] = Port("platform.keyring")
@@ -38,14 +38,14 @@ KEYRING: Final[Port[Keyring]] = Port("platform.keyring")
 
 
 class Offer(NamedTuple):
-    """The implementation of a port."""
+    """A port with the function that makes its implementation."""
 
     port: Port[Any]
     make: Callable[[Opening], Awaitable[object]]
 
 
 def offer(port: Port[T], make: Callable[[Opening], Awaitable[T]]) -> Offer:
-    """Offer the result of `make`, which a process calls once, when the port is first asked for."""
+    """Offer the result of `make`, which a process calls once, when the port is first requested."""
     return Offer(port, make)
 
 
@@ -71,24 +71,24 @@ class Install(NamedTuple):
     """Base URLs of families that have hosts of their own, by `Family.host`."""
 
     def url_of(self, host: str) -> str:
-        """Return the base URL of a family, by its `host`."""
+        """Return the base URL of a family, whose `host` setting is passed."""
         return self.own_urls.get(host, self.url)
 
 
 class NeedsOpener(Protocol[T_co]):
-    """A part that makes its own needs, such as a family."""
+    """A part that makes its own dependencies, such as a family."""
 
     @property
     def name(self) -> str:
-        """Return its name."""
+        """Return the part's name."""
 
     @property
     def open(self) -> Callable[[Opening], Awaitable[T_co]]:
-        """Return the function that makes its needs."""
+        """Return the function that makes the part's dependencies."""
 
 
 class PortMissing(Exception):
-    """A port is requested and not offered; the process does not start."""
+    """A port is requested but not offered; the process does not start."""
 
 
 class Opening:
@@ -97,9 +97,9 @@ class Opening:
     def __init__(
         self, install: Install, resources: AsyncExitStack, offers: Iterable[Offer]
     ) -> None:
-        """Fill ports from `offers`; of two offers for one port, the later counts.
+        """Take implementations from `offers`; for the same port, a later offer counts.
 
-        Makers enter in `resources` what must be closed; it is closed before its own dependencies.
+        Makers add to `resources` what must be closed; it is closed before its own dependencies.
         """
         self.install = install
         self.resources = resources
@@ -112,7 +112,7 @@ class Opening:
     async def get(self, port: PortType[T]) -> T:
         """Return the implementation of a port.
 
-        Raise `PortMissing` if it is not offered, or depends on itself.
+        Raise `PortMissing` if nothing offers it, or it depends on itself.
         """
         make = self._offers.get(port)
         if make is None or port.name in self._asking:
@@ -123,9 +123,9 @@ class Opening:
         return await self._once(port, port.name, make)
 
     async def needs_of(self, family: NeedsOpener[T]) -> T:
-        """Return the needs of a family.
+        """Return the dependencies of a family.
 
-        Raise `PortMissing` if it asks for a port that nothing offers.
+        Raise `PortMissing` if it requests a port that nothing offers.
         """
         return await self._once(family.name, f"the family {family.name}", family.open)
 

@@ -1,9 +1,9 @@
-"""Names of resources: ids, CRNs, and the names and tags that accounts give.
+"""Names of resources: ids, CRNs, and the names and tags that accounts choose.
 
 Ids are UUIDs, accepted in any case, stored and shown in lower case (RFC 9562 §4).
 
 A CRN (cloud resource name) is ``crn:<service>:<region>:<account>:<type>/<name>``. It is split at
-the first four colons, so the name may hold colons and slashes. Regional services have a region;
+the first four colons, so the name may contain colons and slashes. Regional services have a region;
 global ones (identity) leave it empty. Our responses always name the account by id.
 """
 
@@ -93,7 +93,7 @@ class Crn(NamedTuple):
 
 
 def lower_ids(text: str) -> str:
-    """Return an id, a CRN or a pattern of CRNs with its ids in lower case.
+    """Return an id, a CRN or a pattern of CRNs with the ids in it in lower case.
 
     Ids are the account and the part after ``user/`` or ``organization/``; names are unchanged.
     """
@@ -106,17 +106,17 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def is_name(name: str) -> bool:
-    """Return True if a resource can have this name; a name never looks like an id."""
+    """Return True if a resource may have this name; a valid name never looks like an id."""
     return _NAME.fullmatch(name) is not None and parse_uuid(name) is None
 
 
 def with_article(noun: str) -> str:
-    """Return ``an IP pool`` for ``IP pool``."""
+    """Prepend the indefinite article to a noun: ``an IP pool``."""
     return f"{'an' if noun[0] in 'aeioAEIO' else 'a'} {noun}"
 
 
 def check_name(name: str) -> None:
-    """Refuse a malformed name."""
+    """Raise `InvalidInput` if a name is malformed."""
     if not is_name(name):
         raise InvalidInput(
             "name: 1 to 63 of a-z 0-9 . _ -, begins with a letter or digit and is no UUID",

@@ -2,7 +2,7 @@
 
 A name is unique within account and region. A malformed reference, or a CRN of another account or
 region, is refused before any lookup. Then the caller's right to the resource is checked; only a
-caller who has it learns that there is no such resource.
+caller with that right learns that a resource does not exist.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Kind(NamedTuple, Generic[R]):
 
 
 class _Reference(NamedTuple):
-    """A reference that was read: either an id or a name."""
+    """A parsed reference: either an id or a name."""
 
     id: str | None
     name: str
@@ -65,17 +65,17 @@ class _Reference(NamedTuple):
 def resolve(
     tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str, authorize: Authorize | None
 ) -> R:
-    """Return the resource that `value` in a request's `field` means.
+    """Return the resource to which `value` in a request's `field` refers.
 
-    `authorize` is called before existence matters: with the CRN of a name; for an id, with the CRN
-    of the resource found, or with all of the kind if there is none. It is None if the platform
-    itself asks.
+    `authorize` is called before existence is revealed: with the CRN for a name; for an id, with the
+    CRN of the resource found, or with the pattern of all of the kind if there is none. It is None
+    if the platform itself is the caller.
 
     Raises:
         InvalidInput: it is not an id, name or CRN of this kind, or the CRN is of another service,
             region or account; `field` is named.
-        AccessDenied: by `authorize`.
-        NotFound: there is no such resource; `kind.missing`.
+        AccessDenied: `authorize` refused.
+        NotFound: there is no such resource; `kind.missing` makes the error.
 
     """
     meant = _read(tx, scope, kind, field, value)
@@ -103,7 +103,7 @@ def _read(tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str) -
 
 
 def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str) -> str:
-    """Return the name in a CRN, which must be of this kind and scope; it may have the handle."""
+    """Return the name in a CRN of this kind and scope; the account may be its handle."""
     region = "<region>" if scope.region else ""
     form = f"the CRN of a {kind.type} is crn:{kind.service}:{region}:<account>:{kind.type}/<name>"
     try:

@@ -1,8 +1,8 @@
 """Threads for work that would block the event loop: one pool for each kind of work.
 
-A pool shared by several kinds would be filled by one of them. So the event loop's own pool is left
-to work that no client causes: start and stop, probes and gauges. Work that computes rather than
-waits runs one call at a time, and accounts take turns: more at once would only contend for the
+One kind of work could fill a pool that several share. So the event loop's own pool is used only for
+work that no client causes: start and stop, probes and gauges. Work that computes rather than waits
+runs one call at a time, and accounts take turns: more at once would only contend for the
 interpreter's lock.
 """
 
@@ -25,10 +25,10 @@ Ts = TypeVarTuple("Ts")
 
 
 class FairQueue(Generic[T]):
-    """A queue of waiting calls. Callers take turns; of each, the longest waiting call is first.
+    """A queue of waiting calls. Callers take turns; each caller's longest waiting call is first.
 
-    A caller is an account or a person. So it waits for one call of each other caller, however many
-    those have. The queue has no lock.
+    A caller is an account or a person. So each waits for one call of each other caller, however
+    many calls those have. The queue has no lock.
     """
 
     def __init__(self) -> None:
@@ -36,19 +36,19 @@ class FairQueue(Generic[T]):
         """By caller; the one whose turn is next comes first."""
 
     def __len__(self) -> int:
-        """Return how many callers wait."""
+        """Return the number of callers that wait."""
         return len(self._lines)
 
     def longest(self) -> deque[T]:
-        """Return the calls of a caller that has most, the longest waiting first."""
+        """Return the calls of the caller that has the most, the longest waiting first."""
         return max(self._lines.values(), key=len, default=deque[T]())
 
     def put(self, caller_id: str, waiting: T) -> None:
-        """Add a call of a caller."""
+        """Add a call for a caller."""
         self._lines.setdefault(caller_id, deque()).append(waiting)
 
     def take(self) -> T:
-        """Take the longest waiting call of whose turn it is, who then becomes the last.
+        """Remove and return the longest waiting call of the next caller, who then becomes the last.
 
         Raise `KeyError` if nothing waits.
         """
@@ -63,7 +63,7 @@ class FairThread:
     """A thread that runs calls one at a time; accounts take turns."""
 
     def __init__(self, name: str, niceness: int = 0) -> None:
-        """Make a thread of this niceness, which starts with the first call."""
+        """Make a thread with this niceness; it starts with the first call."""
         # Linux alone has a niceness for each thread.
         how_nice = (niceness,) if sys.platform == "linux" else (0,)
         self._pool = ThreadPoolExecutor(1, name, initializer=os.nice, initargs=how_nice)
@@ -71,7 +71,7 @@ class FairThread:
         self._turns = FairQueue[Callable[[], None]]()
 
     async def run(self, account_id: str, call: Callable[[Unpack[Ts]], T], /, *arguments: *Ts) -> T:
-        """Return the result of a call for an account; if cancelled, the call may still run."""
+        """Run a call for an account and return its result; if cancelled, the call may still run."""
         answer = Future[T]()
         with self._lock:
             self._turns.put(account_id, partial(_answer, answer, partial(call, *arguments)))
@@ -106,7 +106,7 @@ _BATCH: Final = 500
 
 
 class Runner(Protocol):
-    """Make a blocking call without blocking the event loop."""
+    """Calls a blocking function without blocking the event loop."""
 
     async def __call__(
         self,
@@ -118,14 +118,14 @@ class Runner(Protocol):
         """Return the result of the call.
 
         If the caller is cancelled, wait for the call to end, since the caller closes files that the
-        call uses; pass its result to `undo`, and raise CancelledError.
+        call uses; then pass its result to `undo`, and raise `CancelledError`.
         """
 
 
 class Threads:
-    """Some threads of one use, that no other use can fill (`Runner`).
+    """Threads for one use, which other uses cannot fill (a `Runner`).
 
-    They start with the first call, and end with `close`; a call after it starts others.
+    They start with the first call, and end with `close`; a later call starts new ones.
     """
 
     def __init__(self, name: str, at_once: int = _AT_ONCE) -> None:
@@ -158,11 +158,11 @@ class Threads:
             raise
 
     def forget(self) -> None:
-        """Start other threads with the next call: a fork does not copy them."""
+        """Start new threads with the next call, as a fork does not copy threads."""
         self._pool = None
 
     def close(self) -> None:
-        """Wait for the calls under way, and end the threads. Blocks."""
+        """Wait for the running calls, and end the threads. Blocks."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

@@ -24,8 +24,8 @@ RFC3339 = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 class RequestBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of request bodies; unknown fields are refused, because they may be typos.
 
-    In a PATCH, fields default to `msgspec.UNSET`: an absent field keeps its value, and null gives
-    one that the creation may leave out what it then has (`changes_of`).
+    In a PATCH, fields default to `msgspec.UNSET`: an absent field keeps its value. Null resets a
+    field that the creation may omit to what it has after such a creation (`changes_of`).
     """
 
     saturates_integers: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class ResponseBody(Struct, kw_only=True):
 def rfc3339(moment: int) -> str:
     """Format a moment (microseconds since the epoch) in UTC, always with six decimals.
 
-    Raise OverflowError for a moment after `LAST_MOMENT`.
+    Raise `OverflowError` for a moment after `LAST_MOMENT`.
     """
     at = _EPOCH + timedelta(microseconds=moment)
     return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
@@ -59,7 +59,7 @@ LAST_MOMENT: Final = moment_of(datetime.max.replace(tzinfo=UTC))
 def changes_of(data: Struct, new: type[Struct] | None = None) -> dict[str, Any]:
     """Return the fields that a PATCH body has.
 
-    Null becomes what the field has if `new`, the body of the creation, leaves it out.
+    Null becomes the value that a field has when `new`, the body of the creation, omits it.
     """
     optional = {} if new is None else _optional(new)
     return {
@@ -71,7 +71,7 @@ def changes_of(data: Struct, new: type[Struct] | None = None) -> dict[str, Any]:
 
 @cache
 def _optional(new: type[Struct]) -> Mapping[str, structs.FieldInfo]:
-    """Return the fields that a body may leave out."""
+    """Map names to those fields of a body that may be omitted."""
     return {each.name: each for each in structs.fields(new) if not each.required}
 
 
@@ -80,5 +80,5 @@ def _default(of: structs.FieldInfo) -> Any:  # noqa: ANN401 - of any type
 
 
 def or_absent(value: T | None) -> T | UnsetType:
-    """Return a value of a response, or `UNSET` if it is None, so that the field is left out."""
+    """Return a value for a response, or `UNSET` if it is None, so that the field is omitted."""
     return UNSET if value is None else value

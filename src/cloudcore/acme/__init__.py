@@ -1,4 +1,4 @@
 """Certificates of an authority that speaks ACME (RFC 8555).
 
-`client` starts `session` in a child process, which alone imports the library of ACME.
+`client` starts `session` in a child process; only `session` imports the ACME library.
 """

@@ -1,7 +1,7 @@
 """Order and revoke certificates at an ACME authority, in a child process.
 
-The ACME library takes 11 MiB, and its calls block: so neither is in a server. The child asks for
-the proofs to be published, waits until they are, and ends with its result.
+The ACME library takes 11 MiB and blocks, so servers do not load it. The child asks its parent to
+publish the proofs, waits until that is done, and then writes the result for the parent to read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DomainProblem(NamedTuple):
 
 
 class AcmeRefused(Exception):
-    """An authority refuses; the message has the reason."""
+    """The authority refused; the message has the reason."""
 
     def __init__(self, code: str, message: str, domains: tuple[DomainProblem, ...] = ()) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class AcmeRefused(Exception):
 
 
 class AcmeUnreachable(Exception):
-    """An authority does not answer, or not now; the message has the reason."""
+    """The authority did not answer, or cannot serve the request now; the message has the reason."""
 
 
 MOST_SECONDS: Final = 300.0
@@ -87,7 +87,7 @@ class AcmeAccount(NamedTuple):
 
 
 class AcmeTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The task of the child; it holds a key."""
+    """The child's task; it contains a private key."""
 
     directory: Directory
     key: bytes
@@ -98,7 +98,7 @@ class AcmeTask(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: int = 0
 
     def __repr__(self) -> str:
-        """Show no key."""
+        """Omit the key."""
         return f"Task({self.directory})"
 
 
@@ -113,22 +113,22 @@ class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 async def order(account: AcmeAccount, csr_der: bytes, kind: str, publish: Publish) -> str:
-    """Return a certificate and those of its issuers, in PEM, for a signing request.
+    """Return the new certificate and its chain, in PEM, for a signing request.
 
-    `kind` is the challenge that `publish` can meet, such as ``dns-01``.
+    `kind` is the challenge type that `publish` can meet, such as ``dns-01``.
 
     Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
-    `AcmeUnreachable` if it did not answer, or not in time.
+    `AcmeUnreachable` if it did not answer in time.
     """
     return await _converse(account, AcmeTask(*_who(account), csr=csr_der, kind=kind), publish)
 
 
 async def revoke(account: AcmeAccount, certificate_der: bytes, reason: int) -> None:
-    """Revoke a certificate that this account ordered; one that is revoked stays so.
+    """Revoke a certificate that this account ordered; accept one that is already revoked.
 
     `reason` is a code of RFC 5280 §5.3.1.
 
-    Raise `AcmeRefused` if the authority will not, `AcmeUnreachable` if it did not answer.
+    Raise `AcmeRefused` if the authority will not revoke it, `AcmeUnreachable` if it did not answer.
     """
     task = AcmeTask(*_who(account), certificate=certificate_der, reason=reason)
     await _converse(account, task, _publish_nothing)
@@ -161,7 +161,7 @@ async def _converse(account: AcmeAccount, task: AcmeTask, publish: Publish) -> s
 
 
 def _talk(child: subprocess.Popen[bytes], task: AcmeTask, publish: Publish) -> ChildMessage:
-    """Return the last that a child says."""
+    """Send the child its task, publish each proof that it requests, and return its last message."""
     assert child.stdin is not None
     assert child.stdout is not None
     with child.stdin as telling, child.stdout as hearing:
@@ -176,13 +176,13 @@ def _talk(child: subprocess.Popen[bytes], task: AcmeTask, publish: Publish) -> C
 
 
 def tell(pipe: IO[bytes], message: object) -> None:
-    """Write a line."""
+    """Write a message as one line of JSON."""
     pipe.write(msgspec.json.encode(message) + b"\n")
     pipe.flush()
 
 
 def hear(pipe: IO[bytes], kind: type[_T]) -> _T:
-    """Read a line; raise `EOFError` if there is none."""
+    """Read a message from one line of JSON; raise `EOFError` if the pipe ended."""
     line = pipe.readline()
     if not line.endswith(b"\n"):
         raise EOFError

@@ -1,4 +1,4 @@
-"""One session with an authority, in a process of its own."""
+"""One session with an ACME authority, run in a process of its own."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ NONCE_TRIES: Final = 8
 
 
 class VettedNetwork(ClientNetwork):
-    """Signs requests as the library does, and sends them to vetted addresses.
+    """The library's HTTP client, restricted to vetted addresses.
 
-    The operator names the directory, so its own origin may have any address. Other origins that it
-    leads to must be public. Not for a thread that runs an event loop.
+    The operator names the directory, so its own origin may have any address. Other origins to which
+    the directory refers must be public. Not for a thread that runs an event loop.
     """
 
     def __init__(self, directory: str, setting: str, key: JWK, roots: str = "") -> None:
         """Sign with `key`; `setting` names the directory in messages.
 
-        `roots` is a file of roots, in PEM, that the directory's certificate may be of; empty: the
-        public ones.
+        `roots` is a PEM file of the roots to trust for the directory; if it is empty, the public
+        roots are trusted.
 
         Raise `OSError` if `roots` cannot be read, or holds no certificate.
         """
@@ -156,7 +156,7 @@ _ALREADY_REVOKED: Final = "alreadyRevoked"
 
 
 class TlsAlpnResponse(challenges.KeyAuthorizationChallengeResponse):
-    """The response that a ``tls-alpn-01`` challenge is ready; the library has none."""
+    """The answer that a ``tls-alpn-01`` challenge is ready; the library has no such class."""
 
     typ = "tls-alpn-01"
 
@@ -168,7 +168,7 @@ class TlsAlpn(challenges.KeyAuthorizationChallenge):
     response_cls = TlsAlpnResponse
 
     def validation(self, account_key: JWK, **_kwargs: Any) -> str:  # noqa: ANN401 - the library's
-        """Return the key authorization, whose SHA-256 the validation's certificate has."""
+        """Return the key authorization; the validation's certificate contains its SHA-256."""
         return self.key_authorization(account_key)
 
 
@@ -182,9 +182,9 @@ class AcmeSession:
     def __init__(
         self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
     ) -> None:
-        """Register the account of `key`, or find it; its owner has agreed to the terms.
+        """Register or find the account of `key`; the operator has agreed to the authority's terms.
 
-        Raise `AcmeRefused` if the authority wants no such account, `AcmeUnreachable` if it did not
+        Raise `AcmeRefused` if the authority rejects the account, `AcmeUnreachable` if it did not
         answer.
         """
         self._key = JWKEC(key=key)
@@ -202,12 +202,12 @@ class AcmeSession:
                 )
 
     def order(self, csr_der: bytes, kind: str, publish: Publish) -> str:
-        """Return a certificate and those of its issuers, in PEM, for a signing request.
+        """Return the new certificate and its chain, in PEM, for a signing request.
 
-        `kind` is the challenge that `publish` can meet, such as ``dns-01``.
+        `kind` is the challenge type that `publish` can meet, such as ``dns-01``.
 
-        Raise `AcmeRefused` if it will not sign, or could not validate a domain, `AcmeUnreachable`
-        if it did not answer, or not in time.
+        Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
+        `AcmeUnreachable` if it did not answer in time.
         """
         csr = x509.load_der_x509_csr(csr_der).public_bytes(Encoding.PEM)
         with told_plainly():
@@ -220,11 +220,12 @@ class AcmeSession:
             return str(self._client.poll_and_finalize(order, deadline).fullchain_pem)
 
     def revoke(self, certificate_der: bytes, reason: int) -> None:
-        """Revoke a certificate that this account ordered; one that is revoked stays so.
+        """Revoke a certificate that this account ordered; accept one that is already revoked.
 
         `reason` is a code of RFC 5280 §5.3.1.
 
-        Raise `AcmeRefused` if it will not, `AcmeUnreachable` if it did not answer.
+        Raise `AcmeRefused` if the authority will not revoke it, `AcmeUnreachable` if it did not
+        answer.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         try:
@@ -237,7 +238,7 @@ class AcmeSession:
     def _pending(
         self, order: messages.OrderResource, kind: str
     ) -> Iterator[tuple[messages.ChallengeBody, ChallengeProof]]:
-        """Yield a challenge for each domain whose control is not known from an earlier order."""
+        """Yield challenge and proof for each domain that the authority has not yet validated."""
         for each in order.authorizations:
             name = each.body.identifier.value
             domain = f"*.{name}" if each.body.wildcard else name
@@ -257,7 +258,7 @@ class AcmeSession:
 
 
 def main() -> None:
-    """Do the task in standard input."""
+    """Read an `AcmeTask` from standard input, and do it."""
     task = hear(sys.stdin.buffer, AcmeTask)
     try:
         said = ChildMessage(chain=_do(task))

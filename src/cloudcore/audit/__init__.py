@@ -1,4 +1,5 @@
 """The audit log: who did what, when and from where.
 
-`log` records in the transaction of a change, `rows` stores, `routes` shows owners their events.
+`log` records events in the transaction of the change, `rows` stores them, `routes` shows owners
+their own.
 """

@@ -1,4 +1,4 @@
-"""The audit family: events of all other families, kept for a time, read by their owners."""
+"""The audit family: stores the events of all other families for a time; owners can read them."""
 
 from __future__ import annotations
 

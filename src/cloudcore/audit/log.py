@@ -1,10 +1,10 @@
-"""Record changes in their transactions, and count refusals.
+"""Record changes in their transactions, and count refused attempts.
 
 A refused attempt costs no transaction. It is counted in memory, and written every few seconds: one
-row for each principal, source, action and hour, with the last resource. So a flood of refusals has
-bounded rows, and a process that dies loses a few seconds of counts. While the database is away,
-they wait in memory. An account with too many kinds of refusals loses its own, never those of
-others.
+row for each principal, source, action and hour, with the last resource. So a flood of refusals adds
+few rows, and a process that dies loses a few seconds of counts. While the database is unavailable,
+the counts wait in memory. If they fill it, the accounts with the most kinds of refusals lose counts
+first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Pending(NamedTuple):
-    """Refusals of one kind that are not written yet."""
+    """Counted refusals of one kind, not yet written."""
 
     event: AuditEvent
     """The last of them, with the time of the first."""
@@ -54,7 +54,7 @@ class AuditLog:
         new_id: Callable[[], str] = uuid7,
         tell: Callable[[Connection, AuditEvent], None] = lambda _tx, _event: None,
     ) -> None:
-        """Record in `database`; `tell` is called with each event, in the same transaction."""
+        """Record in `database`; call `tell` with each event, in the same transaction."""
         self._database = database
         self._new_id = new_id
         self._tell = tell
@@ -84,8 +84,8 @@ class AuditLog:
     async def flush(self) -> None:
         """Write the counted refusals.
 
-        Raise `Unavailable` if the database is away. Unwritten counts wait for the next call; if the
-        outcome of a write is unknown, its refusals may be counted twice.
+        Raise `Unavailable` if the database is unavailable. Unwritten counts wait for the next call;
+        if the outcome of a write is unknown, its refusals may be counted twice.
         """
         while self._pending:
             whose = next(iter(self._pending))
@@ -100,7 +100,7 @@ class AuditLog:
                 _log.exception("refusals of %s could not be recorded", pending.event.action)
 
     def _make_room(self, own: int) -> bool:
-        """Drop a refusal of who has most; return False if that is who has `own` of them."""
+        """Drop a refusal of the largest account; return False if it has at most `own` + 1."""
         largest = max(self._pending, key=lambda whose: len(self._pending[whose]))
         if len(self._pending[largest]) <= own + 1:
             return False
@@ -113,7 +113,7 @@ class AuditLog:
         kinds[key] = pending
 
     def _take(self, whose: str) -> tuple[str, _Pending]:
-        """Remove one of an account's refusals and return it; the next turn is that of another."""
+        """Remove and return one of an account's refusals; put the account last in the queue."""
         kinds = self._pending.pop(whose)
         taken = kinds.popitem()
         self._count -= 1
@@ -155,7 +155,7 @@ class AuditNeeds:
 
 
 async def open_needs(opening: Opening) -> AuditNeeds:
-    """Return the dependencies of one process."""
+    """Return the audit dependencies of this process."""
     return AuditNeeds(
         database=opening.install.database,
         clock=opening.install.clock,
@@ -166,7 +166,7 @@ async def open_needs(opening: Opening) -> AuditNeeds:
 
 
 async def _open_log(opening: Opening) -> AuditLog:
-    """Return the audit log of one process, which writes what it noted when it ends."""
+    """Return this process's audit log; at shutdown it writes the refusals it has counted."""
     install = opening.install
     events, told = await opening.get(EVENTS), await opening.get(TOLD_CHANGES)
     log = AuditLog(install.database, install.new_id, partial(events.tell_change, told))

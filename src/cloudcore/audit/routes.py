@@ -127,7 +127,7 @@ class ManyAuditEvents(ResponseBody):
 
 
 async def _owner(ctx: RequestContext, needs: AuditNeeds, organization_id: str | None) -> str:
-    """Authorize the route's action; return the account or organization whose events are read."""
+    """Authorize the route's action; return the id of the account or organization to list."""
     if organization_id is None:
         account_id = account_of(ctx)
         ctx.authorize(str(Crn("audit", ctx.settings.region, account_id, "event", "*")))
@@ -138,9 +138,9 @@ async def _owner(ctx: RequestContext, needs: AuditNeeds, organization_id: str | 
 def _filter(
     ctx: RequestContext, needs: AuditNeeds, owner_id: str, query: AuditSelection
 ) -> AuditFilter:
-    """Return what a query asks for.
+    """Return the filter that a query describes.
 
-    Raise `InvalidInput` if its action can be in no event, or its resource is malformed.
+    Raise `InvalidInput` if no event can have its action, or its resource is malformed.
     """
     for name, text in (("action", query.action), ("resource", query.resource)):
         if "*" in text[:-1]:
@@ -159,7 +159,7 @@ def _filter(
 
 
 def _resource(needs: AuditNeeds, owner_id: str, query: AuditSelection) -> str:
-    """Return the CRN, or the beginning of one, that a query means."""
+    """Return the CRN, or the CRN prefix, that the query's resource means."""
     text = query.resource
     if text in ("", "*") or text.startswith(_CRN):
         return text
@@ -229,7 +229,7 @@ async def get_audit_event(
 async def _lines(
     needs: AuditNeeds, owner_id: str, wanted: AuditFilter
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events as lines of JSON, one read after the other."""
+    """Yield the events as lines of JSON, reading one page after another."""
     after: tuple[int, str] | None = None
     encoder = msgspec.json.Encoder()
     while True:

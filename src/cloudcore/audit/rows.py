@@ -1,6 +1,6 @@
 """The table of the audit log, its queries, and the stored form of details.
 
-Rows of changes are never changed, only deleted by age.
+Rows of changes are never updated, only deleted by age.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ _MOST: Final = 32
 def cut_details(details: dict[str, Any], most: int) -> dict[str, Any]:
     """Cut details, which are JSON values, to `most` characters of JSON.
 
-    Short values, such as counts, are kept whole; lists, objects and texts keep their start. ``CUT``
-    has the length of each value that was cut, or null for one that was left out.
+    Short values, such as counts, stay whole; lists, objects and texts keep their start. The key
+    ``CUT`` holds the length of each value that was cut, or null for one that was left out.
     """
     kept: dict[str, Any] = {}
     lengths: dict[str, int | None] = {}
@@ -92,7 +92,7 @@ def cut_details(details: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def _beginning(value: Any, room: int) -> Any:  # noqa: ANN401 - JSON
-    """Return as much of a value as fits into `room` characters of JSON; UNSET for nothing."""
+    """Return as much of a value as fits into `room` characters of JSON; UNSET if nothing fits."""
     if _length(value) <= room:
         return value
     if isinstance(value, str):
@@ -105,7 +105,7 @@ def _beginning(value: Any, room: int) -> Any:  # noqa: ANN401 - JSON
 
 
 def _entries(entries: Iterable[tuple[str, Any]], room: int) -> Iterable[tuple[str, Any]]:
-    """Yield the first entries that fit; the last of them may be cut."""
+    """Yield the first entries that fit; the last one may be cut."""
     left = room - 2
     for name, value in entries:
         left -= _length(name) + 2
@@ -156,12 +156,12 @@ class AuditRow(NamedTuple):
 
     @property
     def position(self) -> tuple[int, str]:
-        """Return its place in the order of the log."""
+        """Return the event's position in the log: its time and id."""
         return self.occurred_at, self.id
 
 
 class AuditFilter(NamedTuple):
-    """The filter of a search for events; an empty text matches any."""
+    """The filter of a search for events; an empty string matches anything."""
 
     who: str = ""
     """CRN of the principal or of the source, or the source's name."""
@@ -175,7 +175,7 @@ class AuditFilter(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Matching events, newest first, and where to continue, or None at the end."""
+    """Matching events, newest first, and the position from which to continue (None: the end)."""
 
     rows: Sequence[AuditRow]
     after: tuple[int, str] | None
@@ -206,7 +206,7 @@ forget_events: Final = deletion(_e.occurred_at)
 
 
 def _window(*also: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Return the query for the next events of an owner in the order of the log."""
+    """Return the query for an owner's events before a position, newest first."""
     before = sa.tuple_(sa.bindparam("before_at"), sa.bindparam("before_id"))
     return (
         sa.select(*_COLUMNS)
@@ -221,7 +221,7 @@ def _window(*also: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 def _begins(column: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
-    """Return whether a column equals a text, or begins with what is before a ``*`` at its end."""
+    """Return a condition: the column equals the text, or begins with it if it ends in ``*``."""
     wanted = sa.bindparam(f"{parameter}_prefix", type_=_e.action.type)
     return sa.or_(
         column == sa.bindparam(parameter, type_=_e.action.type),
@@ -230,7 +230,7 @@ def _begins(column: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[b
 
 
 def _matching(window: sa.Select[Any]) -> Statement:
-    """Return the query for those of a window that match the filter."""
+    """Return the query for those rows of `window` that match the filter."""
     found = page(window).subquery("events")
     c = found.c
     anyone = sa.bindparam("who", type_=_e.principal.type)
@@ -259,7 +259,7 @@ _MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))
 
 
 def _edge(*also: sa.ColumnElement[bool]) -> Statement:
-    """Return the query for the last event of a full window."""
+    """Return the query for the oldest of the `WINDOW` events that one page may examine."""
     last = _window(*also).limit(sa.literal_column("1")).offset(sa.literal_column(str(WINDOW - 1)))
     return Statement(last)
 
@@ -269,7 +269,7 @@ _EDGE_OF_RESOURCE: Final = _edge(_OF_RESOURCE)
 
 
 def add_event(tx: Connection, event: AuditEvent) -> None:
-    """Insert the event of a change."""
+    """Insert an event."""
     tx.execute(_ADD, **_values(event), refusal_key=None, times=1)
 
 
@@ -285,9 +285,9 @@ def list_events(
     after: tuple[int, str] | None,
     limit: int,
 ) -> AuditPage:
-    """Return up to `limit` matching events behind `after`, newest first.
+    """Return up to `limit` matching events older than `after`, newest first.
 
-    At most `WINDOW` events are looked at. So a page may be short, or empty, with more to come.
+    At most `WINDOW` events are examined. So a page may be short, or empty, with more to come.
     """
     before_at, before_id = after or (wanted.until, "")
     place = {
@@ -324,7 +324,7 @@ def _cut(rows: list[AuditRow], limit: int, edge: Row | None) -> AuditPage:
 
 
 def _prefixed(name: str, given: str) -> dict[str, str]:
-    """Return the parameters of `_begins`; without a text, every column begins with the prefix."""
+    """Return the parameters of `_begins`; an empty text matches every column."""
     if given and not given.endswith("*"):
         return {name: given, f"{name}_prefix": "\N{DELETE}"}
     return {name: given, f"{name}_prefix": given.removesuffix("*")}

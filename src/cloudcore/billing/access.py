@@ -1,7 +1,7 @@
 """Authorization of billing: who may see and pay the invoices of an organization.
 
-A program or a role acts in an account, whose policies decide; it sees the invoices of the account's
-organization. A person names an organization and must be an owner of it, or have the role
+A program or a role acts in an account, whose policies decide; it sees the invoices of that
+account's organization. A person names an organization, and must be an owner of it or have the role
 ``billing`` in it.
 """
 
@@ -44,7 +44,7 @@ async def authorized(
 ) -> str:
     """Authorize the route's action on a resource; return the id of the organization.
 
-    `kind` and `found_id` are the end of its CRN.
+    `kind` and `found_id` are the last two parts of the resource's CRN.
 
     Raise `NotFound` if the calling account belongs to no organization or to another one, or the
     calling person is not a member.
@@ -61,7 +61,7 @@ async def authorized(
 
 
 async def organization_policy(ctx: RequestContext, resource: str) -> Policy | None:
-    """Return the policy of the caller's role in the organization of a CRN; None for a program.
+    """Return the policy of the caller's role in the organization of a CRN, or None for a program.
 
     Raise `NotFound` if the caller is a person who is not a member of the organization.
     """

@@ -1,8 +1,9 @@
-"""Refuse numbers of cards: they go from the browser to the processor, and never through here.
+"""Refuse card numbers: the browser sends them to the processor, and never to this server.
 
 A number is 13 to 19 digits, perhaps in groups, with a valid check digit (ISO/IEC 7812-1, annex B).
-Anything but letters may stand between groups, and digits of any script count, raised ones too. A
-request with a number is refused before anything of it is stored; the answer does not repeat it.
+Any characters but letters may separate the groups, and digits of any script count, superscripts
+too. A request with a number is refused before any of it is stored; the error does not repeat the
+number.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_BODY_BYTES: Final = 4096
 
 
 class CardNumberGiven(InvalidInput):
-    """A request has the number of a card."""
+    """A request contains a card number."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -35,7 +36,7 @@ class CardNumberGiven(InvalidInput):
 
 
 def check_body(body: bytes) -> None:
-    """Raise `CardNumberGiven` if the bytes of a request have a card's number anywhere.
+    """Raise `CardNumberGiven` if the bytes of a request contain a card number anywhere.
 
     JSON escapes are decoded first, also in names.
     """
@@ -44,13 +45,13 @@ def check_body(body: bytes) -> None:
 
 
 def check_text(text: str) -> None:
-    """Raise `CardNumberGiven` if a text has the number of a card."""
+    """Raise `CardNumberGiven` if a text contains a card number."""
     if has_card_number(text):
         raise CardNumberGiven
 
 
 def has_card_number(text: str) -> bool:
-    """Return True if a text has the number of a card."""
+    """Return True if a text contains a card number."""
     return any(
         any(map(_is_right, _numbers(_GROUP.findall(found.group()))))
         for found in _GROUPED.finditer(unicodedata.normalize("NFKC", text))
@@ -58,7 +59,7 @@ def has_card_number(text: str) -> bool:
 
 
 def _numbers(groups: list[str]) -> Iterator[str]:
-    """Yield the numbers that consecutive groups of digits form, if they are long enough."""
+    """Yield the numbers of card length that consecutive groups of digits form when joined."""
     for first in range(len(groups)):
         joined = ""
         for group in groups[first : first + _MOST]:
@@ -70,7 +71,7 @@ def _numbers(groups: list[str]) -> Iterator[str]:
 
 
 def _is_right(digits: str) -> bool:
-    """Return True if the last digit is the check digit of the others (Luhn)."""
+    """Return True if the last digit is the Luhn check digit of the others."""
     doubled = [int(digit) * 2 for digit in digits[-2::-2]]
     rest = [int(digit) for digit in digits[-1::-2]]
     return (sum(rest) + sum(each - 9 if each > 9 else each for each in doubled)) % 10 == 0

@@ -1,8 +1,8 @@
-"""Pay an invoice exactly once, whatever crashes meanwhile.
+"""Pay an invoice exactly once, even if processes crash meanwhile.
 
 The row of a charge is committed before the processor is called, and its id is the processor's
 idempotency key. A job resumes a charge with an unknown outcome, and no other charge of the invoice
-begins until that has ended.
+begins until that charge has ended.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def begin_charge(
     method_id: str | None = None,
     request_key: str | None = None,
 ) -> Charge | None:
-    """Insert the charge of an invoice, before the processor is called, and its job.
+    """Insert a charge for an invoice, and the job that resumes it, before the processor is called.
 
     A repeated request gets the charge that it began before, in any state. Return None if the
     invoice is paid.
 
     Raises:
         NotFound: there is no such invoice or payment method.
-        Conflict: it is void, or being paid; there is no payment method, or it is
-            another processor's.
-        InvoicePaymentAttemptsExhausted: it was declined `MAX_ATTEMPTS` times.
+        Conflict: the invoice is void, or being paid; there is no payment method, or
+            it belongs to another processor.
+        InvoicePaymentAttemptsExhausted: the invoice was declined `MAX_ATTEMPTS` times.
 
     """
     invoice = rows.lock_invoice(tx, organization_id, invoice_id)
@@ -118,7 +118,7 @@ def _method(
 
 
 def wake(tx: Connection, invoice: Invoice, now: int, *, delay_seconds: float = 0) -> None:
-    """Make the job of an invoice due then, if it is due later."""
+    """Make an invoice's job due in `delay_seconds`, unless it is due earlier."""
     enqueue(
         tx,
         NewJob(
@@ -153,7 +153,7 @@ async def settle(needs: BillingNeeds, charge: Charge) -> Declined | None:
 def record(
     tx: Connection, needs: BillingNeeds, charge: Charge, declined: Declined | None
 ) -> Invoice:
-    """Store the outcome of a charge, with its effect on the invoice; once."""
+    """Store the outcome of a charge and update the invoice; do nothing if it is already stored."""
     now = needs.clock()
     invoice = rows.lock_invoice(tx, charge.organization_id, charge.invoice_id)
     state = "succeeded" if declined is None else "declined"
@@ -177,7 +177,7 @@ def record(
 
 
 def tell(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
-    """Publish an event about an invoice to all accounts of its organization, last in a change."""
+    """Publish an invoice event to all accounts of its organization; call it last in a change."""
     told = {
         "invoice": {"id": invoice.id},
         "currency": invoice.currency,
@@ -199,7 +199,7 @@ def refused(charge: Charge, declined: Declined) -> PaymentDeclined:
 
 
 async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
-    """Continue the payment of an invoice: resume a charge, or try again on its day."""
+    """Continue the payment of an invoice: resume a charge, or retry on the scheduled day."""
     place = job.arguments["organization_id"], job.arguments["invoice_id"]
     done = Done(partial(_look_again, *place, needs.clock()))
     invoice = await needs.database.read(rows.find_invoice, *place)
@@ -222,7 +222,7 @@ async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
 
 
 def _look_again(organization_id: str, invoice_id: str, now: int, tx: Connection) -> None:
-    """Wake the job if the invoice was opened meanwhile: an end drops the wake of a running job."""
+    """Wake the job if its invoice is open: a wake that came while the job ran was lost."""
     invoice = rows.find_invoice(tx, organization_id, invoice_id)
     if invoice is not None and invoice.status == "open":
         wake(tx, invoice, now)
@@ -250,7 +250,7 @@ ACTIONS: Final = {
 
 
 def decide(tx: Connection, invoice_id: str, decision: Decision, now: int) -> Invoice:
-    """Void an invoice, mark it as paid otherwise, or allow new attempts.
+    """Void an invoice, mark it as paid by other means, or allow new attempts.
 
     Raise `NotFound` if there is no such invoice, `Conflict` if it is paid or void, or a payment is
     under way.

@@ -1,8 +1,8 @@
 """Close a month: make the invoice of each organization from the usage of its accounts.
 
-Billed amounts are stored for each account, SKU and month. An invoice has the usage that is not
-billed yet, of its month and of those before: so usage that is reported late is on the next invoice,
-and none is on two. The database compares the amounts again when the invoice is inserted.
+Billed amounts are stored for each account, SKU and month. An invoice has the unbilled usage of its
+month and of those before. So usage that is reported late is on the next invoice, and none is on
+two. The database compares the amounts again when the invoice is inserted.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def month_of(moment: int) -> int:
-    """Return the month (UTC) of a moment, as the moment at which it begins."""
+    """Return the start of the UTC month that contains a moment; both are microseconds."""
     at = _EPOCH + timedelta(seconds=moment // MICROSECONDS)
     return moment_of(datetime(at.year, at.month, 1, tzinfo=UTC))
 
 
 def month_after(month: int, count: int = 1) -> int:
-    """Return the month so many months later; a negative number is earlier."""
+    """Return the start of the month `count` months later; a negative count goes back."""
     at = _EPOCH + timedelta(seconds=month // MICROSECONDS)
     years, index = divmod(at.year * 12 + at.month - 1 + count, 12)
     return moment_of(datetime(years, index + 1, 1, tzinfo=UTC))
 
 
 def months_between(first: int, last: int) -> Iterator[int]:
-    """Yield the months from one to another, both included."""
+    """Yield the starts of the months from `first` to `last`, inclusive."""
     while first <= last:
         yield first
         first = month_after(first)
@@ -86,7 +86,7 @@ class Owed(NamedTuple):
 
 
 class Tariff(NamedTuple):
-    """The present prices and units."""
+    """The current prices and units."""
 
     prices: Mapping[tuple[str, str], Price]
     """By SKU and region."""
@@ -94,7 +94,7 @@ class Tariff(NamedTuple):
     """By SKU: how many of what is counted are one unit of the price."""
 
     def line(self, owed: Owed, handle: str) -> tuple[str, Decimal, Line] | None:
-        """Return the currency, the amount and the line of a usage, or None without a price."""
+        """Return (currency, amount, line) for unbilled usage, or None if it has no price."""
         use, quantity = owed.use, owed.quantity - owed.before
         price = self.prices.get((use.sku, use.region))
         if price is None:
@@ -149,7 +149,7 @@ async def _close(needs: BillingNeeds, organization_id: str, month: int, costs: T
 
 
 async def _owed(needs: BillingNeeds, account_id: str, month: int) -> Sequence[Owed]:
-    """Return the unbilled usage of an account up to the end of a month."""
+    """Return the unbilled usage of an account until the end of a month."""
     first = month_after(month, -LATE_MONTHS)
     billed = await needs.database.read(rows.billed, account_id, first)
     found = []
@@ -179,7 +179,8 @@ def _issue(
 ) -> None:
     """Insert the invoices of an organization, and mark their usage as billed.
 
-    Usage without a price is billed for nothing: it is on no invoice, even if it gets a price later.
+    Usage without a price costs nothing and is marked too, so it is never charged, even if a price
+    is set later.
 
     Raise `Conflict` if some of it was billed meanwhile.
     """
@@ -211,7 +212,7 @@ def _issue(
 def _invoice(
     needs: BillingNeeds, organization_id: str, month: int, currency: str, total: Decimal
 ) -> Invoice:
-    """Return a new invoice; one of nothing is paid."""
+    """Return a new invoice; if its total is zero, it is already paid."""
     now, is_paid = needs.clock(), not total
     return Invoice(
         id=needs.new_id(),

@@ -1,4 +1,4 @@
-"""``entrepot payment-methods``, and of ``entrepot invoices`` what calls the platform."""
+"""``entrepot payment-methods``, and the ``entrepot invoices`` commands that call the platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded processor: test cards by their tokens, and a ledger of charges.
+"""The embedded processor: accepts test cards by their tokens, and records charges in a ledger.
 
 It moves no money. An install uses it to try billing, or to see the costs of its teams.
 """
@@ -56,7 +56,7 @@ _FIND: Final = Statement(sa.select(_c.decline).where(given(_c.id)))
 
 
 class EmbeddedProcessor:
-    """Declines or accepts by the token of a card."""
+    """Accepts or declines charges, depending on the card's token."""
 
     name: ClassVar[str] = "embedded"
 
@@ -65,11 +65,11 @@ class EmbeddedProcessor:
         self._clock = clock
 
     async def customer(self, organization_id: str) -> str:
-        """Return the organization's id."""
+        """Return the organization's id, which is also its customer id."""
         return organization_id
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
-        """Return the card of a token."""
+        """Return the test card with this token."""
         del customer
         card = CARDS.get(token)
         if card is None or card.type != type_:
@@ -79,14 +79,14 @@ class EmbeddedProcessor:
         return StoredMethod(token, card.type, card.brand, card.last4, _EXP_MONTH, _EXP_YEAR)
 
     async def forget(self, reference: str) -> None:
-        """Do nothing."""
+        """Do nothing: no cards are stored."""
 
     async def prepare(self, order: Order) -> str:
-        """Return a name of the charge."""
+        """Return an id for the charge, made from the order's id."""
         return f"ch_{order.id}"
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Record an order in the ledger, once."""
+        """Record an order in the ledger once; raise `Declined` if the card declines it."""
         del reference
         card = CARDS[order.method]
         if card.is_away:
@@ -96,7 +96,7 @@ class EmbeddedProcessor:
             raise Declined(decline, _WORDS[decline])
 
     def _charge(self, tx: Connection, order: Order, decline: str) -> str:
-        """Return why an order is declined, or was the first time; empty if it is not."""
+        """Record an order once; return why it was declined, or an empty string."""
         tx.execute(
             _ADD,
             id=order.id,

@@ -54,7 +54,7 @@ class Invoice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name for people: ``2026-10-EUR``."""
+        """Return the invoice's display name, such as ``2026-10-EUR``."""
         return f"{rfc3339(self.period_start)[:7]}-{self.currency}"
 
 
@@ -92,7 +92,7 @@ class Line(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """One payment of an invoice, from before the processor is called until its outcome is known."""
+    """One payment of an invoice; stored before the processor is called, then its outcome."""
 
     id: str
     organization_id: str
@@ -194,18 +194,18 @@ def count_invoices(tx: Connection, organization_id: str, asked: Asked) -> int:
 
 
 def lines_of(tx: Connection, organization_id: str, invoice_id: str) -> Sequence[Line]:
-    """Return the lines of an invoice, by account and SKU."""
+    """Return the lines of an invoice, sorted by account and SKU."""
     rows = tx.rows(_LINES, of_organization=organization_id, of_id=invoice_id)
     return [Line(*row) for row in rows]
 
 
 def has_invoice(tx: Connection, organization_id: str, month: int) -> bool:
-    """Return True if an organization has an invoice for the month that begins then."""
+    """Return True if an organization has an invoice for the month that begins at `month`."""
     return tx.row(_OF_MONTH, of_organization=organization_id, month=month) is not None
 
 
 def add_invoice(tx: Connection, new: Invoice, lines: Sequence[Line]) -> bool:
-    """Insert an invoice; return False if there is one for its month and currency."""
+    """Insert an invoice; return False if one exists for its month and currency."""
     if tx.execute(_ADD, **new._asdict()) != 1:
         return False
     for position, line in enumerate(lines):
@@ -216,7 +216,7 @@ def add_invoice(tx: Connection, new: Invoice, lines: Sequence[Line]) -> bool:
 
 
 def save_invoice(tx: Connection, changed: Invoice) -> Invoice:
-    """Update what can change of an invoice."""
+    """Update the mutable fields of an invoice; return it."""
     values = {name: getattr(changed, name) for name in _CHANGED}
     tx.execute(_SAVE, of_organization=changed.organization_id, of_id=changed.id, **values)
     return changed
@@ -250,26 +250,26 @@ def pending_charge(tx: Connection, organization_id: str, invoice_id: str) -> Cha
 def charge_asked_by(
     tx: Connection, organization_id: str, invoice_id: str, request_key: str
 ) -> Charge | None:
-    """Return the payment of a request's key, or None."""
+    """Return the payment that a request with this key began, or None."""
     asked = {"of_organization": organization_id, "of_invoice": invoice_id}
     row = tx.row(_ASKED_BY, **asked, request_key=request_key)
     return Charge(*row) if row else None
 
 
 def add_charge(tx: Connection, new: Charge) -> None:
-    """Insert a new payment; a constraint refuses a second unfinished one of the invoice."""
+    """Insert a payment; a constraint allows only one unfinished payment for each invoice."""
     tx.execute(_ADD_CHARGE, **new._asdict())
 
 
 def note_prepared(tx: Connection, charge_id: str, reference: str) -> None:
-    """Store the processor's id of a payment."""
+    """Store the id that the processor gave a payment."""
     tx.execute(_PREPARED, of_id=charge_id, reference=reference)
 
 
 def end_charge(
     tx: Connection, charge_id: str, state: str, code: str | None, message: str | None, now: int
 ) -> bool:
-    """End a payment; return False if it has ended."""
+    """Store the end of a payment; return False if it has already ended."""
     ended = {"state": state, "code": code, "message": message, "ended_at": now}
     return tx.execute(_END, of_id=charge_id, **ended) == 1
 
@@ -311,7 +311,7 @@ class BilledUse(NamedTuple):
 
 
 def billed(tx: Connection, account_id: str, from_month: int) -> dict[BilledUse, int]:
-    """Return the billed usage of an account in the months from one on."""
+    """Map each `BilledUse` of an account to its billed quantity, from `from_month` on."""
     rows = tx.rows(_BILLED, account_id=account_id, from_month=from_month)
     return {
         BilledUse(account_id, region, sku, month): int(sum_) for region, sku, month, sum_ in rows
@@ -319,7 +319,7 @@ def billed(tx: Connection, account_id: str, from_month: int) -> dict[BilledUse, 
 
 
 def note_billed(tx: Connection, use: BilledUse, before: int, quantity: int) -> bool:
-    """Store the billed amount of a usage; return False if it is no longer the one `before`."""
+    """Set the billed quantity of a usage; return False if the stored one is not `before`."""
     if before == 0 and tx.execute(_NOTE_FIRST, **use._asdict(), quantity=quantity) == 1:
         return True
     key = {f"of_{name}": value for name, value in use._asdict().items()}
@@ -327,7 +327,7 @@ def note_billed(tx: Connection, use: BilledUse, before: int, quantity: int) -> b
 
 
 def note_closed(tx: Connection, month: int, now: int) -> None:
-    """Store that a month is closed for all organizations."""
+    """Record that a month is closed for all organizations."""
     tx.execute(_CLOSE, month=month, closed_at=now)
 
 
@@ -338,5 +338,5 @@ def last_closed(tx: Connection) -> int | None:
 
 
 def reopen_months(tx: Connection, last: int) -> None:
-    """Mark the months after the last one that has ended as not closed."""
+    """Mark all months after `last` as not closed."""
     tx.execute(_REOPEN, last=last)

@@ -1,4 +1,4 @@
-"""Amounts of money: decimal numbers, exact until a line of an invoice is rounded.
+"""Amounts of money: exact decimals, until an invoice line is rounded.
 
 A line is rounded half up to the smallest unit of its currency (ISO 4217); a total is the sum of
 rounded lines, so that people can check it.
@@ -30,8 +30,8 @@ def smallest(currency: str) -> Decimal:
 def amount_of(quantity: int, per_unit: int, unit_amount: str, currency: str) -> Decimal:
     """Return the cost of a quantity, rounded half up.
 
-    `quantity` is in the smallest unit of usage; `per_unit` of these are one unit of the price, and
-    `unit_amount` is the price of that.
+    `quantity` is in the smallest unit of usage. A price unit has `per_unit` of these, and costs
+    `unit_amount`.
     """
     with localcontext(EXACT):
         exact = Decimal(quantity) * Decimal(unit_amount) / Decimal(per_unit)
@@ -45,13 +45,13 @@ def total_of(amounts: Iterable[Decimal], currency: str) -> Decimal:
 
 
 def shown_quantity(quantity: int, per_unit: int) -> str:
-    """Return a quantity in the unit of the price, with at most six decimals."""
+    """Return a quantity in price units, with at most six decimals."""
     with localcontext(EXACT):
         found = (Decimal(quantity) / Decimal(per_unit)).quantize(_QUANTITY_DECIMALS)
         return f"{found.normalize():f}"
 
 
 def in_smallest(amount: str, currency: str) -> int:
-    """Return an amount in the smallest unit of its currency, as processors take it."""
+    """Return an amount as a number of the currency's smallest units, which processors expect."""
     with localcontext(EXACT):
         return int(Decimal(amount) / smallest(currency))

@@ -19,11 +19,11 @@ class Price(Protocol):
 
     @property
     def sku(self) -> str:
-        """Return the SKU."""
+        """Return the name of the SKU."""
 
     @property
     def region(self) -> str:
-        """Return the region."""
+        """Return the name of the region."""
 
     @property
     def unit(self) -> str:
@@ -35,7 +35,7 @@ class Price(Protocol):
 
     @property
     def amount(self) -> str:
-        """Return the price, a decimal number."""
+        """Return the price of one unit, a decimal number."""
 
 
 Prices = Callable[[], Sequence[Price]]

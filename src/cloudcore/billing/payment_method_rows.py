@@ -89,7 +89,7 @@ def get_method(tx: Connection, organization_id: str, method_id: str) -> PaymentM
 
 
 def default_method(tx: Connection, organization_id: str) -> PaymentMethod | None:
-    """Return the default of an organization, or None if it has no payment method."""
+    """Return an organization's default payment method, or None if it has no payment method."""
     row = tx.row(_DEFAULT, of_organization=organization_id)
     return _method(*row) if row else None
 
@@ -113,13 +113,13 @@ def insert_method(tx: Connection, new: PaymentMethod) -> None:
 
 
 def save_method(tx: Connection, changed: PaymentMethod) -> None:
-    """Update what can change of a payment method."""
+    """Update the mutable fields of a payment method."""
     values = {name: getattr(changed, name) for name in _CHANGED}
     tx.execute(_SAVE, of_organization=changed.organization_id, of_id=changed.id, **values)
 
 
 def unset_default(tx: Connection, organization_id: str, now: int) -> None:
-    """Leave an organization without a default; another is set in the same transaction."""
+    """Clear an organization's default; the caller sets another in the same transaction."""
     tx.execute(_UNSET, of_organization=organization_id, now=now)
 
 

@@ -1,4 +1,4 @@
-"""Rules of payment methods: an organization has 20 at most, and one of them is its default."""
+"""Rules of payment methods: an organization has at most 20, and one of them is its default."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def customer_of(needs: BillingNeeds, organization_id: str) -> str:
 async def keep(
     needs: BillingNeeds, organization_id: str, type_: MethodType, token: str
 ) -> StoredMethod:
-    """Give a token to the processor; return the stored method.
+    """Store a card at the processor, from its token; return the stored method.
 
     Raise `InvalidInput` if the processor rejects the token.
     """
@@ -97,8 +97,8 @@ def update_method(
 def delete_method(tx: Connection, organization_id: str, method_id: str) -> PaymentMethod:
     """Delete a payment method.
 
-    Raise `Conflict` if it is the default while there are others or an invoice is open, or a payment
-    by it is under way.
+    Raise `Conflict` if it is the default while others exist or an invoice is open, or if a payment
+    with it is under way.
     """
     lock_organization(tx, organization_id)
     found = rows.get_method(tx, organization_id, method_id)
@@ -120,7 +120,7 @@ def delete_method(tx: Connection, organization_id: str, method_id: str) -> Payme
 async def forget(needs: BillingNeeds, gone: PaymentMethod) -> None:
     """Have the processor delete a payment method that was deleted here.
 
-    If that fails, the processor keeps the method, which nothing here can charge any more.
+    If that fails, the processor still stores the method, but nothing here can charge it any more.
     """
     if gone.processor == needs.processor.name:
         with suppress(Unavailable):

@@ -10,7 +10,7 @@ MethodType = Literal["card", "sepa_debit"]
 
 
 class StoredMethod(NamedTuple):
-    """A payment method as a processor stores it."""
+    """A payment method as the processor stores it."""
 
     reference: str
     """What the processor calls it."""
@@ -37,7 +37,7 @@ class Order(NamedTuple):
 
 
 class MethodRefused(Exception):
-    """A token is unknown, or the processor rejects its card.
+    """The token is unknown, or the processor rejects its card.
 
     `code` is the processor's, such as ``card_declined``.
     """
@@ -49,7 +49,7 @@ class MethodRefused(Exception):
 
 
 class Declined(Exception):
-    """A payment was declined, and no money was moved. It is final for this order."""
+    """The payment was declined, and no money was moved. It is final for this order."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -62,25 +62,25 @@ class Processor(Protocol):
 
     @property
     def name(self) -> str:
-        """Return its name, as stored."""
+        """Return the processor's name, which is stored with customers and methods."""
 
     async def customer(self, organization_id: str) -> str:
-        """Return an organization's customer id; the same if called again soon."""
+        """Create a customer for an organization; return its id. A repeat soon gets the same."""
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
-        """Store the card of a token; raise `MethodRefused`."""
+        """Store the card of a token; raise `MethodRefused` if it is unknown or rejected."""
 
     async def forget(self, reference: str) -> None:
-        """Delete a payment method; do nothing if that is done."""
+        """Delete a payment method; do nothing if it is already deleted."""
 
     async def prepare(self, order: Order) -> str:
-        """Return the id of the charge of an order, which moves no money yet.
+        """Prepare a charge and return its id; no money moves yet.
 
-        Raise `Declined` if it accepts no such order.
+        Raise `Declined` if the processor refuses the order.
         """
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Move the money of a prepared charge; further calls for it move none.
+        """Move the money of a prepared charge; repeated calls move it only once.
 
         Raises:
             Declined: the charge was declined, by this call or an earlier one.

@@ -1,8 +1,8 @@
-"""Stripe as the payment processor, by its own client, which is an extra of the package.
+"""Stripe as the payment processor, through its own Python client, an optional dependency.
 
-A charge is a PaymentIntent that is made unconfirmed, and confirmed once we have stored its id. So
-after a crash in between, the process asks for its status, and Stripe confirms an intent once, even
-long after its idempotency keys have expired (Stripe keeps them for at least 24 hours).
+A charge is a PaymentIntent that is created unconfirmed, and confirmed once we have stored its id.
+So after a crash in between, the process reads its status, and Stripe confirms an intent only once,
+even long after its idempotency keys have expired (Stripe keeps them for at least 24 hours).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class StripeProcessor:
     name: Final = "stripe"
 
     def __init__(self, key: str, endpoint: str = "") -> None:
-        """Take a secret key; `endpoint` is a URL other than Stripe's own.
+        """Set the secret key; `endpoint` is a URL other than Stripe's own.
 
-        Raise `StripeMissing` if its client is not installed.
+        Raise `StripeMissing` if Stripe's client is not installed.
         """
         if find_spec("stripe") is None:
             raise StripeMissing
@@ -62,13 +62,13 @@ class StripeProcessor:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def customer(self, organization_id: str) -> str:
-        """Return the id of an organization's customer."""
+        """Return the id of an organization's customer; create the customer if needed."""
         given = {"metadata": {"organization": organization_id}}
         made = await self._asked(partial(self._make_customer, given, f"customer:{organization_id}"))
         return str(made)
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
-        """Attach the card of a token to a customer: ``pm_…``, or ``tok_…``."""
+        """Attach the card of a token (``pm_…`` or ``tok_…``) to a customer."""
         try:
             return await self._asked(partial(self._attach, customer, type_, token))
         except Declined as refused:
@@ -80,7 +80,7 @@ class StripeProcessor:
             await self._asked(lambda: self._client.v1.payment_methods.detach(reference))
 
     async def prepare(self, order: Order) -> str:
-        """Return the id of a PaymentIntent that is not confirmed."""
+        """Create an unconfirmed PaymentIntent, and return its id."""
         given = {
             "amount": _amount(order),
             "currency": order.currency.lower(),
@@ -92,7 +92,7 @@ class StripeProcessor:
         return str(await self._asked(partial(self._make_intent, given, f"{order.id}:intent")))
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Confirm a PaymentIntent, unless it is confirmed."""
+        """Confirm a PaymentIntent, unless it is already confirmed."""
         intent = await self._asked(lambda: self._client.v1.payment_intents.retrieve(reference))
         if intent.status == "requires_confirmation":
             intent = await self._asked(partial(self._confirm, reference, f"{order.id}:confirm"))
@@ -150,7 +150,7 @@ class StripeProcessor:
         """Call Stripe in a thread.
 
         Raise `Declined` if it refuses the card or the request for good; `Unavailable` if it does
-        not answer, or refuses the key: the outcome is unknown.
+        not answer, or rejects our key, so that the outcome is unknown.
         """
         import stripe  # noqa: PLC0415 - optional, and takes long
 
@@ -165,6 +165,6 @@ class StripeProcessor:
 
 
 def _amount(order: Order) -> int:
-    """Return an amount in Stripe's unit."""
+    """Return an amount in the unit that Stripe expects."""
     amount = in_smallest(order.amount, order.currency)
     return amount * 100 if order.currency in _IN_HUNDREDTHS else amount

@@ -80,8 +80,8 @@ def load_catalog(
     """Load the catalogues from a file.
 
     In its texts, ``{region}`` and ``{url}`` stand for the region and the base URL of this install.
-    What has a URL of its own, in `own_urls` by its name, is an endpoint of that region too. Prices
-    are of `skus`, what is metered; those without a price cost nothing.
+    The services in `own_urls` (name, URL) become endpoints of that region too. Every price must
+    name one of `skus`, which are metered; a SKU without a price is free.
 
     Raise `CatalogInvalid` if the file cannot be read, is not JSON, or has an invalid field.
     """
@@ -122,7 +122,7 @@ def _filled(value: object, words: dict[str, str]) -> object:
 
 
 def _faults(catalog: CatalogFile) -> Iterable[str]:
-    """Yield the faults between fields: duplicates and unknown regions."""
+    """Describe contradictions between fields of the file: duplicates and unknown regions."""
     names = [region.name for region in catalog.regions]
     for name in _repeated(names):
         yield f"the region {name} is there twice"
@@ -134,7 +134,7 @@ def _faults(catalog: CatalogFile) -> Iterable[str]:
 
 
 def _unmetered(catalog: CatalogFile, skus: Mapping[str, Sku]) -> Iterable[str]:
-    """Yield the prices that no use could be billed by."""
+    """Describe the prices that can never apply: nothing is metered by their SKU or unit."""
     for price in catalog.prices:
         sku = skus.get(price.sku)
         if sku is None:

@@ -1,4 +1,4 @@
-"""The family of the public catalogues."""
+"""The catalog family: the public lists of regions and prices."""
 
 from __future__ import annotations
 

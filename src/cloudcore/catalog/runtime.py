@@ -1,4 +1,4 @@
-"""The family of the public catalogues in a server."""
+"""The catalog family in a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _provided(needs: CatalogNeeds) -> Catalogues:
 
 @lru_cache(maxsize=1)
 def _loaded(needs: CatalogNeeds, _state: object) -> Catalogues:
-    """Load the file, once in this state, so that forked workers share what it holds."""
+    """Load the catalogues once, before the fork, so that workers share the memory."""
     return Catalogues(load_catalog(needs.file, needs.region, needs.url, needs.skus, needs.own_urls))
 
 

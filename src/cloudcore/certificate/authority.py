@@ -1,4 +1,4 @@
-"""The authority of an install: a root, an issuing certificate below it, and what they sign.
+"""The install's own authority: a root, an issuing certificate below it, and what they sign.
 
 The profiles are those of RFC 5280 as public authorities apply it: `openssl verify -x509_strict`
 accepts them. The root signs issuing certificates only.
@@ -32,7 +32,7 @@ _AuthorityKey = ec.EllipticCurvePrivateKey
 
 
 class AuthorityUrls(NamedTuple):
-    """The URLs in a certificate where clients find its issuer and its revocation list."""
+    """The URLs in a certificate of its issuer's certificate and of its revocation list."""
 
     issuer: str
     """URL of the issuing certificate, in DER."""
@@ -64,7 +64,7 @@ def new_root(install: str, now: int) -> Signer:
 
 
 def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Signer:
-    """Make an issuing certificate below a root; `urls` are those of the root's files."""
+    """Make an issuing certificate signed by `root`; `urls` locate the root's files."""
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = root.certificate.subject
     name = _name(f"Entrepot issuing of {install}")
@@ -76,9 +76,9 @@ def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Si
 def issue(
     issuing: Signer, domains: Sequence[str], key: PublicKey, urls: AuthorityUrls, now: int
 ) -> x509.Certificate:
-    """Return a certificate of a server for `domains`, which are as `check_domains` returns them.
+    """Issue a server certificate for `domains`, as `check_domains` returns them.
 
-    The server of the install itself may have addresses too.
+    The certificate of the install's own server may contain IP addresses too.
     """
     fits = len(domains[0]) <= _MOST_COMMON_NAME
     subject = _name(domains[0]) if fits else x509.Name([])
@@ -96,7 +96,7 @@ def issue(
 def revocation_list(
     issuing: Signer, revoked: Iterable[RevokedCertificate], number: int, now: int
 ) -> bytes:
-    """Return the list in DER; `number` is higher than that of each list before."""
+    """Return the signed revocation list in DER; each `number` must exceed all earlier ones."""
     begins = _moment(now)
     entries = [
         x509.RevokedCertificateBuilder(each.serial, _moment(each.revoked_at)).build()
@@ -125,7 +125,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def microseconds(moment: datetime) -> int:
-    """Return a moment of a certificate in microseconds since the epoch."""
+    """Convert a time in a certificate to microseconds since the epoch."""
     return int(moment.timestamp()) * MICROSECONDS
 
 
@@ -164,7 +164,7 @@ def _started(
 def _below(
     builder: x509.CertificateBuilder, issuer: Signer, urls: AuthorityUrls
 ) -> x509.CertificateBuilder:
-    """Say who signs, and where its certificate and its revocation list are."""
+    """Add the issuer's name and key id, and the URLs of its certificate and revocation list."""
     access = x509.AccessDescription(
         AuthorityInformationAccessOID.CA_ISSUERS, x509.UniformResourceIdentifier(urls.issuer)
     )

@@ -1,9 +1,9 @@
 """The record and the resource of certificates, and the challenges for their domains.
 
 The owner of a domain publishes ``_acme-challenge.<domain>. CNAME <number>.<id>.acme.<zone>.`` once.
-The values that an authority looks for there (RFC 8555 §8.4) are then published under our name, at
-each renewal. Each domain of a certificate has a name of its own, so that its values fit into a
-small answer.
+At each renewal, we publish under our name the values that the authority looks up there (RFC 8555
+§8.4). Each domain of a certificate has a name of its own, so that its values fit into a small DNS
+response.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CertificateMissing(NotFound):
 
 
 class Challenge(NamedTuple):
-    """The proof for one domain of a certificate; names end in a dot."""
+    """The proof for one domain of a certificate; its DNS names end in a dot."""
 
     domain: str
     cname_record_name: str
@@ -80,7 +80,7 @@ class Challenge(NamedTuple):
     """When it was first seen, in microseconds since the epoch; None if it never was."""
 
     def seen(self, now: int) -> Challenge:
-        """Return it as verified `now`, unless it was verified before."""
+        """Return the challenge marked as verified at `now`, unless it was verified before."""
         return self if self.verified_at is not None else self._replace(verified_at=now)
 
 
@@ -89,8 +89,8 @@ def challenges_of(
 ) -> tuple[Challenge, ...]:
     """Return one challenge for each domain of a new certificate.
 
-    `zone` is the platform's own, where challenges lead to; `hosted` are those of `domains` for
-    which nobody needs to set a record. A wildcard and the domain that it is below share one.
+    Owners point their CNAMEs at `zone`, the platform's. For the domains in `hosted`, nobody needs
+    to set a record. A wildcard and the domain below its star have the same record.
     """
     bases = list(dict.fromkeys(base_of(each) for each in domains))
     targets = {
@@ -111,10 +111,10 @@ def challenges_of(
 def values_by_record(
     challenges: Sequence[Challenge], values: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the TXT values that each of our records has at the same moment.
+    """Map each of our DNS names to the TXT values that it must have at the same moment.
 
-    `values` are the authority's, in the order of the challenges: one for each domain, so a wildcard
-    and the domain that it is below need two.
+    `values` are the authority's, one for each challenge, in the same order. A wildcard and the
+    domain below its star share a name, which then has two.
     """
     found: dict[str, tuple[str, ...]] = {}
     for challenge, value in zip(challenges, values, strict=True):
@@ -124,7 +124,7 @@ def values_by_record(
 
 
 def renewal_at(not_before: int, expires_at: int) -> int:
-    """Return when a certificate is renewed: when a third of its life is left."""
+    """Return when a certificate is to be renewed: when a third of its lifetime is left."""
     return expires_at - (expires_at - not_before) // 3
 
 
@@ -169,24 +169,24 @@ class Certificate(Worked, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the certificate's CRN."""
         return CERTIFICATE.crn_of(self)
 
     @property
     def is_uploaded(self) -> bool:
-        """Return True if no authority here issued it."""
+        """Return True if the owner uploaded the certificate."""
         return self.source == "uploaded"
 
     @property
     def key_source(self) -> KeySource:
-        """Return the origin of its key."""
+        """Return who made its private key."""
         if self.is_uploaded:
             return "uploaded"
         return "platform" if self.csr is None else "owner"
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return the data of its events."""
+        """Return the data of the certificate's events."""
         return {
             "certificate": {"id": self.id, "crn": self.crn, "name": self.name},
             "domains": list(self.domains),
@@ -200,7 +200,7 @@ class Certificate(Worked, frozen=True, kw_only=True):
         }
 
     def status_at(self, now: int) -> Status:
-        """Return its status at a moment: the chore that records its end may come later."""
+        """Return the status at a moment; an expiry counts even before a chore has recorded it."""
         is_over = self.status == "active" and (self.expires_at or 0) <= now
         return "expired" if is_over else self.status
 

@@ -32,7 +32,7 @@ _DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
 class SigningRequest(NamedTuple):
-    """The stored parts of a signing request for an authority."""
+    """The parts of a signing request that are stored for the authority."""
 
     csr: bytes
     """DER."""
@@ -43,13 +43,13 @@ class SigningRequest(NamedTuple):
 def check_signing_request(
     text: str, domains: Sequence[str] | None, key_algorithm: KeyAlgorithm | None
 ) -> SigningRequest:
-    """Return a request in PEM, read.
+    """Parse and check a signing request in PEM.
 
-    Authorities issue for all names of a request and for no others, so they are the certificate's
-    domains: those of ``subjectAltName``, or the common name if there are none.
+    Authorities issue for exactly the names in a request, so these become the certificate's domains:
+    the ``subjectAltName``, or the common name if there is none.
 
-    Raise `InvalidInput` if it is no request in PEM, not signed by its own key or with SHA-1, has a
-    key of another kind (or than `key_algorithm`), or names other than `domains`.
+    Raise `InvalidInput` if it is no request in PEM, is signed by another key or with SHA-1, has a
+    key of an unsupported kind (or not of `key_algorithm`), or has names other than `domains`.
     """
     if len(text) > MOST_REQUEST_PEM:
         raise _refused("csr_pem", f"is longer than {MOST_REQUEST_PEM} characters")
@@ -81,10 +81,10 @@ def check_signing_request(
 
 
 def _names(request: x509.CertificateSigningRequest) -> list[str]:
-    """Return the names of a request.
+    """Return the names in a request.
 
-    Raise `InvalidInput` if one is not of DNS or ends in a dot, the common name is not among the
-    others, or there are several and no others.
+    Raise `InvalidInput` if one is not a DNS name or ends in a dot, if the common name is missing
+    from the alternative names, or if there are several common names and no alternative names.
     """
     common = [
         str(each.value)
@@ -121,7 +121,7 @@ MOST_ISSUERS: Final = 10
 
 
 class CheckedUpload(NamedTuple):
-    """The stored parts of an uploaded certificate that can be served, without its key."""
+    """The stored parts, except the key, of an uploaded certificate that can be served."""
 
     domains: tuple[str, ...]
     key_algorithm: KeyAlgorithm
@@ -141,11 +141,11 @@ def check_upload(
     now: int,
     domains: Sequence[str] | None = None,
 ) -> CheckedUpload:
-    """Return the stored form of an upload.
+    """Check an uploaded certificate, its chain and its key; return the stored form.
 
-    Raise `InvalidInput` if it is no PEM, the key is not the certificate's, the chain is not in
-    order, or not of authorities, it or they are not valid now or signed with SHA-1, it names no
-    domain, or not one of `domains`.
+    Raise `InvalidInput` if a text is no PEM, the key does not fit the certificate, the chain is out
+    of order or contains a non-authority, a certificate is not valid now or is signed with SHA-1, or
+    the certificate names no domain, or one that is not in `domains`.
     """
     certificates = _certificates(certificate_pem, "certificate_pem")
     if len(certificates) != 1:
@@ -300,7 +300,7 @@ class Issued(NamedTuple):
 
 
 def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
-    """Return the certificate that an authority has issued for a signing request.
+    """Check the certificate that an authority has issued for a signing request; return it.
 
     Raise `AuthorityRefused` if it does not fit the request.
     """

@@ -1,4 +1,4 @@
-"""Renew certificates in time, and record which have expired, or will soon."""
+"""Renew certificates in time, and record which have expired or will expire soon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE: Final = 100
 
 
 async def renew_due(needs: CertificateNeeds) -> None:
-    """Wake the jobs of certificates with a third of their life left."""
+    """Wake the jobs of certificates that have a third of their lifetime left."""
     now, after = needs.clock(), -1
     while found := await needs.database.read(rows.list_due_renewals, now, after, _PAGE):
         for account_id, certificate_id, _ in found:
@@ -32,9 +32,9 @@ async def renew_due(needs: CertificateNeeds) -> None:
 
 
 async def note_ends(needs: CertificateNeeds) -> None:
-    """Record which active certificates have expired; emit events for uploads that end soon.
+    """Record which active certificates have expired; warn about uploads that will expire soon.
 
-    Of one that ends very soon, only that is told.
+    If several warnings are due at once, only the most urgent one is sent.
     """
     now = needs.clock()
     while found := await needs.database.read(rows.list_over, now, _PAGE):
@@ -66,7 +66,7 @@ def _note_expired(
 def _note_ending(
     tx: Connection, account_id: str, certificate_id: str, days: int, events: Events, now: int
 ) -> None:
-    """Tell that an uploaded certificate ends within some days, once."""
+    """Warn that an uploaded certificate expires within `days`, unless that was done before."""
     with suppress(CertificateMissing):
         current = ROWS.lock(tx, account_id, certificate_id)
         is_told = current.warned_days is not None and current.warned_days <= days

@@ -1,4 +1,4 @@
-"""``entrepot certificates``: certificates of TLS."""
+"""``entrepot certificates``: manage TLS certificates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHALLENGES: Final = (
 
 
 def _show_challenges(run: Invocation) -> bool:
-    """Show what the owners of domains publish; return False if something is wrong with one."""
+    """Show the DNS records to publish; return False if a check of one has failed."""
     found = run.record
     run.show_rows(found["challenges"], _CHALLENGES)
     faults = [
@@ -40,7 +40,7 @@ def _show_challenges(run: Invocation) -> bool:
 
 
 def _show_root(run: Invocation) -> None:
-    """Show the root of the install's own authority in PEM, as a file for clients has it."""
+    """Print the root certificate of the install's own authority in PEM, ready for a trust file."""
     with TemporaryFile() as file:
         run.client.receive_file(_ROOT, file)
         file.seek(0)
@@ -49,7 +49,7 @@ def _show_root(run: Invocation) -> None:
 
 
 def _export_private_key(run: Invocation) -> None:
-    """Write a copy of the private key to a new file of mode 0600, or to the standard output."""
+    """Write a copy of the private key to a new file of mode 0600, or to standard output."""
     name = run.values["file"]
     if name == _STANDARD:
         exported = run.client.create(f"{run.path}/export-private-key")

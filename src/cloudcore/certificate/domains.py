@@ -15,9 +15,9 @@ _MOST_CHARACTERS: Final = 253
 
 
 def check_domains(domains: Sequence[str]) -> tuple[str, ...]:
-    """Return the domains in lower case, each once, in their order.
+    """Return the domains in lower case, without duplicates, in their order.
 
-    Raise `InvalidInput` if there is none, there are too many, or one is no name of a host.
+    Raise `InvalidInput` if there is none, there are too many, or one is not a host name.
     """
     # Some characters that are not of ASCII become such in lower case.
     lowered = (each.lower() if each.isascii() else each for each in domains)
@@ -50,7 +50,7 @@ EVERYBODY: Final = "*"
 
 
 class DomainGrant(NamedTuple):
-    """A domain with all below it, granted to an account."""
+    """A domain and all its subdomains, granted to an account."""
 
     domain: str
     account: str
@@ -58,11 +58,11 @@ class DomainGrant(NamedTuple):
 
 
 class GrantError(ValueError):
-    """The text of a grant is malformed."""
+    """A grant's text is malformed."""
 
 
 def parse_grants(entries: Sequence[str]) -> tuple[DomainGrant, ...]:
-    """Return the grants of entries such as ``corp.example=*`` and ``shop.example=acme``.
+    """Parse grants such as ``corp.example=*`` and ``shop.example=acme``.
 
     Raise `GrantError` if one is not of this form.
     """
@@ -88,8 +88,9 @@ class DomainGrants:
     def allow(self, domain: str, account_id: str, handle: str) -> bool:
         """Return True if an account may have a certificate for a domain.
 
-        The nearest grant decides: a domain granted below another one belongs only to its own
-        account. So a wildcard is not allowed if it includes a name granted to others alone.
+        The most specific grant decides: a subdomain that is granted separately belongs only to that
+        grant's account. So a wildcard is not allowed if it covers a name that is granted only to
+        others.
         """
         base, names = base_of(domain), (account_id, handle, EVERYBODY)
         above = [each for each in self._grants if is_within(base, [each.domain])]
@@ -104,6 +105,6 @@ class DomainGrants:
 
 
 def is_within(domain: str, zones: Sequence[str]) -> bool:
-    """Return True if `domain`, without its star, is one of `zones` or below one."""
+    """Return True if `domain`, without its ``*.``, is one of `zones` or a subdomain of one."""
     base = base_of(domain)
     return any(base == zone or base.endswith(f".{zone}") for zone in zones)

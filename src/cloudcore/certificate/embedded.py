@@ -1,4 +1,4 @@
-"""The install's own authority as an issuer: a root, and one below it that signs."""
+"""The install's own authority as an issuer: a root, and an issuing certificate signed by it."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Authority(NamedTuple):
     expires_at: int
 
     def __repr__(self) -> str:
-        """Show no key."""
+        """Omit the key."""
         return f"Authority({self.role} {self.generation})"
 
     @property
     def parsed(self) -> x509.Certificate:
-        """Return its certificate."""
+        """Return the authority's certificate, parsed."""
         return x509.load_der_x509_certificate(self.certificate)
 
 
@@ -86,12 +86,12 @@ _FORGET: Final = Statement(
 
 
 def add_authority(tx: Connection, new: Authority) -> bool:
-    """Insert an authority; return False if its role has one of this generation."""
+    """Insert an authority; return False if its role already has one of this generation."""
     return tx.execute(_ADD, **new._asdict()) == 1
 
 
 def list_authorities(tx: Connection) -> list[Authority]:
-    """Return all, by role and age."""
+    """Return all authorities, sorted by role and age."""
     return [found for row in tx.rows(_LIST) if (found := _authority(row))]
 
 
@@ -101,7 +101,7 @@ def find_authority(tx: Connection, authority_id: str) -> Authority | None:
 
 
 def lock_authority(tx: Connection, authority_id: str) -> Authority | None:
-    """Lock an authority, so that its list is made by one at a time; None if it does not exist."""
+    """Lock an authority, so that one process at a time signs its list; None if it is gone."""
     return _authority(tx.row(_LOCK, id=authority_id))
 
 
@@ -129,7 +129,7 @@ class EmbeddedAuthority:
     """Under which clients find the files of the authority."""
 
     async def prepare(self) -> None:
-        """Make the root and the issuing authority if they are missing, or end too soon."""
+        """Make the root and the issuing authority if they are missing, or expire too soon."""
         await self._issuing()
 
     async def issue(
@@ -137,8 +137,8 @@ class EmbeddedAuthority:
     ) -> Chain:
         """Return a certificate for `domains`, with the key of a signing request.
 
-        Raise `AuthorityRefused` if the request is not signed by its key, or has a key of another
-        kind.
+        Raise `AuthorityRefused` if the request is not signed by its key, or the kind of key is not
+        supported.
         """
         request = x509.load_der_x509_csr(csr_der)
         key = request.public_key()
@@ -153,9 +153,9 @@ class EmbeddedAuthority:
         return Chain(made.public_bytes(Encoding.DER), (issuing.certificate,))
 
     async def revoke(self, certificate_der: bytes, _reason: str | None) -> None:
-        """Put a certificate into the list of the authority that issued it.
+        """Add a certificate to the revocation list of the authority that issued it.
 
-        Raise `AuthorityRefused` if none here did.
+        Raise `AuthorityRefused` if this install did not issue it.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         for each in await self.database.read(list_authorities):
@@ -167,9 +167,9 @@ class EmbeddedAuthority:
         )
 
     async def renew_lists(self) -> None:
-        """Sign again the revocation lists that are a day old, before clients treat them as expired.
+        """Re-sign the revocation lists that are a day old, before clients treat them as expired.
 
-        Also those made by a clock that was ahead: for clients, they have not begun.
+        Also re-sign lists dated in the future, made while a clock was ahead: clients reject them.
         """
         for each in await self.database.read(list_authorities):
             if self._is_to_renew(each) and each.expires_at > self.clock():
@@ -192,12 +192,12 @@ class EmbeddedAuthority:
             self._list_anew(tx, authority_id)
 
     def _is_to_renew(self, found: Authority) -> bool:
-        """Return True if the revocation list of an authority is a day old, or has not begun."""
+        """Return True if an authority's revocation list is a day old, or dated in the future."""
         age = timedelta(microseconds=self.clock() - found.listed_at)
         return not -authority.BACKDATED <= age < _LIST_RENEWED
 
     def _list_anew(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
-        """Sign the revocation list of an authority; with `if_due`, only if it is to be renewed."""
+        """Re-sign an authority's revocation list; with `if_due`, only if `_is_to_renew`."""
         found = lock_authority(tx, authority_id)
         now = self.clock()
         if found is None or (if_due and not self._is_to_renew(found)):
@@ -211,7 +211,7 @@ class EmbeddedAuthority:
         tx.execute(_SAVE_LIST, of_id=authority_id, **new)
 
     async def _issuing(self) -> Authority:
-        """Return the authority that signs certificates; make what is missing."""
+        """Return the authority that signs certificates; create it and its root if missing."""
         listed = await self.database.read(list_authorities)
         found = self._current("issuing", listed)
         if found is not None:
@@ -220,10 +220,10 @@ class EmbeddedAuthority:
         return await self._made("issuing", listed, lambda made_id: self._new_issuing(root, made_id))
 
     def _current(self, role: Role, listed: Sequence[Authority]) -> Authority | None:
-        """Return the newest authority if it lives longer than what it issues now.
+        """Return the newest authority that outlives what it would issue now, or None.
 
-        One that has not begun was made while a clock was ahead, or the clock is behind now: one
-        before it that has begun is better, if there is such a one.
+        Prefer one that is already valid. One that is not was made while a clock was ahead, or the
+        clock is behind now.
         """
         now = self.clock()
         below = authority.LEAF_LIFE if role == "issuing" else authority.ISSUING_LIFE
@@ -237,9 +237,9 @@ class EmbeddedAuthority:
     async def _made(
         self, role: Role, listed: Sequence[Authority], make: Callable[[str], authority.Signer]
     ) -> Authority:
-        """Add an authority after those that are `listed`; return the one that is there then.
+        """Add an authority, one generation after `listed`; return the one that is stored.
 
-        All who found the same one missing add the same generation, so only one of them does.
+        All processes that find it missing add the same generation, so only one insert succeeds.
         """
         before = [each.generation for each in listed if each.role == role]
         made_id, now = self.new_id(), self.clock()
@@ -284,7 +284,7 @@ def _has_issued(issuing: Authority, certificate: x509.Certificate) -> bool:
 async def write_server_certificate(
     database: Database, embedded: EmbeddedAuthority, names: Sequence[str], folder: Path
 ) -> None:
-    """Issue a certificate for host names and addresses; write it, and the root that it is of.
+    """Issue a certificate for host names and addresses; write it, its key and the root to files.
 
     Raise `OSError` if a file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""The family of certificates: issued and renewed by an authority, or uploaded."""
+"""The certificate family: certificates issued and renewed by an authority, or uploaded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Issuers of certificates: the install's own authority, or an ACME server.
 
-Before an order, the DNS records by which owners of domains delegate their challenges are checked.
+`check_records` checks, before an order, the DNS records by which owners of domains delegate their
+challenges to us.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _AT_ONCE: Final = 10
 
 
 class RecordCheck(NamedTuple):
-    """The check of one challenge's record, or why an authority refused a domain."""
+    """The result of checking one challenge's record, or why an authority refused a domain."""
 
     domain: str
     """As it was asked for: a wildcard with its star."""
@@ -40,7 +41,7 @@ class RecordCheck(NamedTuple):
 async def check_records(
     resolver: DnsResolver, challenges: Sequence[Challenge]
 ) -> list[RecordCheck]:
-    """Check the DNS records of challenges; those in zones that we host are always right."""
+    """Check the DNS records of challenges; those in zones that we host always pass."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def look(challenge: Challenge) -> RecordCheck:
@@ -88,7 +89,7 @@ class Chain(NamedTuple):
 
 
 class AuthorityRefused(Exception):
-    """An authority refuses for a reason that its caller can read; a repeat would not help now.
+    """The authority refused, for a reason that the caller can read; a retry would not help now.
 
     `message` contains no secret.
     """
@@ -110,18 +111,19 @@ class AuthorityUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TxtRecords:
-    """The TXT records of one certificate's challenges, below the platform's zone.
+    """Publishes the TXT records of one certificate's challenges, in the platform's zone.
 
-    All values are published at the same time: a wildcard and the domain that it is below need two.
+    All values must be published at the same time: a wildcard and the domain below its star need two
+    in one record.
     """
 
     database: Database
     certificate: Certificate
 
     async def publish(self, values: Mapping[str, str]) -> None:
-        """Publish the value for each domain, in place of all values before.
+        """Publish a value for each domain; remove all earlier values.
 
-        `values` has the domains as they were requested. On return, every responder that reads the
+        The keys of `values` are the domains as requested. On return, every responder that reads the
         install's database answers with them.
         """
         chosen = [each for each in self.certificate.challenges if each.domain in values]
@@ -132,12 +134,12 @@ class TxtRecords:
         await self.database.write(rows.put_texts, self.certificate.id, texts.items())
 
     async def withdraw(self) -> None:
-        """Remove all values; no error if there are none."""
+        """Remove all values; do nothing if there are none."""
         await self.database.write(rows.put_texts, self.certificate.id, ())
 
 
 class Issuer(Protocol):
-    """An authority.
+    """An authority that issues certificates.
 
     Both methods may be repeated with the same arguments after a process died in them. They are
     called on the event loop, without a transaction.
@@ -145,31 +147,32 @@ class Issuer(Protocol):
 
     @property
     def name(self) -> str:
-        """Return its name, stored with each certificate, such as ``embedded`` or ``acme``."""
+        """Return the name stored with each certificate, such as ``embedded`` or ``acme``."""
 
     @property
     def checks_dns(self) -> bool:
-        """Return True if it reads a TXT record for each domain before it issues.
+        """Return True if the authority reads a TXT record for each domain before it issues.
 
-        The owner of each domain must then have set the challenge's CNAME; `publish` is used.
+        The owner of each domain must then have set the challenge's CNAME; the issuer calls
+        `TxtRecords.publish`.
         """
 
     async def issue(self, csr_der: bytes, domains: Sequence[str], txt: TxtRecords) -> Chain:
         """Return a certificate for exactly `domains`, with the key of a signing request.
 
-        `domains` are as `check_domains` returns them, and those of the request.
+        `domains` are as `check_domains` returns them, and are also the names in the request.
 
-        Raise `AuthorityRefused` if it will not, at least not before somebody changes something,
+        Raise `AuthorityRefused` if the authority will not issue until somebody changes something,
         `AuthorityUnreachable` if it did not answer.
         """
 
     async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
-        """Revoke a certificate that it issued; no error if it was revoked before.
+        """Revoke a certificate that this authority issued; do nothing if it is already revoked.
 
         `reason` is a word of RFC 5280 such as ``keyCompromise``, or None.
 
-        Raise `AuthorityRefused` if it does not know the certificate, or will not,
-        `AuthorityUnreachable` if it did not answer.
+        Raise `AuthorityRefused` if the authority does not know the certificate, or will not revoke
+        it, `AuthorityUnreachable` if it did not answer.
         """
 
 
@@ -182,7 +185,7 @@ class Issuers(NamedTuple):
     """They only revoke what they have issued."""
 
     def named(self, name: str) -> Issuer | None:
-        """Return the authority of a name, or None if the operator has taken it away."""
+        """Return the authority with this name, or None if the operator has removed it."""
         return next((each for each in (self.current, *self.others) if each.name == name), None)
 
 
@@ -210,14 +213,14 @@ _REASONS: Final = {
 def account_key(keyring: Keyring, directory: str) -> ec.EllipticCurvePrivateKey:
     """Return the key of the install's account at an authority.
 
-    It is derived from the root key, so every node has the same, and none is stored.
+    It is derived from the root key, so every node computes the same key, and none is stored.
     """
     seed = int.from_bytes(keyring.derive(f"acme account {directory}"))
     return ec.derive_private_key(1 + seed % (_P256_ORDER - 1), ec.SECP256R1())
 
 
 class AcmeIssuer:
-    """An authority that the operator names; its account agrees to the authority's terms."""
+    """An ACME authority that the operator configured; the account agrees to its terms."""
 
     name: ClassVar[str] = "acme"
     checks_dns: ClassVar[bool] = True
@@ -252,7 +255,7 @@ class AcmeIssuer:
         return _parsed(chain)
 
     async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
-        """Revoke a certificate that it issued; see `Issuer`."""
+        """Revoke a certificate that this authority issued; see `Issuer`."""
         code = _REASONS.get(reason or "unspecified", 0)
         with _told_as_an_authority():
             async with self._turns:
@@ -261,7 +264,7 @@ class AcmeIssuer:
 
 @contextmanager
 def _told_as_an_authority() -> Iterator[None]:
-    """Turn the exceptions of ACME into those of an `Issuer`."""
+    """Turn ACME exceptions into those of `Issuer`."""
     try:
         yield
     except acme.AcmeRefused as refusal:
@@ -298,7 +301,7 @@ def _parsed(chain: str) -> Chain:
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """The ways in which accounts of this install prove their domains."""
+    """How accounts of this install prove that they control their domains."""
 
     grants: DomainGrants
     zone: str
@@ -309,8 +312,8 @@ class Proofs:
     def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
         """Return True if a domain's owner needs no DNS record for its certificate.
 
-        With the install's own authority, that is a domain that the operator granted. Another
-        authority queries the DNS, where we answer for the platform's zone alone.
+        The operator must have granted the domain. If the authority reads the DNS, the domain must
+        also be in the platform's zone, as we answer for no other.
         """
         if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
             return False

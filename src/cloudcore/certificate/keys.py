@@ -1,7 +1,7 @@
-"""Keys of certificates: the kinds, how one is made, and limits of untrusted ones.
+"""Keys of certificates: the supported kinds, how to make one, and limits of untrusted ones.
 
 Arithmetic with untrusted numbers holds the interpreter's lock, and takes seconds if they are large
-or odd: so their sizes are checked before any computation.
+or odd. So their sizes are checked before any computation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PROBE: Final = b"signed and verified once"
 
 
 def new_private_key(algorithm: KeyAlgorithm) -> PrivateKey:
-    """Make a key; one of RSA takes up to seconds of processor time."""
+    """Make a private key; an RSA key takes up to several seconds of processor time."""
     if algorithm == "ecdsa-p256":
         return ec.generate_private_key(ec.SECP256R1())
     if algorithm == "ecdsa-p384":
@@ -67,16 +67,16 @@ def algorithm_of(key: object) -> KeyAlgorithm | None:
 
 
 def public_der(key: object) -> bytes:
-    """Return a public key in DER, to compare it."""
+    """Return a public key in DER, for comparisons."""
     assert isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def load_private_key(text: bytes) -> PrivateKey | None:
-    """Return the first key of a PEM, or None if it has none of RSA or of a curve.
+    """Return the first RSA or elliptic-curve key in a PEM, or None if there is none.
 
-    Keys of other kinds are not read: even loading one of DSA or DH computes a power of numbers as
-    large as the text allows. For RSA nothing is checked yet; see `is_sound`.
+    Keys of other kinds are not parsed: even loading a DSA or DH key computes a power of numbers as
+    large as the text allows. An RSA key is not checked here; see `is_sound`.
     """
     found = _KEY_PEM.search(text)
     if found is None:
@@ -94,7 +94,7 @@ def load_private_key(text: bytes) -> PrivateKey | None:
 
 
 def is_light(key: object) -> bool:
-    """Return True if verifying a signature with a public key is fast, whatever its numbers."""
+    """Return True if verifying a signature with a public key is fast, whatever its numbers are."""
     if isinstance(key, rsa.RSAPublicKey):
         return key_pairs.is_light(key.key_size, key.public_numbers().e)
     return isinstance(
@@ -103,7 +103,7 @@ def is_light(key: object) -> bool:
 
 
 def is_sound(key: rsa.RSAPrivateKey) -> bool:
-    """Return True if the numbers of a key fit each other; its modulus is known to be small.
+    """Return True if an RSA key's numbers are consistent; the caller has checked the modulus size.
 
     The primes are not tested for primality: a test takes seconds if one is small and the other
     large, and an owner may choose any key whose public half verifies its signatures.
@@ -164,17 +164,17 @@ class AccountKeys(Protocol):
 
 
 class PrivateKeys:
-    """Seals and opens the private keys of certificates, for each alone; see `AccountKeys`."""
+    """Seals and opens the private keys of certificates, each separately; see `AccountKeys`."""
 
     def __init__(self, account_keys: AccountKeys) -> None:
         self._account_keys = account_keys
 
     async def seal(self, account_id: str, certificate_id: str, key_pem: bytes) -> tuple[str, bytes]:
-        """Return the id of the KMS key, and the private key of a certificate sealed under it."""
+        """Seal the private key of a certificate; return (KMS key id, sealed bytes)."""
         return await self._account_keys.seal(account_id, key_pem, context_of(certificate_id))
 
     async def open(self, found: Certificate) -> bytes:
-        """Return the private key of a certificate that was issued, in PEM; it is a secret."""
+        """Return the private key of an issued certificate, in PEM; it is a secret."""
         assert found.private_key is not None
         assert found.kms_key_id is not None
         return await self._account_keys.open(
@@ -183,7 +183,7 @@ class PrivateKeys:
 
 
 def context_of(owner_id: str) -> str:
-    """Return the sealing context of the key of a certificate or of an authority."""
+    """Return the sealing context for the key of a certificate or of an authority."""
     return f"certificate key {owner_id}"
 
 
@@ -193,7 +193,7 @@ _KEY_SECONDS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SlowKeys:
-    """The certificates with slow keys that a process is issuing."""
+    """The certificates with slow keys (RSA) that this process is issuing."""
 
     under_way: Counter[str] = field(default_factory=Counter[str])
     """How many, by account."""
@@ -201,7 +201,7 @@ class SlowKeys:
     """When the last one comes again that was put off, by account."""
 
     def put_off_seconds(self, account_id: str, now: int) -> float:
-        """Return the seconds to wait for a slow key, behind earlier ones of its account."""
+        """Return the seconds to wait before making a slow key, behind the account's others."""
         at = max(self.put_off.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
         self.put_off[account_id] = at
         return (at - now) / MICROSECONDS

@@ -1,4 +1,4 @@
-"""The needs of certificates, and their port for servers of TLS.
+"""The dependencies of certificates, and the port through which TLS servers use them.
 
 `Certificates` resolves a reference, keeps a certificate from deletion while it is in use, and opens
 its key.
@@ -40,7 +40,7 @@ class Servable(NamedTuple):
     """A secret."""
 
     def __repr__(self) -> str:
-        """Show no key."""
+        """Omit the key."""
         return f"Servable({self.fingerprint})"
 
 
@@ -64,7 +64,7 @@ class Certificates:
 
         Raises:
             InvalidInput: it is no reference of this account and region; `field` is named.
-            AccessDenied: by `authorize`.
+            AccessDenied: `authorize` refused.
             CertificateMissing: there is no such certificate.
 
         """
@@ -79,9 +79,9 @@ class Certificates:
         *,
         field: str = "certificate",
     ) -> Certificate:
-        """Hold the certificate that a name, an id or a CRN refers to, which keeps it from deletion.
+        """Hold the certificate that a name, an id or a CRN refers to, so that it cannot be deleted.
 
-        Return it. `used_by` is the CRN of its user, or a word for a part of the platform.
+        Return the certificate. `used_by` is its user's CRN, or a word for a part of the platform.
 
         Raises:
             InvalidInput: it is not a reference of this account and region; `field` is named.
@@ -102,23 +102,23 @@ class Certificates:
         return held
 
     def release(self, tx: Connection, certificate_id: str, used_by: str) -> None:
-        """Release a certificate; no error if it was not held."""
+        """Release a certificate; do nothing if `used_by` does not hold it."""
         rows.remove_user(tx, certificate_id, used_by)
 
     def fingerprint(self, tx: Connection, account_id: str, certificate_id: str) -> str | None:
-        """Return a value that changes when `open` would return another one; None for none."""
+        """Return a value that changes whenever `open` would return another certificate, or None."""
         found = ROWS.find(tx, account_id, certificate_id)
         return None if found is None else found.fingerprint
 
     async def open(
         self, database: Database, account_id: str, certificate_id: str
     ) -> Servable | None:
-        """Return the certificate to serve; None if it is not issued yet, or was deleted.
+        """Return the certificate to serve, or None if it is not issued yet, or was deleted.
 
-        An expired or revoked one is returned too: it is better than none.
+        An expired or revoked one is returned too: that is better than serving none.
 
-        Raise `PlatformError` if the account's KMS key cannot be used now; the caller then keeps
-        serving the certificate it has.
+        Raise `PlatformError` if the account's KMS key cannot be used now; the caller then continues
+        to serve the certificate it has.
         """
         found = await database.read(ROWS.find, account_id, certificate_id)
         if found is None or found.certificate_pem is None or found.private_key is None:
@@ -176,7 +176,7 @@ class CertificateNeeds:
 
 
 async def open_needs(opening: Opening) -> CertificateNeeds:
-    """Return the dependencies of one process; make the install's authority if there is none."""
+    """Return this process's dependencies; create the install's own authority if there is none."""
     install, keyring = opening.install, await opening.get(KEYRING)
     settings = await opening.get(SETTINGS)
     embedded = EmbeddedAuthority(
@@ -201,13 +201,13 @@ async def open_needs(opening: Opening) -> CertificateNeeds:
 
 
 async def open_certificates(opening: Opening) -> Certificates:
-    """Return the certificates of accounts, for servers of TLS."""
+    """Return the certificates of accounts, for TLS servers."""
     private_keys = PrivateKeys(await opening.get(ACCOUNT_KEYS))
     return Certificates(opening.install.region, private_keys)
 
 
 async def serve_zone(needs: CertificateNeeds, resources: AsyncExitStack) -> None:
-    """Answer for the zone of the platform, if the operator wants that, until `resources` ends."""
+    """Serve the platform's DNS zone until `resources` closes, if the operator has configured it."""
     settings, database = needs.settings, needs.database
     if settings is None or settings.dns_address is None:
         return

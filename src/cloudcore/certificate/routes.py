@@ -193,7 +193,7 @@ async def export_private_key(
 def _new(
     ctx: RequestContext, data: CreateCertificate | UploadCertificate, **fields: object
 ) -> Certificate:
-    """Return a new certificate of the caller's account that has nothing yet."""
+    """Return a new record in the caller's account; nothing is issued or uploaded yet."""
     check_tags(data.tags)
     return CERTIFICATES.new(ctx, {"name": data.name, "tags": data.tags, **fields})
 

@@ -82,21 +82,21 @@ _LIST_ENDING: Final = paged(
 def list_due_renewals(
     tx: Connection, now: int, after: int, limit: int
 ) -> list[tuple[str, str, int]]:
-    """Return account, id and time of certificates that are due for renewal, earliest first."""
+    """Return (account, id, due time) of certificates to renew, earliest first."""
     return [(*row,) for row in tx.rows(_LIST_RENEWED, now=now, after=after, limit=limit)]
 
 
 def list_over(tx: Connection, now: int, limit: int) -> list[tuple[str, str]]:
-    """Return account and id of active certificates that have expired."""
+    """Return (account, id) of active certificates that have expired."""
     return [(row[0], row[1]) for row in tx.rows(_LIST_OVER, now=now, limit=limit)]
 
 
 def list_ending(
     tx: Connection, now: int, days: int, until: int, limit: int
 ) -> list[tuple[str, str]]:
-    """Return account and id of active uploads that end by `until`, and have no such warning yet.
+    """Return (account, id) of active uploads that expire by `until` and lack the `days` warning.
 
-    Warnings count from `days` before the end on.
+    An upload has that warning if it was warned `days` or fewer before its end.
     """
     rows = tx.rows(_LIST_ENDING, now=now, days=days, until=until, limit=limit)
     return [(row[0], row[1]) for row in rows]
@@ -218,14 +218,14 @@ def list_issues(
 
 
 def forget_issues(tx: Connection, account_id: str, certificate_id: str, now: int) -> None:
-    """Delete the issued certificates of a certificate that have expired."""
+    """Delete the expired issues of a certificate."""
     tx.execute(_FORGET_ISSUES, account_id=account_id, certificate_id=certificate_id, now=now)
 
 
 def put_texts(
     tx: Connection, certificate_id: str, values: Iterable[tuple[str, Sequence[str]]]
 ) -> None:
-    """Set the TXT values of names, in place of all of the certificate before."""
+    """Set the TXT values of names; remove all earlier values of the certificate."""
     tx.execute(_CLEAR_TEXTS, certificate_id=certificate_id)
     for name, texts in values:
         for value in texts:
@@ -233,12 +233,12 @@ def put_texts(
 
 
 def txt_values(tx: Connection, name: str) -> list[str]:
-    """Return the TXT values of a name in any case, which ends in a dot."""
+    """Return the TXT values of a DNS name, which ends in a dot; case is ignored."""
     return [row[0] for row in tx.rows(_TEXTS, name=name.lower())]
 
 
 def add_user(tx: Connection, certificate_id: str, used_by: str) -> None:
-    """Insert a user of a certificate, which is not deleted meanwhile."""
+    """Record a user of a certificate; the caller keeps the certificate from deletion meanwhile."""
     tx.execute(_ADD_USER, certificate_id=certificate_id, used_by=used_by)
 
 
@@ -248,6 +248,6 @@ def remove_user(tx: Connection, certificate_id: str, used_by: str) -> None:
 
 
 def list_users(tx: Connection, certificate_id: str) -> list[str]:
-    """Return the first users of a certificate."""
+    """Return the CRNs of a certificate's first users."""
     rows = tx.rows(_USERS, certificate_id=certificate_id, limit=_MOST_USERS)
     return [row[0] for row in rows]

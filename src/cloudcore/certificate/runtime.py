@@ -1,4 +1,4 @@
-"""The family of certificates in a server."""
+"""The certificate family in a server."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class ChallengeRecord(ResponseBody):
 
 
 def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Certificate:
-    """Insert a certificate for an authority to issue, and start the work on it.
+    """Insert a certificate for an authority to issue, and start its workflow.
 
     Raises:
         AccessDenied: a domain cannot be proved: the operator has not granted it, and this install
@@ -148,7 +148,7 @@ CERTIFICATES: Final = Methods(
 def revoke_certificate(
     tx: Connection, certificate: Certificate, now: int, events: Events
 ) -> Certificate:
-    """Revoke an uploaded certificate, or ask its authority to; return it as it was before.
+    """Revoke an upload, or start revocation by the authority; return the certificate as it was.
 
     Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if none was issued.
     """
@@ -192,10 +192,10 @@ def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Ce
 
 
 def check_exportable(tx: Connection, certificate: Certificate) -> None:
-    """Refuse to export the private key of a certificate.
+    """Check that the private key of a certificate may be exported.
 
     Raise `AccessDenied` if a setting of the account forbids it, `Conflict` if there is no key that
-    was made here, or its owner has had a copy.
+    was made here, or its owner has already exported it.
     """
     if not find_settings(tx, certificate.account_id).private_key_export:
         raise AccessDenied(
@@ -226,8 +226,8 @@ def check_exportable(tx: Connection, certificate: Certificate) -> None:
 def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -> Certificate:
     """Record that a copy of the key is exported; return the certificate.
 
-    Raise `AccessDenied` or `Conflict` as `check_exportable`, or because its key has changed since
-    it was `opened`, `CertificateMissing` if it was deleted meanwhile.
+    Raise `AccessDenied` or `Conflict` as `check_exportable` does, or `Conflict` if the key has
+    changed since `opened` was read, `CertificateMissing` if it was deleted meanwhile.
     """
     found = ROWS.lock(tx, opened.account_id, opened.id)
     check_exportable(tx, found)

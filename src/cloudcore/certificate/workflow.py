@@ -1,7 +1,7 @@
 """The workflow of certificates: check, issue, renew and revoke.
 
-An authority may issue twice if a process dies; the first one's key is gone with the process.
-Revoking twice is one revocation.
+If a process dies, an authority may issue twice; nobody has the key of the first certificate then.
+Revoking twice has no further effect.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Outcome = StepDone[Certificate] | StepRetry[Certificate]
 
 
 def goal(certificate: Certificate, now: int) -> Goal | None:
-    """Return what to do with a certificate now, or None; a revocation comes before all else."""
+    """Return the next step for a certificate, or None; a revocation precedes all others."""
     asked = int(certificate.is_recheck_asked)
     if certificate.revocation_asked_at is not None and certificate.status != "revoked":
         return Goal("revoke")
@@ -69,10 +69,10 @@ def goal(certificate: Certificate, now: int) -> Goal | None:
 
 
 async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
-    """Look at the records of the challenges.
+    """Check the DNS records of the challenges.
 
-    A certificate whose domains are proved is issued; one that still is not after
-    `VALIDATION_SECONDS` fails.
+    If all domains are proved, the certificate is issued next; if some are not after
+    `VALIDATION_SECONDS`, it fails.
     """
     checks = await check_records(needs.resolver, found.challenges)
     is_last = _is_last(attempt, needs)
@@ -106,7 +106,7 @@ async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
 async def _issue_in_turn(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt
 ) -> Outcome:
-    """Issue a certificate, or come again if the account has enough slow keys under way."""
+    """Issue a certificate, or wait while the account has too many slow keys under way."""
     if found.key_algorithm not in SLOW or found.csr is not None:
         return await _issue(found, needs, attempt)
     account_id, slow = found.account_id, needs.slow_keys
@@ -123,7 +123,7 @@ async def _issue_in_turn(
 
 
 async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
-    """Let the authority issue the certificate, with a new key or the one of its owner."""
+    """Have the authority issue the certificate, with a new key or the owner's own."""
     issuer = needs.issuers.current
     try:
         await _check_rights(found, needs)
@@ -144,9 +144,10 @@ async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
 def _issued(
     issuer: str, issued: Issued, sealed: tuple[str | None, bytes | None], needs: CertificateNeeds
 ) -> Outcome:
-    """Put what was issued in the place of what was before.
+    """Replace the current certificate and key by the issued ones.
 
-    `sealed` is its new key, and under which KMS key; both are None if the owner has the key.
+    `sealed` is the id of the KMS key and the new private key sealed under it; both are None if the
+    owner has the key.
     """
     kms_key_id, private_key = sealed
 
@@ -183,7 +184,7 @@ def _issued(
 async def _request(
     found: Certificate, needs: CertificateNeeds
 ) -> tuple[bytes, tuple[str | None, bytes | None]]:
-    """Return the signing request in DER, and the new key as `PrivateKeys.seal`, or (None, None).
+    """Return the signing request in DER, and the sealed new key or (None, None).
 
     Raise `PlatformError` if the account's KMS key cannot be used now.
     """
@@ -198,13 +199,13 @@ async def _request(
 
 
 async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
-    """Look whether the account may have a certificate for the domains, still.
+    """Check that the account may still have a certificate for its domains.
 
-    An authority that reads DNS does not do it for us: it knows one account for all of ours, and
-    may not ask again about what it has seen for another one. So this looks each time: what a
-    step before has seen may be of long ago, if a worker died.
+    An authority that reads DNS does not check this for us: it knows one account for all of ours,
+    and may rely on a validation that it made for another of them. So this checks at each attempt:
+    the result of an earlier step may be old, if a worker died.
 
-    Raise `AuthorityRefused` if a grant was taken away, or a record leads to us no more,
+    Raise `AuthorityRefused` if a grant was removed, or a record no longer points to us,
     `AuthorityUnreachable` if the DNS did not answer.
     """
     refused = []
@@ -231,10 +232,10 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
 def _refused(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, refused: AuthorityRefused
 ) -> Outcome:
-    """Return what follows a refusal.
+    """Return the outcome after a refusal.
 
-    A renewal is tried again, and so is what only waits for a record that the authority does not
-    see yet.
+    A renewal is retried, and so is an issue that only waits for a record that the authority does
+    not see yet.
     """
     is_renewal = found.certificate_pem is not None
     codes = {each.code for each in refused.domains} or {refused.code}
@@ -263,14 +264,14 @@ def _refused(
 def _not_now(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, problem: Problem
 ) -> Outcome:
-    """Return what follows when an authority, the DNS or a key is not there for a while."""
+    """Return the outcome when an authority, the DNS or a KMS key is temporarily unavailable."""
     if found.certificate_pem is None:
         return StepRetry(faults=[problem])
     return _refused(found, needs, attempt, AuthorityRefused(CA_REFUSED, problem.message))
 
 
 async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAttempt) -> Outcome:
-    """Let authorities revoke all that they issued for the certificate and has not expired."""
+    """Have the authorities revoke all unexpired certificates that they issued for this one."""
     place = found.account_id, found.id
     issues = await needs.database.read(rows.list_issues, *place, needs.clock())
     try:
@@ -289,7 +290,7 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAtt
 
 
 def _issuer(needs: CertificateNeeds, name: str) -> Issuer:
-    """Return the authority of a name, or raise `AuthorityRefused`."""
+    """Return the authority with this name, or raise `AuthorityRefused` if it was removed."""
     found = needs.issuers.named(name)
     if found is None:
         raise AuthorityRefused(CA_REFUSED, f"this install has no authority {name!r} any more")
@@ -307,7 +308,7 @@ def _wrong(checks: Sequence[RecordCheck]) -> list[RecordCheck]:
 def _with_domains(
     faults: Iterable[Fault], checks: Iterable[RecordCheck], now: int
 ) -> tuple[Fault, ...]:
-    """Return faults with what was seen of some domains; a success clears, another code replaces."""
+    """Update the faults of the checked domains: a success clears, another code replaces the old."""
     found = list(faults)
     for each in checks:
         found = [old for old in found if old.subject != each.domain or old.code == each.code]

@@ -1,7 +1,8 @@
 """The name server of the platform's zone: UDP and TCP, in every worker.
 
-It is authoritative for that zone alone, with the TXT values of challenges, and the SOA and NS that
-a zone must have. Answers are small, so that spoofed queries cannot flood their victims.
+It is authoritative for that zone alone, and serves the TXT values of challenges, and the SOA and NS
+records that a zone must have. Responses are small, so that spoofed queries cannot flood their
+victims.
 
 Sources: RFC 1034, 1035, 2308, 6891, 8482, 9619.
 """
@@ -76,7 +77,7 @@ class Answerer:
         self._find_texts = find_texts
 
     async def answer(self, data: bytes, *, over_tcp: bool = False) -> bytes | None:
-        """Return the answer to a message, or None for no answer."""
+        """Return the response to a message, or None to send none."""
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:
@@ -121,7 +122,7 @@ class Answerer:
         return reply
 
     async def _records(self, question: dnslib.DNSQuestion, below: Labels) -> list[dnslib.RR] | None:
-        """Return what a name below the apex has of a type; None if there is no such name."""
+        """Return a name's records of the requested type, or None if there is no such name."""
         kind, name = question.qtype, question.qname
         if not below:
             return self._of_apex(kind)
@@ -149,7 +150,7 @@ class Answerer:
         return []
 
     def _is_hosted(self, labels: Labels) -> bool:
-        """Return True for names that are there, with nothing: of hosted domains, and around them.
+        """Return True for empty names that exist: parents and children of hosted domains.
 
         If one of these did not exist, nothing below it would (RFC 8020).
         """
@@ -162,7 +163,7 @@ class Answerer:
 
 
 def _refusal(header: dnslib.DNSHeader, code: int) -> bytes:
-    """Return an answer without the question."""
+    """Return an error response that does not repeat the question."""
     made = dnslib.DNSHeader(id=header.id, qr=1, ra=0, rd=header.rd, rcode=code)
     made.set_opcode(header.get_opcode())
     return bytes(dnslib.DNSRecord(made).pack())
@@ -173,7 +174,7 @@ def _labels(name: str) -> Labels:
 
 
 def _is_target(below: Labels) -> bool:
-    """Return True for ``<number>.<id>.acme``, where challenges lead to, and for ``<id>.acme``."""
+    """Return True for ``<number>.<id>.acme``, to which CNAMEs point, and for ``<id>.acme``."""
     number, place = below[:-2], below[-2:]
     return (
         len(place) == 2
@@ -201,7 +202,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterator[int]:
-    """Answer on an address; yield the port, which several processes may share.
+    """Serve DNS on an address; yield the port, which several processes may share.
 
     Raise `OSError` if the address cannot be bound.
     """
@@ -233,7 +234,7 @@ class QueryTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, datagrams: Datagrams, data: bytes, address: object) -> None:
-        """Answer a datagram soon, or drop it."""
+        """Answer a datagram soon, or drop it if too many are being answered."""
         if len(self._tasks) < MOST_AT_ONCE:
             task = asyncio.create_task(self._answer(datagrams, data, address))
             self._tasks.add(task)
@@ -245,7 +246,7 @@ class QueryTasks:
             task.cancel()
 
     async def answer(self, data: bytes, *, over_tcp: bool) -> bytes | None:
-        """Return the answer, or None while the database cannot be asked."""
+        """Return the response, or None while the database is unavailable."""
         try:
             return await self._answerer.answer(data, over_tcp=over_tcp)
         except Unavailable as error:
@@ -259,22 +260,22 @@ class QueryTasks:
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """Takes queries, and sends answers while the socket takes them."""
+    """Receives queries over UDP; drops responses while the socket is full."""
 
     def __init__(self, queries: QueryTasks) -> None:
         self._queries = queries
         self._is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def pause_writing(self) -> None:
-        """Drop answers: the socket takes no more."""
+        """Drop responses from now on: the socket is full."""
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """Send answers again."""
+        """Send responses again."""
         self._is_full = False
 
     def datagram_received(self, data: bytes, addr: object) -> None:
@@ -282,13 +283,13 @@ class Datagrams(asyncio.DatagramProtocol):
         self._queries.take(self, data, addr)
 
     def send(self, data: bytes, address: object) -> None:
-        """Send an answer, unless too many wait."""
+        """Send a response, or drop it while the socket is full."""
         if not self._is_full:
             self._transport.sendto(data, cast("tuple[str, int]", address))
 
 
 class TcpConnections:
-    """Answers over TCP, where each message has its length before it (RFC 1035 §4.2.2)."""
+    """Serves TCP, where each message is preceded by its length (RFC 1035 §4.2.2)."""
 
     def __init__(self, queries: QueryTasks) -> None:
         self._queries = queries
@@ -329,7 +330,7 @@ class TcpConnections:
 
 
 def _source(writer: asyncio.StreamWriter) -> str:
-    """Return where a connection is from; empty if it has ended already."""
+    """Return the peer's address of a connection, or an empty string if it has already ended."""
     peer = writer.get_extra_info("peername")
     if peer is None:
         return ""

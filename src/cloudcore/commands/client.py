@@ -1,4 +1,4 @@
-"""What commands need of the product that they belong to: its client, and what it names."""
+"""What commands need of the product that they belong to: its API client and its sign-in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Query = Mapping[str, str | int | bool | None]
 
 
 class TokenClaims(msgspec.Struct):
-    """The claims of an access token that commands show."""
+    """The claims of an access token that commands display."""
 
     sub: str
     """The principal's CRN."""
@@ -31,7 +31,7 @@ class ApiCalls(Protocol):
 
     @property
     def account_id(self) -> str | None:
-        """Return the id of the account that commands act in; None for a person without a role."""
+        """Return the id of the account to act in, or None for a person without a role."""
 
     def call(
         self,
@@ -51,10 +51,10 @@ class ApiCalls(Protocol):
         """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> dict[str, Any]:
-        """PUT the `size` bytes of a file, which can be read again; return the answer."""
+        """PUT the `size` bytes of a file, which a retry reads again; return the answer."""
 
     def receive_file(self, path: str, file: BinaryIO) -> int:
-        """Write the bytes of the answer at `path` to a file; return how many."""
+        """Write the response body of `path` to a file; return the number of bytes."""
 
     def rows(
         self,
@@ -78,13 +78,13 @@ class SignedIn(Protocol):
 
     @property
     def role(self) -> str | None:
-        """Return the role in which the person acts, as written at the sign-in."""
+        """Return the role in which the person acts, as it was typed at the sign-in."""
 
     def client(self, *, in_role: bool) -> ApiCalls:
-        """Return a client that acts in the role, or as the person or program that signed in."""
+        """Return a client that acts in the role or, if not `in_role`, as who signed in."""
 
     def claims(self) -> TokenClaims:
-        """Return the claims of the token by which commands act."""
+        """Return the claims of the token that commands use."""
 
     def assume(self, role: str | None) -> None:
         """Let commands act in a role from now on, or as the person."""

@@ -1,4 +1,4 @@
-"""One run of a command of a described noun."""
+"""One run of a command that a `Noun` describes."""
 
 from __future__ import annotations
 
@@ -59,24 +59,24 @@ class Invocation:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Return the given values by field; ask for secrets."""
+        """Map fields to the values on the command line; ask for the secrets."""
         return values_of(self._parsed, self._options)
 
     @cached_property
     def sign_in(self) -> SignedIn:
-        """Return the sign-in."""
+        """Return the sign-in to the server."""
         return self._product.sign_in(self._parsed)
 
     @cached_property
     def client(self) -> ApiCalls:
-        """Return the client."""
+        """Return the API client that this command uses."""
         if self._caller is not None:
             return self._caller(self)
         return self.sign_in.client(in_role=True)
 
     @cached_property
     def path(self) -> str:
-        """Return the path of the resource that the command names, or that of the list."""
+        """Return the API path of the named resource, or of the list if the command names none."""
         noun, written = self._noun, self.written
         if noun.locate is not None and not self._is_of_all:
             return noun.locate(self, written)
@@ -93,13 +93,13 @@ class Invocation:
 
     @cached_property
     def list_path(self) -> str:
-        """Return the path of the list."""
+        """Return the API path of the list of these resources."""
         path = self._noun.path
         return path if path.startswith("/") else f"{self.above.path}/{path}"
 
     @cached_property
     def above(self) -> Invocation:
-        """Return the same run for the resource above the one of the command."""
+        """Return this run, but for the parent resource."""
         assert self._noun.parent is not None
         return Invocation(
             self._noun.parent, self._parsed, verb=self.verb, caller=lambda _run: self.client
@@ -107,19 +107,19 @@ class Invocation:
 
     @property
     def written(self) -> str:
-        """Return the name of the resource on the command line, or an empty string."""
+        """Return the resource's name on the command line, or an empty string."""
         given = self._given
         return getattr(self._parsed, self._noun.one, "") if given is None else given
 
     @property
     def names(self) -> dict[str, Any]:
-        """Return the names of the resource and those above it on the command line."""
+        """Map each noun's `one` to the name passed for it: the resource and its parents."""
         above = {} if self._noun.parent is None else self.above.names
         return {**above, self._noun.one: self.written, self._noun.name: self.written}
 
     @cached_property
     def record(self) -> Record:
-        """Return the resource that the command names."""
+        """Return the record of the resource that the command names, read from the server."""
         noun, written = self._noun, self.written
         if noun.find is not None:
             return noun.find(self, written)
@@ -158,7 +158,7 @@ class Invocation:
 
     @property
     def _missing(self) -> str:
-        """Return the message for a missing resource."""
+        """Return the error message for a missing resource."""
         noun, shown = self._noun, printable(self.written)
         if noun.parent is None or noun.is_below_option:
             return (
@@ -178,7 +178,7 @@ class Invocation:
 
     @cached_property
     def _crn(self) -> Crn | None:
-        """Return the CRN on the command line, or None for a name.
+        """Return the CRN on the command line, or None if the resource is named in another way.
 
         Raise `Misuse` if the CRN is of another kind of resource, `Missing` if the CRN is of another
         account.
@@ -195,24 +195,24 @@ class Invocation:
         return own
 
     def confirm(self, question: str) -> None:
-        """Ask for a yes, and return after it; ask nothing with ``--yes`` or without a terminal."""
+        """Ask for a yes, and return after it; do not ask with ``--yes`` or without a terminal."""
         confirm(self._parsed, question)
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:
-        """Return a secret that is typed, if it `is_new` twice, or read from the standard input."""
+        """Read a secret from the terminal (twice if it `is_new`) or from standard input."""
         return read_new_password() if is_new else read_secret(f"{name.capitalize()}: ", name)
 
     def log_in(self, program: str, username: str, password: str, host: str) -> None:
-        """Log a container client of this machine in."""
+        """Log a container client on this machine in to `host`."""
         self._product.log_in(self.sign_in.url, program, username, password, host)
 
     def text(self, words: str, record: Record) -> str:
-        """Return words with fields of a record, or of the one above, in place of the braces."""
+        """Replace ``{field}`` by a field of the record, ``{above.field}`` by its parent's."""
         above = {"above": self.above.record} if "{above." in words else {}
         return _Filling().vformat(words, (), {**record, **above})
 
     def say(self, text: str, record: Record | None = None) -> None:
-        """Print a line for a person; for a program the record, if there is one."""
+        """Print a line for a person; for a program, print the record, if there is one."""
         if not self.is_for_program:
             sys.stdout.write(f"{printable(text)}\n")
         elif record is not None:
@@ -221,10 +221,9 @@ class Invocation:
     def say_secret(
         self, text: str, record: Record, secret: Secret, document: Record | None = None
     ) -> None:
-        """Print a line and a new secret for a person; for a program the document, or the record.
+        """Print a line and a new secret for a person; for a program, `document` or else `record`.
 
-        With ``--quiet`` the standard output has the secret and nothing else, so that it can be
-        piped.
+        With ``--quiet``, print only the secret to standard output, so that it can be piped.
         """
         *_, field = secret.labels.values()
         if self.is_for_program:
@@ -238,7 +237,7 @@ class Invocation:
             self.say_lines((text, "", *lines, "", "Keep it now: it is shown this once."))
 
     def say_lines(self, lines: Iterable[str], record: Record | None = None) -> None:
-        """Print lines for a person; for a program the record."""
+        """Print lines for a person; for a program, print the record."""
         if record is not None and self.is_for_program:
             self.show(record)
             return
@@ -247,7 +246,7 @@ class Invocation:
 
     @property
     def form(self) -> str:
-        """Return how to print: ``table``, ``json``, ``jsonl`` or ``yaml``."""
+        """Return the output format: ``table``, ``json``, ``jsonl`` or ``yaml``."""
         return str(self._parsed.output)
 
     @property
@@ -261,7 +260,7 @@ class Invocation:
         sys.stderr.write(f"entrepot: {printable(text)}\n")
 
     def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
-        """Call `act` with each item; warn of refused ones, and return False if there was one."""
+        """Call `act` with each item; warn of refused items, and return False if there was one."""
         is_done = True
         for item in items:
             try:
@@ -282,9 +281,9 @@ class Invocation:
         name: Naming = "",
         document: Record | None = None,
     ) -> None:
-        """Print rows as they come; with ``--quiet`` the `name` of each.
+        """Print rows as they arrive; with ``--quiet``, print only the `name` of each.
 
-        For a program, print the `document` that they are of, if there is one.
+        For a program, print the `document` that contains the rows instead, if there is one.
         """
         if name and self._parsed.quiet:
             names = (name(self, row) if callable(name) else field_of(row, name) for row in rows)
@@ -300,28 +299,28 @@ class Invocation:
         return cell._replace(shown=lambda row: self.shortened(text_of(value_of(cell, row))))
 
     def shortened(self, text: str) -> str:
-        """Return a text with its digests cut, unless ``--full-digests`` is given."""
+        """Return a text with shortened digests, unless ``--full-digests`` was passed."""
         return text if getattr(self._parsed, "full_digests", False) else with_short_digests(text)
 
 
 class _Filling(Formatter):
-    """Puts fields of a record, as persons read them, in place of braces."""
+    """Formats text: replaces ``{field}`` by a field of a record, formatted for people."""
 
     def get_field(self, field_name: str, _args: object, kwargs: Record) -> tuple[str, str]:
-        """Return the text of a field, or of a field of a field."""
+        """Return the text of a field, or of a nested field."""
         return text_of(formatted(field_name, field_of(kwargs, field_name))), field_name
 
 
 def _inside(noun: Noun, record: Record) -> Record:
-    """Return the part of a record that has its id and CRN."""
+    """Return the part of a record that contains the resource's id and CRN."""
     inside: Record = record[noun.within] if noun.within else record
     return inside
 
 
 def _crn_of(noun: Noun, written: str) -> Crn:
-    """Return the CRN of a resource.
+    """Parse the CRN of a resource.
 
-    Raise `Misuse` if the text is not a CRN, or of another kind of resource.
+    Raise `Misuse` if the text is not a CRN, or the CRN is of another kind of resource.
     """
     try:
         crn = Crn.parse(written)
@@ -333,20 +332,19 @@ def _crn_of(noun: Noun, written: str) -> Crn:
 
 
 def words_of(noun: Noun) -> str:
-    """Return the name of a kind of resource, for messages."""
+    """Return the singular name of a kind of resource, for messages."""
     return noun.singular or noun.one.replace("_", " ")
 
 
 def one_of(noun: Noun) -> str:
-    """Return the same with its article."""
+    """Return the singular name of a kind of resource with its article: ``a user``."""
     return with_article(words_of(noun))
 
 
 def own_crn(client: ApiCalls, crn: Crn) -> Crn | None:
-    """Return a CRN as answers have it, with the account's id; None if it is of another account.
+    """Return a CRN with the account's id instead of a handle; None if it is of another account.
 
-    Raise `Misuse` if it has a handle, and the caller's rights do not show that of its own
-    account.
+    Raise `Misuse` if it has a handle, and the caller may not read the handle of its own account.
     """
     own_id = client.account_id
     if own_id is None:  # a person without a role, whom the registry refuses

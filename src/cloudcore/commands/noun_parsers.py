@@ -1,4 +1,4 @@
-"""Make the parsers and commands of nouns that families describe."""
+"""Make the parsers and commands of the nouns that families describe."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _add_row_options(
     *,
     has_digests: bool = False,
 ) -> None:
-    """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
+    """Add ``--quiet`` if rows have a `name`, and ``--full-digests`` if they have digests."""
     if name:
         last = "" if callable(name) else name.rpartition(".")[2].replace("_", " ")
         add_quiet(parser, f"{last}s" if last else "how others name each")
@@ -193,7 +193,7 @@ def _send(run: Invocation, act: Act, path: str) -> _Answer:
 
 
 def _with_advice(noun: Noun, run: Invocation, send: Callable[[], _T]) -> _T:
-    """Return the result of `send`; add advice after a CONFLICT, and the meaning to a 404."""
+    """Return the result of `send`; add advice to a CONFLICT error, and an explanation to a 404."""
     try:
         return send()
     except RequestRefused as error:
@@ -208,7 +208,7 @@ def _with_advice(noun: Noun, run: Invocation, send: Callable[[], _T]) -> _T:
 
 
 def _known(run: Invocation) -> dict[str, Any]:
-    """Return the resource if it was read, else its names on the command line."""
+    """Return the resource if it was read, or else its names on the command line."""
     return dict(run.record) if "record" in vars(run) else run.names
 
 
@@ -217,7 +217,7 @@ def _sentence_of(words: Sentence, run: Invocation, record: Record) -> str:
 
 
 def _add_named(parser: argparse.ArgumentParser, noun: Noun, *, is_needed: bool = False) -> None:
-    """Add the arguments that name a resource: those above it first."""
+    """Add the arguments that name a resource, those of its parents first."""
     if noun.locate is None:
         _add_parents(parser, noun)
     if noun.is_single:
@@ -245,7 +245,7 @@ def _add_parents(parser: argparse.ArgumentParser, noun: Noun) -> None:
 
 
 def metavar_of(noun: Noun) -> str:
-    """Return the name of the argument that names such a resource, for the help."""
+    """Return the placeholder in the help for the argument that names such a resource."""
     return noun.metavar or noun.one.upper().replace("_", "-")
 
 
@@ -258,7 +258,7 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
         """The nouns added by `add_described`."""
 
     def add_module(self, module: Any) -> None:  # noqa: ANN401 - of either kind
-        """Add the commands that a module describes (``COMMANDS``) or adds (``add_parsers``)."""
+        """Add a module's commands, from its ``COMMANDS`` or by its ``add_parsers``."""
         if hasattr(module, "add_parsers"):
             module.add_parsers(self)
             return
@@ -269,6 +269,6 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
                 _add_act(self, Noun(noun="", words=""), each._replace(is_of_all=True))
 
     def add_described(self, noun: Noun) -> Verbs:
-        """Add a noun with the commands of its description; return them, to add others."""
+        """Add a noun with its described commands; return its subparsers, to add others."""
         self.described.append(noun)
         return _add_noun(self, noun)

@@ -1,6 +1,6 @@
 """Describe the commands of families: nouns (`Noun`), their commands (`Act`), options and columns.
 
-A module of commands has a tuple ``COMMANDS`` of them; the command line does the rest.
+A module of commands has a tuple ``COMMANDS`` of nouns; the command line is built from it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ Columns = Sequence[Cell | str]
 
 
 class Secret(NamedTuple):
-    """A new secret, which is shown once; ``--quiet`` prints it alone."""
+    """A new secret, which is shown only once; ``--quiet`` prints nothing else."""
 
     words: str
     """The secret, for the help of ``--quiet``."""
@@ -111,9 +111,9 @@ class Secret(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A value that a command takes, and the field of the request that it becomes.
+    """A value on the command line, and the request field that it sets.
 
-    An option that is not given is not sent.
+    An option that the user leaves out is not sent.
     """
 
     field: str
@@ -147,7 +147,7 @@ def argument(
     metavar: str = "",
     is_optional: bool = False,
 ) -> Option:
-    """Return an argument, which has no dash."""
+    """Return a positional argument, which has no dash."""
     return Option(field, words, kind, metavar=metavar, is_argument=True, is_optional=is_optional)
 
 
@@ -163,8 +163,8 @@ Naming = str | Callable[["Invocation", Record], str]
 class Act(NamedTuple):
     """A command of a noun besides ``list``, ``show``, ``create``, ``update`` and ``delete``.
 
-    It sends its options as the body (of GET and DELETE as the query), and prints what is answered:
-    a table if it has `columns`, else `said`, else the record.
+    It sends its options as the body (or the query of GET and DELETE), and prints the answer: a
+    table if it has `columns`, or else `said`, or else the record.
     """
 
     verb: str
@@ -206,9 +206,10 @@ class Act(NamedTuple):
 
 
 def method_act(verb: str, words: str, answer: str, said: str, *, path: str = "") -> Act:
-    """Return a command that calls a custom method of a resource, by default that of its name.
+    """Return a command that calls a custom method of a resource; the default `path` is `verb`.
 
-    The request has no body and takes effect once; `answer` is the field of the resource.
+    The request has no body and carries an ``Idempotency-Key``; `answer` is the field of the
+    response that has the resource.
     """
     return Act(verb, words, path or verb, takes_key=True, answer=answer, said=said)
 
@@ -226,7 +227,7 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Noun:
-    """A kind of resource and its commands; those without a description do not exist."""
+    """A kind of resource and its commands. A command that is not described does not exist."""
 
     noun: str
     words: str

@@ -1,4 +1,4 @@
-"""Add the options of described commands to parsers, and make requests of their values."""
+"""Add the options of described commands to parsers, and turn their values into requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    """Add options and arguments to the parser of a command; of some at most one can be given."""
+    """Add options and arguments to a command's parser; those of one group exclude each other."""
     sharing = Counter(map(_group, options))
     groups: dict[str, Parser] = {}
     for option in options:
@@ -51,7 +51,7 @@ def _group(option: Option) -> str:
 
 
 def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str, Any]:
-    """Return the given values by field.
+    """Map each field to the value on the command line; leave out absent ones.
 
     Raise `Misuse` if a file holds no JSON object or no text, a tag is not ``KEY=VALUE``, or a
     secret is empty.
@@ -60,13 +60,13 @@ def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str
 
 
 def is_given(parsed: argparse.Namespace, option: Option) -> bool:
-    """Return True if an option is given; of a secret that is asked for, if ``--no-…`` is not."""
+    """Return True if an option was passed; for a secret to ask for, if its ``--no-…`` was not."""
     given = getattr(parsed, _dest(option))
     return (given is None) if option.kind == "asked" else given is not None
 
 
 def sent_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]:
-    """Return the values that become the body."""
+    """Return the values that belong in the request body."""
     return {
         each.field: values[each.field]
         for each in options
@@ -75,14 +75,14 @@ def sent_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]
 
 
 def query_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]:
-    """Return the values that become the query."""
+    """Return the values that belong in the query string."""
     return {
         each.field: values[each.field] for each in options if each.field in values and each.is_query
     }
 
 
 def flags_of(options: Iterable[Option]) -> Sequence[str]:
-    """Return the flags of the options that change something."""
+    """Return the flags and arguments that set a field of the body."""
     return [
         _metavar(each, each.field) if each.is_argument else _flag(each)
         for each in options
@@ -91,7 +91,7 @@ def flags_of(options: Iterable[Option]) -> Sequence[str]:
 
 
 def document_of(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values by field as a document: ``a.b`` is the field ``b`` of the field ``a``.
+    """Nest values by field: ``a.b`` becomes the field ``b`` of the object ``a``.
 
     Raise `Misuse` if a field is both set and removed.
     """
@@ -135,7 +135,7 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
 
 
 def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - a field of any kind
-    """Return the document in a file, which may hold a whole record as ``show`` prints it."""
+    """Return the document in a file; accept a whole record as ``show`` prints it."""
     found = _read_document(name)
     return found[option.field] if {option.field, "revision"} <= found.keys() else found
 
@@ -148,7 +148,7 @@ def _typed(option: Option, given: Any) -> Any:  # noqa: ANN401 - as above
 
 
 def _read_document(name: str) -> dict[str, Any]:
-    """Return the document in a file; ``-`` is the standard input.
+    """Return the JSON object in a file; ``-`` means standard input.
 
     Raise `Misuse` if it holds no JSON object.
     """
@@ -160,9 +160,9 @@ def _read_document(name: str) -> dict[str, Any]:
 
 
 def _pairs(texts: Iterable[str], option: str, shape: str) -> dict[str, str]:
-    """Return tags written as ``KEY=VALUE``; the last of a key counts.
+    """Parse tags written as ``KEY=VALUE``; if a key is repeated, its last value counts.
 
-    Raise `Misuse` if one has no equals sign; the error names the option and its shape.
+    Raise `Misuse` if one has no equals sign; the error names `option` and the expected `shape`.
     """
     found = {}
     for text in texts:
@@ -174,7 +174,7 @@ def _pairs(texts: Iterable[str], option: str, shape: str) -> dict[str, str]:
 
 
 def _span(text: str) -> timedelta:
-    """Parse a span; raise `argparse.ArgumentTypeError` for another text."""
+    """Parse a time span; raise `argparse.ArgumentTypeError` if the text is malformed."""
     found = _SPAN.fullmatch(text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is no span like 90m, 12h, 30d or 4w")
@@ -195,7 +195,7 @@ def _text_in(name: str) -> str:
 
 
 def _content_of(name: str) -> tuple[str, bytes]:
-    """Return the name of a file for messages, and its bytes."""
+    """Return (name for messages, content) of a file."""
     if name == _STDIN:
         return "the standard input", sys.stdin.buffer.read()
     return name, Path(name).read_bytes()

@@ -1,4 +1,4 @@
-"""An argument parser that groups its commands and suggests corrections; options shared by many."""
+"""An argument parser with grouped commands and suggested corrections; options that many share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CommandParser(argparse.ArgumentParser):
     def add_commands(
         self, kind: type[Commands[CommandParser]] | None = None
     ) -> Commands[CommandParser]:
-        """Return the object to which subcommands are added, of class `kind` if given."""
+        """Return the object to which subcommands are added; its class is `kind`, if passed."""
         commands = self.add_subparsers(
             action=kind or Commands, metavar="COMMAND", parser_class=CommandParser
         )
@@ -57,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse; an unknown argument is refused by its own command, so with its usage."""
+        """Parse arguments; report an unknown one with the usage of the subcommand it follows."""
         given = list(sys.argv[1:] if args is None else args)
         rest: list[str] | None = None
         if self.rest and "--" in given:
@@ -75,7 +75,7 @@ class CommandParser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _joined(self, given: Sequence[str]) -> Iterator[str]:
-        """Join an option with a value like ``-c``, which argparse would take for an option."""
+        """Join an option with its value if that begins with a dash: argparse would misread it."""
         known, rest = self._option_string_actions, iter(given)
         for each in rest:
             if each == "--":
@@ -121,7 +121,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 class VersionOption(argparse.Action):
-    """The option that prints the version, which is looked up only then."""
+    """The option that prints the version, which is computed only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """Print the version and exit."""
@@ -137,7 +137,7 @@ Run: TypeAlias = Callable[[argparse.Namespace], int | None]
 
 
 def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
-    """Add a noun; return the object to which its commands are added."""
+    """Add a noun; return its subparsers, to which its commands are added."""
     return commands.add_parser(noun, help=words, description=_sentence(words)).add_commands()
 
 

@@ -27,7 +27,7 @@ _SLOWEST: Final = 2.0
 
 
 class ProgressLine:
-    """A line of progress, which on a terminal overwrites the one before."""
+    """A line of progress; on a terminal it overwrites the previous text."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -36,7 +36,7 @@ class ProgressLine:
         self._text = ""
 
     def show(self, text: str) -> None:
-        """Show `text`: at most every 0.1 seconds on a terminal, every 10 seconds elsewhere."""
+        """Show `text`, at most every 0.1 s on a terminal, else at most every 10 s."""
         self._text = text
         now = time.monotonic()
         if now - self._shown_at < (0.1 if self._is_terminal else 10):
@@ -48,7 +48,7 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write the last text, and end the line."""
+        """Print the last text, and end the line."""
         self._write()
         if self._is_terminal:
             self._stream.write("\n")
@@ -73,9 +73,9 @@ def progress() -> Iterator[Callable[[str], None]]:
 def start_run(
     invocation: Invocation, path: str, said: str, words: Callable[[Record], str], runs: str = ""
 ) -> Record | None:
-    """Start a run. With ``--wait`` return it once it has ended; else print `said`, return None.
+    """Start a run. With ``--wait``, return it once it has ended; else print `said`, return None.
 
-    `runs` is the path of the runs if it differs from `path`; `words` formats the progress.
+    `runs` is the path of the list of runs if it differs from `path`; `words` formats the progress.
     """
     run: Record = invocation.client.create(path)["run"]
     if "wait" not in invocation.values:
@@ -92,7 +92,7 @@ def start_run(
 
 
 def report_end(invocation: Invocation, run: Record, words: str) -> None:
-    """Print the status of a run that has ended, with `words` on its result.
+    """Print the status of a run that has ended, followed by `words`.
 
     Raise `CommandFailure` if the run failed.
     """

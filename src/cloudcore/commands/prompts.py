@@ -16,12 +16,12 @@ from cloudcore.commands.records import printable
 
 
 def add_confirmation(parser: argparse.ArgumentParser) -> None:
-    """Add ``--yes``, which answers the question in advance."""
+    """Add ``--yes``, which confirms in advance."""
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
 
 
 def confirm(options: argparse.Namespace, question: str) -> None:
-    """Ask at a terminal; without a terminal, or with ``--yes``, return at once.
+    """Ask for confirmation at a terminal; without a terminal, or with ``--yes``, do not ask.
 
     Raise `CommandFailure` if the answer is not yes.
     """
@@ -34,7 +34,7 @@ def confirm(options: argparse.Namespace, question: str) -> None:
 
 
 def is_sent_in_the_clear(url: str) -> bool:
-    """Return True if requests to a base URL leave this machine unencrypted."""
+    """Return True if requests to a base URL would leave this machine unencrypted."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
@@ -46,7 +46,7 @@ def is_sent_in_the_clear(url: str) -> bool:
 
 
 def check_plain_http(url: str, *, is_accepted: bool) -> None:
-    """Check that a secret may be sent to `url`: ask at a terminal, unless that is accepted.
+    """Check that a secret may be sent to `url`; if it is unencrypted, ask unless `is_accepted`.
 
     Raise `CommandFailure` if the person does not answer yes; `Misuse` if there is no terminal to
     ask at.
@@ -69,11 +69,11 @@ _LINE_ENDS: Final = "\r\n"
 
 
 def read_secret(prompt: str, name: str, ends: str | None = _LINE_ENDS) -> str:
-    """Return a secret typed at the terminal, or one line of the standard input.
+    """Read a secret from the terminal, or from one line of standard input.
 
-    The characters `ends` are stripped at both ends; None: white space.
+    The characters in `ends` are stripped at both ends; None means white space.
 
-    Raise `Misuse` if it is empty.
+    Raise `Misuse` if the secret is empty.
     """
     try:
         typed = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
@@ -83,7 +83,7 @@ def read_secret(prompt: str, name: str, ends: str | None = _LINE_ENDS) -> str:
 
 
 def read_new_password() -> str:
-    """Return a new password: typed twice at a terminal, or a line of the standard input.
+    """Read a new password, twice from the terminal or once from a line of standard input.
 
     Raise `Misuse` if it is empty, or the two differ.
     """
@@ -103,7 +103,7 @@ def checked_secret(typed: str, name: str, ends: str | None = None) -> str:
 
 @contextmanager
 def prompting(prompt: str) -> Iterator[None]:
-    """Show a prompt at the terminal, without echo during the block."""
+    """Show a prompt at the terminal, and turn off the echo during the block."""
     if not sys.stdin.isatty():
         yield
         return

@@ -34,7 +34,7 @@ _DIGEST: Final = re.compile(r"\b(sha256|sha512|blake3):([0-9a-f]{12})[0-9a-f]{52
 
 
 def cells_of(columns: Columns) -> list[Cell]:
-    """Return the columns of a table, those that are named by their field alone described too."""
+    """Return a table's columns as `Cell`s; a column may be listed by its field name alone."""
     return [_cell_of(each) if isinstance(each, str) else each for each in columns]
 
 
@@ -49,7 +49,7 @@ def _cell_of(field: str) -> Cell:
 
 
 def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
-    """Return a field of a record, or a field of a field (``user.name``); None if it is absent."""
+    """Return a field of a record, or a nested one (``user.name``); None if it is absent."""
     value: Any = record
     for name in field.split("."):
         if not isinstance(value, Mapping):
@@ -59,7 +59,7 @@ def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
 
 
 def value_of(cell: Cell, record: Record) -> object:
-    """Return the value of a row in a column, formatted."""
+    """Return a row's value in a column, formatted."""
     value: Any = field_of(record, cell.field) if cell.shown is None else cell.shown(record)
     shape: Any = _TEXTS.get(cell.form)
     return value if shape is None or value is None else shape(value)
@@ -68,7 +68,7 @@ def value_of(cell: Cell, record: Record) -> object:
 def write_records(
     records: Iterable[Record], columns: Columns, form: str, out: TextIO | None = None
 ) -> None:
-    """Write rows as they come: as a table, or with every field in one of the other `FORMS`."""
+    """Write rows as they arrive: as a table, or with all fields in one of the other `FORMS`."""
     out = out or sys.stdout
     if form != TABLE:
         out.writelines(_list_parts(records, form))
@@ -79,7 +79,7 @@ def write_records(
 
 
 def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
-    """Write one record: a line for each field, or its document."""
+    """Write one record: one line for each field, or one document."""
     out = out or sys.stdout
     if form != TABLE:
         out.write(document_text(record, form))
@@ -90,13 +90,13 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
 
 
 def write_now(text: str) -> None:
-    """Write a text to the standard output, and flush it."""
+    """Write a text to standard output, and flush it."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def document_text(value: object, form: str) -> str:
-    """Return a value as YAML, as a line of JSON (``jsonl``), or else as indented JSON."""
+    """Format a value as YAML, as one line of JSON (``jsonl``), or else as indented JSON."""
     if form == "yaml":
         return msgspec.yaml.encode(value).decode()
     if form == "jsonl":
@@ -105,7 +105,7 @@ def document_text(value: object, form: str) -> str:
 
 
 def _list_parts(records: Iterable[Record], form: str) -> Iterator[str]:
-    """Yield the parts of the document of a list: a part for each record, as they come."""
+    """Yield the text of a list, one part for each record as it arrives."""
     if form == "jsonl":
         yield from (document_text(record, form) for record in records)
         return
@@ -122,12 +122,12 @@ def _list_parts(records: Iterable[Record], form: str) -> Iterator[str]:
 
 
 def indented(value: object) -> str:
-    """Return a value as JSON, with an indent of two."""
+    """Format a value as JSON, indented by two spaces."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def text_of(value: object) -> str:
-    """Return a JSON value as the text of a cell."""
+    """Format a JSON value as the text of a table cell."""
     if value in (None, "", [], {}):
         return "-"
     match value:
@@ -142,7 +142,7 @@ def text_of(value: object) -> str:
 
 
 def _brief(value: object) -> object:
-    """Return the name alone of another resource that a record refers to."""
+    """Shorten an object that refers to another resource to that resource's name."""
     match value:
         case {"id": _, "crn": _, "name": str(name), **more} if name and not more:
             return name
@@ -153,12 +153,12 @@ def _brief(value: object) -> object:
 
 
 def _inner(value: object) -> str:
-    """Return a value within an object as text; a further object in braces."""
+    """Format a value inside an object; put a nested object in braces."""
     return f"{{{text_of(value)}}}" if value and isinstance(value, dict) else text_of(value)
 
 
 def printable(text: str) -> str:
-    """Return a text with control characters and marks of text direction escaped."""
+    """Escape control characters and text-direction marks."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
@@ -174,7 +174,7 @@ def formatted(name: str, value: object) -> object:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes with a unit, in powers of 1000."""
+    """Format a number of bytes with a unit, in powers of 1000."""
     amount, unit = float(size), _UNITS[0]
     for following in _UNITS[1:]:
         if round(amount, 1) < 1000:
@@ -184,7 +184,7 @@ def size_text(size: int) -> str:
 
 
 def duration_text(seconds: int) -> str:
-    """Return a duration in hours, minutes or seconds: the largest unit that divides it."""
+    """Format a duration in hours, minutes or seconds, whichever largest unit divides it."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds and seconds % length == 0:
             return f"{seconds // length} {unit}"
@@ -192,12 +192,12 @@ def duration_text(seconds: int) -> str:
 
 
 def utc_text(moment: int) -> str:
-    """Return a moment in microseconds since the epoch as RFC 3339 text, to the second."""
+    """Format microseconds since the epoch as RFC 3339 text in UTC, to the second."""
     return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def time_text(moment: str) -> str:
-    """Return a time of the API to the second, in UTC."""
+    """Format an API time in UTC, to the second."""
     return f"{moment[:19].replace('T', ' ')}Z"
 
 
@@ -205,12 +205,12 @@ _TEXTS: Final = {"time": time_text, "size": size_text, "duration": duration_text
 
 
 def add_quiet(parser: argparse.ArgumentParser, words: str) -> None:
-    """Add ``--quiet``, which prints only how other commands name each row."""
+    """Add ``--quiet``, which prints only the name of each row, as other commands accept it."""
     parser.add_argument("--quiet", "-q", action="store_true", help=f"print only {words}")
 
 
 def add_full_digests(parser: argparse.ArgumentParser) -> None:
-    """Add ``--full-digests``, without which tables have short digests."""
+    """Add ``--full-digests``; without it, tables shorten digests."""
     parser.add_argument(
         "--full-digests",
         "--no-trunc",
@@ -220,17 +220,17 @@ def add_full_digests(parser: argparse.ArgumentParser) -> None:
 
 
 def with_short_digests(text: str) -> str:
-    """Return a text with its digests cut to 12 digits, as docker does, without ``sha256:``."""
+    """Shorten the digests in a text to 12 hex digits, without ``sha256:``, as docker does."""
     return _DIGEST.sub(lambda found: f"{found[1]}:{found[2]}".removeprefix("sha256:"), text)
 
 
 def shows_digests(cell: Cell) -> bool:
-    """Return True if digests in a column are cut."""
+    """Return True if digests in this column are shortened."""
     return cell.form in ("digest", "digests")
 
 
 def by_column(principal: str, source: str) -> Cell:
-    """Return the column BY, of the fields of a principal and of the source behind it."""
+    """Return the column BY, made from the fields of a principal and of its source."""
 
     def shown(record: Record) -> object:
         crn, behind = record.get(principal), record.get(source)

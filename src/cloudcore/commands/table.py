@@ -1,4 +1,4 @@
-"""Tables for persons: written as rows come, with cells folded on a narrow terminal."""
+"""Tables for persons: printed as rows arrive, with cells folded on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Row = Sequence[str]
 def write_table(cells: Sequence[Cell], rows: Iterable[Row], out: TextIO) -> None:
     """Write rows under the headings of `cells`; on a narrow terminal, fold them.
 
-    A value that is whole, so that it can be copied, is never folded: then the table may become
-    wider than the terminal.
+    Values of a column marked as whole are never folded, so that they can be copied; such a table
+    may become wider than the terminal.
     """
     if out.isatty() and not any(each.form in _WHOLE for each in cells):
         rows = list(rows)
@@ -54,7 +54,7 @@ def _line(cells: Sequence[Cell], row: Row, widths: Sequence[int]) -> str:
 
 
 def _widened(widths: Sequence[int], rows: Sequence[Row]) -> list[int]:
-    """Return the widths of columns, widened to fit these rows."""
+    """Return column widths, widened to fit these rows."""
     columns = zip(*rows, strict=True) if rows else [()] * len(widths)
     return [
         max(width, *map(_length, column), 0) for width, column in zip(widths, columns, strict=True)
@@ -62,7 +62,7 @@ def _widened(widths: Sequence[int], rows: Sequence[Row]) -> list[int]:
 
 
 def _length(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the number of terminal columns that a text occupies."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # noqa: PLC0415 - slow to load, and few names need it
@@ -71,7 +71,7 @@ def _length(text: str) -> int:
 
 
 def _should_fold(cells: Sequence[Cell], rows: Sequence[Row], width: int) -> bool:
-    """Return True if a table is wider than the terminal, and readable when folded."""
+    """Return True if a table is wider than the terminal, but readable when folded."""
     everything = [[each.heading for each in cells], *rows]
     gaps = _GAP * (len(cells) - 1)
     whole = sum(_widened([0] * len(cells), everything)) + gaps
@@ -104,7 +104,7 @@ def _folded(cells: Sequence[Cell], rows: Sequence[Row], width: int, out: TextIO)
 
 
 def _is_styled(out: TextIO) -> bool:
-    """Return True if headings may be bold."""
+    """Return True if headings may be printed bold."""
     return (
         out.isatty()
         and not os.environ.get("NO_COLOR")

@@ -1,7 +1,7 @@
 """The driver `bubblewrap`: instances without root, in user namespaces of the service's user.
 
-An instance's own files are in memory, since an unprivileged process can bound no other disk.
-Control groups, which must be delegated to the service, bound the rest.
+An instance's own files are in memory, since an unprivileged process can limit no other disk.
+Control groups, which must be delegated to the service, limit the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-li
 
 
 def bubblewrap_driver(folder: Path) -> ShimInstances:
-    """Return the driver, with its files in a folder of this machine."""
+    """Return the driver, which stores its files in a folder of this machine."""
     return ShimInstances(folder, _Bubblewrap())
 
 
@@ -44,7 +44,7 @@ class _Bubblewrap:
     takes_links = False
 
     def require(self) -> None:
-        """Check that the programs, the library and the control groups are there."""
+        """Check that the programs, the library and the control groups exist."""
         if os.geteuid() == 0:
             raise DriverUnusable(
                 "compute_driver bubblewrap is for a service without root: set runc"
@@ -53,7 +53,7 @@ class _Bubblewrap:
         require_confinement("compute_driver bubblewrap")
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
-        """Write the options and the filter, and make the control groups."""
+        """Write bwrap's options and the seccomp filter, and make the control groups."""
         at = root_folder(folder, *spec.root.layers)
         argv = argv_of(spec)
         write_file(folder / OPTIONS_FILE, ("\0".join(_options(spec, at)) + "\0").encode())
@@ -73,7 +73,7 @@ class _Bubblewrap:
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return the groups that `order` makes."""
+        """Return the control groups that `order` makes."""
         return control_groups.existing(f"{GROUP_PREFIX}{instance_id}")
 
 

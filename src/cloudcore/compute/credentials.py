@@ -1,10 +1,10 @@
 """Write and renew the files that the metadata service of an instance serves.
 
 An instance whose pool has a role has a session of that role, named after the instance: an access
-token and a key pair that expire together, as ``POST /v1/assume-role`` gives them. It is replaced at
-half of its life, so that a shorter downtime of the install goes unnoticed; also when it was revoked
-(the role's trust policy changed), or when the pool got another role. The secrets are in a file of
-mode 0600 in the instance's folder, and nowhere else in plain text.
+token and a key pair that expire together, as ``POST /v1/assume-role`` issues them. The session is
+replaced halfway through its life, so that a shorter downtime of the install goes unnoticed; also
+after it was revoked (the role's trust policy changed), or when the pool got another role. The
+secrets are in a file of mode 0600 in the instance's folder, and nowhere else in plain text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_BYTES: Final = 16 * 1024
 
 
 class RunningInstance(NamedTuple):
-    """An instance of this machine, with its role."""
+    """An instance that runs on this machine, with its role."""
 
     id: str
     account_id: str
@@ -90,11 +90,11 @@ async def renew(
     is_wanted: Callable[[Connection, RunningInstance], bool],
     now: int,
 ) -> Mapping[str, str]:
-    """Give each instance of this machine valid credentials of its role.
+    """Make sure that each instance of this machine has valid credentials of its role.
 
-    If all have them, this reads their files, and the database once. `is_wanted` returns False for
-    an instance that is being deleted, and otherwise locks its row. Return why an instance has no
-    credentials, by its id: those that it had were revoked, or expire.
+    If all have them, this only reads their files and queries the database once. `is_wanted` returns
+    False for an instance that is being deleted, and otherwise locks its row. Return a map from the
+    id of each instance without credentials to the reason; its old ones were revoked, or expire.
     """
     held = await asyncio.to_thread(lambda: {each.id: _read(each.folder) for each in instances})
     sids = [each.session_id for each in held.values() if each is not None]
@@ -136,7 +136,7 @@ async def _give(
 async def _take(
     database: Database, roles: ServiceRoles, instance: RunningInstance, now: int
 ) -> None:
-    """End the sessions of a role that an instance no longer has."""
+    """End the sessions of an instance that no longer has a role, and delete its credentials."""
     await database.write(roles.end, instance.account_id, instance.id, now)
     await asyncio.to_thread((instance.folder / CREDENTIALS_FILE).unlink, missing_ok=True)
 
@@ -157,7 +157,7 @@ def _credentials(session: RoleSession) -> _Credentials:
 
 
 def _read(folder: Path) -> _StoredSession | None:
-    """Return an instance's session; None if it has none, or the file is unreadable."""
+    """Return an instance's session, or None if it has none or the file is unreadable."""
     try:
         return msgspec.json.decode((folder / CREDENTIALS_FILE).read_bytes(), type=_StoredSession)
     except (OSError, msgspec.DecodeError):
@@ -165,13 +165,13 @@ def _read(folder: Path) -> _StoredSession | None:
 
 
 def _replace(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
-    """Replace a file atomically by one that only its owner may read."""
+    """Atomically replace a file by one that only its owner may read."""
     _begin(path)
     _finish(path, value)
 
 
 def _begin(path: Path) -> None:
-    """Create the file that will replace another one, and reserve its bytes on the disk."""
+    """Create the replacement of a file, and reserve disk space for it."""
     made = path.with_suffix(_NEW)
     made.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -183,12 +183,12 @@ def _begin(path: Path) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Delete the new file."""
+    """Delete the unfinished replacement."""
     (folder / CREDENTIALS_FILE).with_suffix(_NEW).unlink(missing_ok=True)
 
 
 def _finish(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
-    """Write the new file, and move it to its place."""
+    """Write the replacement, and rename it to `path`."""
     made = path.with_suffix(_NEW)
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "wb") as file:
         file.truncate(file.write(msgspec.json.encode(value)))

@@ -1,4 +1,4 @@
-"""What drivers of instances are told, and what they tell: `runc` and `bubblewrap`."""
+"""The input and output types of the instance drivers, `runc` and `bubblewrap`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MOST_LOG_BYTES: Final = 10_000_000
 
 
 class SandboxFailed(Exception):
-    """An instance could not be made, stopped or removed.
+    """An instance could not be created, stopped or removed.
 
     The message gives the reason in one line.
     """
 
 
 class InstanceSpec(NamedTuple):
-    """An instance to start."""
+    """The configuration of an instance to start."""
 
     id: str
     """A UUID, which is also the name of its folder."""

@@ -1,4 +1,4 @@
-"""The family of instances: pools of them, each of one image."""
+"""The compute family: instances, and pools of instances that run one image."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ MOST_LAYERS: Final = 127
 
 
 class ImageRefused(Exception):
-    """An image cannot be run; the message gives the reason in one line. A retry changes nothing."""
+    """An image cannot be run; the message gives the reason in one line. Retrying is useless."""
 
 
 class ImageUser(NamedTuple):
-    """The user of an image's program, by the ids inside the instance, below `IDS`."""
+    """The user and group ids of an image's program inside the instance; they are below `IDS`."""
 
     uid: int
     gid: int
@@ -59,10 +59,10 @@ class ImageRoot(NamedTuple):
 
 
 class Images(Protocol):
-    """Fetches images of accounts of this install, and stores those in use on this machine."""
+    """Fetches images of accounts of this install, and caches those in use on this machine."""
 
     def check(self, reference: str) -> None:
-        """Check the form of a reference, and that it names this install; nothing is looked up.
+        """Check the syntax of a reference, and that it names this install; look nothing up.
 
         It is ``<name>``, of the account itself, or ``<account>/<name>``, with or without the host
         by which clients reach this install, and a tag (``latest`` without one) or digest.
@@ -71,28 +71,28 @@ class Images(Protocol):
         """
 
     async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
-        """Return an image with all its layers on this machine, by the rights of an account's role.
+        """Fetch an image with all its layers to this machine, with the rights of an account's role.
 
-        Without a role, the rights are those of an unauthenticated client. Unpacked layers are not
-        read again; the rights are checked each time. To run the same image again, append the digest
-        to the reference: ``<name>:<tag>@<digest>``.
+        Without a role, the rights are those of an unauthenticated client. Layers that are already
+        unpacked are not read again; the rights are checked each time. To run the same image again,
+        append the digest to the reference: ``<name>:<tag>@<digest>``.
 
-        Raise `ImageRefused` if there is no such image, the role may not get it, it is not for this
-        machine, or its contents are refused; `Unavailable` if the image store or the machine's disk
-        is not available now.
+        Raise `ImageRefused` if there is no such image, the role may not pull it, it is for another
+        kind of machine, or its contents are refused; `Unavailable` if the image store or the
+        machine's disk is not available now.
         """
 
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
-        """Check that a role of the account, or an unauthenticated client, may still get an image.
+        """Check that a role of the account, or an unauthenticated client, may still pull an image.
 
         It does not check that the image still exists.
 
-        Raise `ImageRefused` if the account or the role is gone or suspended, or is not allowed to
-        get the image.
+        Raise `ImageRefused` if the account or the role is gone or suspended, or may not pull the
+        image.
         """
 
     async def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove the layers of all other images, and what a killed fetch has left.
+        """Remove the layers of all other images, and what killed fetches have left behind.
 
         An image that is being fetched stays. A fetched image survives the first call that does not
         name it, so that the caller of `fetch` has time to record it.

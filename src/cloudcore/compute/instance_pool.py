@@ -1,4 +1,4 @@
-"""Describe instance pools (so many instances of one image) and their instances."""
+"""Describe instance pools (a number of instances of one image) and their instances."""
 
 from __future__ import annotations
 
@@ -162,12 +162,12 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the pool's CRN."""
         return INSTANCE_POOL.crn_of(self)
 
     @property
     def version(self) -> Version | None:
-        """Return the configuration of its instances; None until the image was fetched."""
+        """Return the configuration for the pool's instances; None until the image is fetched."""
         if self.image_digest is None or self.fetched != self.generation:
             return None
         return Version(
@@ -192,7 +192,7 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Check that a command has no NUL and is not too long."""
+    """Check that a command has no NUL character and is not too long."""
     if any("\0" in each for each in words):
         raise invalid_field("command", "no NUL")
     if _bytes_of(*words) > MOST_TEXT_BYTES:
@@ -293,7 +293,7 @@ class Instance(Record, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """Return True if it takes connections."""
+        """Return True if the instance accepts connections."""
         return self.status == "running"
 
 

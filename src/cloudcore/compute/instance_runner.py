@@ -1,6 +1,6 @@
 """Start and stop the instances of this machine, and check which are ready.
 
-Everything here may be repeated after a crash at any point, and does not know what owners want.
+Every call may be repeated after a crash at any point. What owners want is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FAILING_SECONDS: Final = 15
 
 
 class _Image(NamedTuple):
-    """An image that the role of the pool may get."""
+    """An image, and the pool whose right to pull it was checked."""
 
     pool_id: str
     reference: str
@@ -70,12 +70,12 @@ class InstanceRunner:
         """Since when a port takes none."""
 
     async def root_of(self, pool: InstancePool, instance: Instance) -> ImageRoot:
-        """Return the image of an instance; it is fetched again after a restart of the service.
+        """Return an instance's image; fetch it again after a restart of the service.
 
-        The pool's right to it was checked at most `RIGHT_SECONDS` ago.
+        The pool's right to the image was checked at most `RIGHT_SECONDS` ago.
 
-        Raise `ImageRefused` if it is gone, or may not be fetched any more; `PlatformError` if the
-        platform cannot do it now.
+        Raise `ImageRefused` if it is gone, or may not be pulled any more; `PlatformError` if it is
+        temporarily impossible.
         """
         images, now = self._needs.images, self._needs.clock()
         image = _Image(pool.id, instance.image, instance.image_digest)
@@ -91,10 +91,10 @@ class InstanceRunner:
         return self._roots[image]
 
     async def bring_up(self, pool: InstancePool, instance: Instance, root: ImageRoot) -> None:
-        """Start an instance with its network and its credentials, and then its program.
+        """Start an instance with its network and credentials, and then its program.
 
-        Raise `SandboxFailed` if it cannot be started, `PlatformError` if the platform cannot do it
-        now.
+        Raise `SandboxFailed` if it cannot be started, `PlatformError` if it is temporarily
+        impossible.
         """
         needs, driver, version = self._needs, self._driver, instance.version
         of_vpc = pool.vpc_id if instance.interface_id is not None else None
@@ -123,7 +123,7 @@ class InstanceRunner:
         await driver.go(instance.id)
 
     async def take_down(self, pool: InstancePool, instance: Instance) -> None:
-        """Remove all of an instance from this machine."""
+        """Remove everything of an instance from this machine."""
         await self._driver.stop(instance.id, GRACE_SECONDS)
         if instance.interface_id is not None and pool.vpc_id is not None:
             await self._needs.network.detach(pool.vpc_id, instance.interface_id)
@@ -134,7 +134,7 @@ class InstanceRunner:
     async def statuses(
         self, found: Iterable[Instance], seen: Mapping[str, SeenInstance], now: int
     ) -> Mapping[str, InstanceStatus]:
-        """Return the status of each instance whose program runs, by its id."""
+        """Map id to status, for each instance whose program runs."""
         running = [each for each in found if _is_up(seen.get(each.id)) and not each.is_leaving]
         asked = [each for each in running if each.ports and self._is_due(each, now)]
         answers = await asyncio.gather(*map(self._accepts, asked))
@@ -177,7 +177,7 @@ class InstanceRunner:
         )
 
     async def _renew(self, pools: Mapping[str, InstancePool], mine: Sequence[Instance]) -> None:
-        """Renew credentials, and store on pools which instances have none."""
+        """Renew credentials, and store in the pools which instances have none."""
         needs, has_role = self._needs, [each for each in mine if _role_of(pools, each) is not None]
         if not has_role:
             return
@@ -203,13 +203,13 @@ class InstanceRunner:
                 await needs.database.write(_note_problems, pool, ids, problems, needs.clock())
 
     def _is_due(self, instance: Instance, now: int) -> bool:
-        """Return True if it is time to probe the port of an instance."""
+        """Return True if it is time to probe an instance's port."""
         if not instance.is_ready or instance.id in self._failing:
             return True
         return now >= later(self._accepted_at.get(instance.id, 0), _AGAIN_SECONDS)
 
     def _status(self, instance: Instance, seen: SeenInstance, now: int) -> InstanceStatus:
-        """Probe the port of an instance whose program runs, and return its status."""
+        """Return the status of an instance whose program runs, from the last probes of its port."""
         started_at = seen.started_at or now
         if not instance.ports:
             is_ready = now >= later(started_at, rollout.READY_SECONDS)
@@ -232,7 +232,7 @@ class InstanceRunner:
 
 
 async def _lasts(folder: Path, name: str) -> bool:
-    """Return True if a connection to a socket stays open: the far side did not close it at once."""
+    """Return True if the socket accepts a connection and does not close it at once."""
     # By way of a descriptor: the path of a socket has at most 107 bytes (unix(7)).
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -267,7 +267,7 @@ def _ipv4(instance: Instance) -> str | None:
 
 
 def _interface(pool: InstancePool, instance: Instance) -> InterfacePlan:
-    """Return the interface of an instance, with the groups of the VPC's plan."""
+    """Return the interface of an instance, with the security groups of the VPC's plan."""
     assert instance.interface_id is not None
     assert pool.subnet is not None
     ipv4, ipv6 = _ipv4(instance), instance.address_ipv6
@@ -282,9 +282,9 @@ def _interface(pool: InstancePool, instance: Instance) -> InterfacePlan:
 def _note_problems(
     tx: Connection, seen: InstancePool, ids: Iterable[str], problems: Mapping[str, str], now: int
 ) -> None:
-    """Add the fault to a pool that these instances have no credentials.
+    """Add a fault to a pool for each of these instances that has no credentials.
 
-    Remove it from the others.
+    Remove that fault for the others.
     """
     asked = set(ids)
 

@@ -1,4 +1,4 @@
-"""Changes of instances' rows, each in one transaction, made by the reconciler."""
+"""Changes of instances' rows, each in one transaction; the reconciler calls them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> In
 def note_fault(
     tx: Connection, of: InstancePool | Instance, code: str, words: str, now: int
 ) -> None:
-    """Add a fault to a pool, or to that of an instance; what failed is tried again."""
+    """Add a fault to a pool, for one of its instances if `of` is one; the work is retried."""
     pool_id, subject = (of.pool.id, of.id) if isinstance(of, Instance) else (of.id, "")
     POOLS.change(
         tx, of.account_id, pool_id, lambda one: one.with_fault(code, words, now, subject), now
@@ -103,7 +103,7 @@ def note_up(
     needs: ComputeNeeds,
     now: int,
 ) -> Instance | None:
-    """Store that the program of an instance runs, and whether it is ready."""
+    """Store that the program of an instance runs, and its readiness. Return the stored instance."""
     pool, found = _locked_pool(tx, seen), _locked(tx, seen)
     if pool is None or found is None or found.is_leaving:
         return found
@@ -126,7 +126,7 @@ def note_end(
     needs: ComputeNeeds,
     now: int,
 ) -> Instance | None:
-    """Store that the program of an instance has ended, and when to start it again.
+    """Store that an instance's program has ended, and when to restart it.
 
     `problem` is the reason, if it could not be started.
     """
@@ -168,7 +168,7 @@ def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
 
 
 def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> None:
-    """Delete the row of an instance that has nothing left on the machine, and end its sessions."""
+    """Delete the row of an instance that is gone from the machine, and end its sessions."""
     found = _locked(tx, seen)
     if found is None:
         return
@@ -180,9 +180,9 @@ def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> 
 
 
 def note_told(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> None:
-    """Store the status of a pool and remove the faults that are over.
+    """Update the status of a pool, and remove the faults that are over.
 
-    Publish its change of status.
+    Publish an event if its status changed.
     """
 
     def told(pool: InstancePool) -> InstancePool:
@@ -201,7 +201,7 @@ def is_staying(tx: Connection, instance_id: str, account_id: str) -> bool:
 
 
 def holds(tx: Connection, instance_id: str, account_id: str) -> bool:
-    """Return True if an instance is to keep running, and lock its row until `tx` ends."""
+    """Lock an instance's row until `tx` ends; return True if the instance is to keep running."""
     found = INSTANCE_ROWS.try_lock(tx, account_id, instance_id)
     return found is not None and not found.is_leaving
 
@@ -209,7 +209,7 @@ def holds(tx: Connection, instance_id: str, account_id: str) -> bool:
 def _note_stopped_roll(
     tx: Connection, pool: InstancePool, instance: Instance, words: str, now: int
 ) -> None:
-    """Add the fault to a pool that its new version fails, if its rollout stops for that."""
+    """Add a fault to a pool if the failure of this instance stops the rollout of a new version."""
     mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
     if rollout.stops_roll(pool, instance, mine):
         why = f"the new version does not take over: {words}; the other instances go on"

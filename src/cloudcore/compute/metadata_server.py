@@ -66,7 +66,7 @@ _END_BYTES: Final = 8
 
 
 class Request(NamedTuple):
-    """A request with a well-formed head."""
+    """A request whose head is well-formed."""
 
     method: str
     path: str
@@ -84,7 +84,7 @@ class Response(NamedTuple):
 
 
 class _Refused(Exception):
-    """The request is refused."""
+    """The request is refused with this status."""
 
     def __init__(
         self, status: HTTPStatus, words: str, field: tuple[str, str] | None = None
@@ -94,7 +94,7 @@ class _Refused(Exception):
 
 
 class MetadataService:
-    """Answers requests of one instance."""
+    """Answers metadata requests of one instance."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class MetadataService:
         return hmac.digest(self._key, signed, hashlib.sha256)
 
     def _role(self) -> dict[str, Any]:
-        """Return the valid credentials of the instance's role."""
+        """Return the unexpired credentials of the instance's role."""
         role = self._read(CREDENTIALS_FILE)
         try:
             texts = [role[name] for name in ("access_token", *_SECRETS, *_ROLE)]
@@ -203,7 +203,7 @@ class MetadataService:
 
 
 class MetadataConversation:
-    """One connection: bytes received, and bytes to send."""
+    """One connection: takes received bytes, returns bytes to send."""
 
     def __init__(self, service: MetadataService) -> None:
         self._service = service
@@ -215,7 +215,7 @@ class MetadataConversation:
         """When to close it if `receive` did not answer before, by the clock of the service."""
 
     def receive(self, data: bytes) -> bytes:
-        """Take received bytes; return the answers to the requests that are complete now."""
+        """Take received bytes; return the responses to the requests that are now complete."""
         self._received += data
         answers = []
         while not self.is_over:
@@ -242,7 +242,7 @@ class MetadataConversation:
         return _encoded(self._service.answer(request), closes=self.is_over)
 
     def _last(self, status: HTTPStatus, response: Response | None = None) -> bytes:
-        """Return the last answer, as the start of the next request is unknown."""
+        """Return the last response and end the connection: the next request's start is unknown."""
         self.is_over = True
         return _encoded(response or Response(status, status.description + "\n"), closes=True)
 

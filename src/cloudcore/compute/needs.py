@@ -1,4 +1,4 @@
-"""Dependencies of the family of instances."""
+"""Dependencies of the compute family."""
 
 from __future__ import annotations
 

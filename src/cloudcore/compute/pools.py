@@ -1,7 +1,7 @@
-"""Create, change and delete instance pools, show them, and carry out their workflow.
+"""Create, change, delete and show instance pools, and run their workflow.
 
 The workflow only fetches the image, and waits for the end of all instances. Only the reconciler
-starts and stops processes (`cloudcore.compute.reconciler`), so that an instance is never started
+(`cloudcore.compute.reconciler`) starts and stops processes, so that an instance is never started
 twice.
 """
 
@@ -48,7 +48,7 @@ _OFF: Final = Problem(
 
 
 def goal(pool: InstancePool, _now: int) -> Goal | None:
-    """Return the next work of a pool."""
+    """Return the next step for a pool, or None."""
     if pool.status == DELETING:
         return Goal("end")
     if pool.fetched != pool.generation:
@@ -57,7 +57,7 @@ def goal(pool: InstancePool, _now: int) -> Goal | None:
 
 
 async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
-    """Fetch the image to this machine; instances are started with it from then on."""
+    """Fetch the image to this machine; from then on, instances are started with it."""
     if needs.driver is None:
         return StepRetry(faults=[_OFF])
     try:
@@ -106,7 +106,7 @@ _MOST: Final = 100
 
 
 class PoolTarget(NamedTuple):
-    """An instance as load balancers see it."""
+    """An instance, as load balancers see it."""
 
     instance_id: str
     address: str | None
@@ -155,11 +155,11 @@ INSTANCE_POOLS: Final = Methods(
 def create(
     tx: Connection, new: InstancePool, needs: ComputeNeeds, right_to: RightTo
 ) -> InstancePool:
-    """Insert a pool, on the machine of its subnet, or on one that runs instances.
+    """Insert a pool, placed on the machine of its subnet or on one that runs instances.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
-        Conflict: its name is taken, or no machine runs instances.
+        Conflict: the pool's name is taken, or no machine runs instances.
         QuotaExceeded: the account has reached its quota.
 
     """
@@ -193,12 +193,12 @@ def update(
     right_to: RightTo,
     now: int,
 ) -> InstancePool:
-    """Change fields of a pool; its instances follow afterwards.
+    """Change fields of a pool; its instances are adapted later.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;
             `NotFound` also if the pool is gone.
-        Conflict: it is being deleted.
+        Conflict: the pool is being deleted.
         QuotaExceeded: the account has reached its quota.
 
     """
@@ -230,7 +230,7 @@ def update(
 
 
 class PoolTargets:
-    """Instance pools as load balancers see them."""
+    """Instance pools, as load balancers see them."""
 
     def __init__(self, needs: ComputeNeeds) -> None:
         self._needs = needs
@@ -243,11 +243,11 @@ class PoolTargets:
         reference: str,
         authorize: Authorize | None = None,
     ) -> InstancePool:
-        """Return the pool of an id, a name or a CRN; errors as `resolve`."""
+        """Return the pool that an id, a name or a CRN refers to; errors as `resolve`."""
         return POOLS.resolve(tx, account_id, region, "pool", reference, authorize)
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
-        """Return how to reach the instances of a pool on this machine; empty if it is deleted."""
+        """Return the pool's instances on this machine as targets; empty if the pool is deleted."""
         pool, needs = POOLS.find(tx, account_id, pool_id), self._needs
         if pool is None:
             return ()

@@ -1,9 +1,9 @@
-"""Bring the instances of this machine to what the rows say; nothing else starts or stops one.
+"""Make the instances of this machine match their rows; nothing else starts or stops one.
 
 One process of a machine does so in a loop: it reads the rows, looks at what runs, stores the
-differences, and starts what is to be done. A row is inserted before anything of its instance
-exists, and deleted after all of it is gone. So after a crash, the next process finds each instance
-by its row, adopts what runs, and removes what has no row.
+differences, and starts the necessary actions. A row is inserted before anything of its instance
+exists, and deleted after all of that is gone. So after a crash, the next process finds each
+instance by its row, adopts what runs, and removes what has no row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 def watch(needs: ComputeNeeds, driver: ShimInstances) -> Watch:
-    """Return the watch of the instances of this machine."""
+    """Return the watch that runs the reconciler of this machine."""
     return Watch("the instances", LOOK_SECONDS, InstanceReconciler(needs, driver).run)
 
 
@@ -78,7 +78,7 @@ class InstanceReconciler:
         self._renewed_at = 0
 
     async def run(self) -> None:
-        """Look in a loop until cancelled; that also cancels what is under way."""
+        """Call `look` in a loop until cancelled; cancelling also cancels the actions under way."""
         async with asyncio.TaskGroup() as group:
             while True:
                 try:
@@ -88,7 +88,7 @@ class InstanceReconciler:
                 await asyncio.sleep(self._look_seconds)
 
     async def look(self, group: asyncio.TaskGroup) -> None:
-        """Store what has changed since the last look, and start what is to be done."""
+        """Store what has changed since the last look, and start the necessary actions."""
         needs, now = self._needs, self._needs.clock()
         pools = {
             each.id: each for each in await needs.database.read(rows.POOLS_ON.all, needs.node.name)
@@ -119,7 +119,7 @@ class InstanceReconciler:
         ready: Mapping[str, InstanceStatus],
         now: int,
     ) -> Instance | None:
-        """Store the observed state of an instance; return its row, or None if it is gone."""
+        """Store the observed state of an instance; return it, or None if its row is gone."""
         needs, write = self._needs, self._needs.database.write
         if found.is_leaving or found.id in self._acting:
             return found
@@ -142,7 +142,7 @@ class InstanceReconciler:
     async def _planned(
         self, pool: InstancePool, mine: Sequence[Instance], now: int
     ) -> list[Instance]:
-        """Store which instances of a pool are added and which go; return those that it has."""
+        """Insert new instances and mark leaving ones, as planned; return the pool's instances."""
         needs, write = self._needs, self._needs.database.write
         is_ending = pool.status == DELETING
         plan = rollout.plan(pool, mine, now)
@@ -171,7 +171,7 @@ class InstanceReconciler:
         seen: SeenInstance | None,
         now: int,
     ) -> None:
-        """Start the work on an instance of this machine."""
+        """Start the necessary action on an instance of this machine, if there is one."""
         if pool is None or self._paused.get(instance.id, 0) > now:
             return
         if instance.is_leaving:
@@ -189,9 +189,9 @@ class InstanceReconciler:
         work: Coroutine[Any, Any, None],
         instance: Instance | None = None,
     ) -> None:
-        """Start one action on an instance, unless another one runs.
+        """Start one action on an instance, unless another one is running.
 
-        If it fails repeatedly, the pool of `instance` gets the fault.
+        If it fails repeatedly, add a fault to the pool of `instance`.
         """
         if instance_id in self._acting:
             work.close()
@@ -231,7 +231,7 @@ class InstanceReconciler:
         await self._needs.database.write(instances.note_fault, *fault)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
-        """Start an instance; if that fails for a reason of its own, store that it has ended."""
+        """Start an instance; if the instance is at fault for a failure, store that it has ended."""
         needs, problem = self._needs, ""
         try:
             self._fetching.add(instance.id)
@@ -274,7 +274,7 @@ class InstanceReconciler:
         pools: Mapping[str, InstancePool],
         now: int,
     ) -> None:
-        """Renew credentials and remove unused images, at intervals."""
+        """Renew credentials and remove unused images, each at its interval."""
         if now >= later(self._renewed_at, _CREDENTIALS_SECONDS):
             self._renewed_at = now
             self._act(group, "credentials", self._runner.renew(pools, mine))

@@ -1,6 +1,6 @@
 """Decide from rows alone which instances of a pool to start, and which to stop.
 
-An instance of another version than its pool's is replaced: one more is started, and when that is
+An instance whose version differs from its pool's is replaced: one more is started, and when that is
 ready one of the old ones is stopped, and so on. So a new version that fails does no harm: its first
 instance is retried, and the old ones keep running.
 """
@@ -31,7 +31,7 @@ EXITS_SECONDS: Final = 600
 
 
 class RolloutPlan(NamedTuple):
-    """The changes of a pool's instances."""
+    """How many instances of a pool to start, and which to stop."""
 
     starts: int = 0
     stops: Sequence[Instance] = ()
@@ -61,20 +61,20 @@ def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> Rollout
 
 
 def _least_wanted(instances: Iterable[Instance]) -> list[Instance]:
-    """Return instances in the order in which they are stopped: not ready first, newest first."""
+    """Sort instances in the order in which to stop them: unready ones first, then newest first."""
     newest = sorted(instances, key=lambda each: each.id, reverse=True)
     return sorted(newest, key=lambda each: each.is_ready)
 
 
 def is_stable(instance: Instance, now: int) -> bool:
-    """Return True if an instance is ready and, if it crashed before, has run for a while."""
+    """Return True if an instance is ready and, if it has crashed, has run for a while since."""
     if not instance.is_ready or instance.started_at is None:
         return False
     return not instance.exits or now >= instance.started_at + STABLE_SECONDS * MICROSECONDS
 
 
 def exits_after(instance: Instance, now: int) -> tuple[int, ...]:
-    """Return the recent exit times of an instance that exits now."""
+    """Return the recent exit times of an instance that exits at `now`, with this exit."""
     since = now - EXITS_SECONDS * MICROSECONDS
     return (*(each for each in instance.exits if each > since), now)[-_KEPT_EXITS:]
 
@@ -105,7 +105,7 @@ def is_settled(pool: InstancePool, instances: Sequence[Instance]) -> bool:
 
 
 def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> InstancePool:
-    """Return a pool with its present status, without the faults that are over."""
+    """Return a pool with its current status, and without the faults that are over."""
     faults = tuple(each for each in pool.faults if not _is_over(each, pool, instances, now))
     status: Status = pool.status
     if status == DELETING:
@@ -120,14 +120,14 @@ def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> Instanc
 
 
 def stops_roll(pool: InstancePool, instance: Instance, instances: Sequence[Instance]) -> bool:
-    """Return True if an instance is the first of a new version that is to replace another."""
+    """Return True if an instance has the new version while instances of an old one still run."""
     version = pool.version
     is_new = version is not None and instance.version == version
     return is_new and any(each.version != version and not each.is_leaving for each in instances)
 
 
 def _is_over(fault: Fault, pool: InstancePool, instances: Sequence[Instance], now: int) -> bool:
-    """Return True if a fault concerns one instance, and is over."""
+    """Return True if a fault is about one instance, and no longer applies."""
     of = next((each for each in instances if each.id == fault.subject), None)
     match fault.code:
         case "INSTANCE_CRASHING":

@@ -97,18 +97,18 @@ def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
 
 
 def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) -> str | None:
-    """Return the name of a recently deleted pool by its id; None if there is none."""
+    """Return the name of a recently deleted pool, or None if there is no such pool."""
     row = tx.row(_DELETED, account_id=account_id, region=region, id=pool_id)
     return None if row is None else str(row[0])
 
 
 async def memory_by_account(database: Database) -> Mapping[str, int]:
-    """Return the MiB of the instances of each account."""
+    """Map account id to the MiB of memory of its instances."""
     return await database.read(_by_account, _MEMORY_BY_ACCOUNT)
 
 
 async def cpu_by_account(database: Database) -> Mapping[str, int]:
-    """Return the thousandths of a processor of the instances of each account."""
+    """Map account id to the processors of its instances, in thousandths."""
     return await database.read(_by_account, _CPU_BY_ACCOUNT)
 
 

@@ -44,9 +44,10 @@ _PROGRAMS: Final = {
 
 
 def runc_driver(folder: Path, first_uid: int) -> ShimInstances:
-    """Return the driver, with its files in a folder of this machine.
+    """Return the driver, which stores its files in a folder of this machine.
 
-    The ids 0 to `IDS` of each instance are `first_uid` and the following ones here.
+    The user ids from 0 up to `IDS` in each instance are mapped to the machine's ids from
+    `first_uid` on.
     """
     return ShimInstances(folder, _Runc(first_uid))
 
@@ -60,13 +61,13 @@ class _Runc:
         self._first_uid = first_uid
 
     def require(self) -> None:
-        """Check for root and the programs."""
+        """Check that the service runs as root, and that the programs exist."""
         if os.geteuid() != 0:
             raise DriverUnusable("compute_driver runc needs root: without it, set bubblewrap")
         require_programs("compute_driver runc", _PROGRAMS)
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
-        """Write the bundle."""
+        """Write the OCI bundle; return runc's part of the shim's order."""
         at, first = root_folder(folder, *spec.root.layers), self._first_uid
         write_file(folder / "config.json", json.dumps(self._configuration(spec, at)).encode())
         return {
@@ -82,7 +83,7 @@ class _Runc:
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return the groups that runc makes: one in each hierarchy."""
+        """Return the control groups that runc makes: one in each hierarchy."""
         return [each.mount / f"{GROUP_PREFIX}{instance_id}" for each in hierarchies()]
 
     def _configuration(self, spec: InstanceSpec, at: str) -> dict[str, Any]:
@@ -122,7 +123,7 @@ class _Runc:
 
 
 def _shims() -> Path:
-    """Make the group of all shims, beside those of instances."""
+    """Make the control group of all shims, beside those of instances."""
     try:
         at = next(each for each in hierarchies() if "cpu" in each.controllers)
         return make_shim_group(at.version, at.mount)

@@ -1,4 +1,4 @@
-"""The family of instances in a server."""
+"""The compute family in a server."""
 
 from __future__ import annotations
 

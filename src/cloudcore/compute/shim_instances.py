@@ -1,6 +1,6 @@
 """Run instances under shims: the common part of the drivers `runc` and `bubblewrap`.
 
-A `Confinement` is the part that differs: how a program is confined and bounded.
+A `Confinement` is the part that differs: how a program is confined and its resources limited.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ READ_ONLY_PROC: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 
 
 def argv_of(spec: InstanceSpec) -> Sequence[str]:
-    """Return the program of an instance and its arguments.
+    """Return the command line of an instance's program.
 
-    Raise `SandboxFailed` if neither its pool nor its image names one.
+    Raise `SandboxFailed` if neither its pool nor its image names a program.
     """
     argv = list(spec.command) or [*spec.root.config.entrypoint, *spec.root.config.cmd]
     if not argv:
@@ -66,7 +66,7 @@ def environment_of(spec: InstanceSpec) -> dict[str, str]:
 
 
 def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]:
-    """Return the root of an instance, as its shim reads it (`shim.root.Root`)."""
+    """Describe an instance's root for its shim (`shim.root.Root`)."""
     return {
         "layers": [str(layer.absolute()) for layer in spec.root.layers],
         "at": at,
@@ -87,25 +87,25 @@ T = TypeVar("T")
 
 
 class Confinement(Protocol):
-    """How a driver confines and bounds programs."""
+    """How a driver confines programs and limits their resources."""
 
     @property
     def name(self) -> str:
-        """Return the driver's name, as in the setting."""
+        """Return the driver's name, as the operator writes it in the setting."""
 
     @property
     def namespaces(self) -> Sequence[str]:
-        """Return the options of `unshare` for the shim's further namespaces."""
+        """Return the options of `unshare` for the additional namespaces of the shim."""
 
     @property
     def takes_links(self) -> bool:
         """Return True if the machine can put links into an instance's network namespace."""
 
     def require(self) -> None:
-        """Raise `DriverUnusable` if something is missing that is found without a trial run."""
+        """Raise `DriverUnusable` if something is missing; make no trial run."""
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
-        """Write the files of its runtime into a folder; return its part of the shim's order."""
+        """Write the runtime's files into a folder; return its part of the shim's order."""
 
     def groups(self, instance_id: str) -> Sequence[Path]:
         """Return the control groups that an instance may have left."""
@@ -114,8 +114,8 @@ class Confinement(Protocol):
 class ShimInstances:
     """Runs instances under shims. Every method may be repeated after a crash at any point.
 
-    An instance has a folder and a process, its shim. Both outlive the service, so it stays the same
-    over a restart, and is started at most once.
+    An instance has a folder and a process, its shim. Both outlive the service, so an instance keeps
+    running while the service restarts, and is started at most once.
     """
 
     def __init__(self, base: Path, confinement: Confinement) -> None:
@@ -124,9 +124,9 @@ class ShimInstances:
         self._programs = ProgramThreads(_THREADS)
 
     def check(self) -> None:
-        """Check that instances can run here, by running a program of this machine as one.
+        """Check that instances can run here, by running a trial program in one.
 
-        Raise `DriverUnusable`, with one line, if that fails or a bound cannot be enforced.
+        Raise `DriverUnusable`, with a one-line reason, if that fails or a limit cannot be enforced.
         """
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
@@ -153,45 +153,46 @@ class ShimInstances:
     async def start(self, spec: InstanceSpec) -> Path | None:
         """Make the folder, the namespaces and the shim of an instance; its program waits for `go`.
 
-        Return the network namespace that links can be put into, or None if this driver's cannot
-        take any. An instance that is starting or running stays as it is. One that has ended starts
-        again with an empty disk; its output is kept.
+        Return the network namespace that links can be put into, or None if this driver supports no
+        links. An instance that is starting or running stays as it is. One that has ended starts
+        again with an empty disk; its output is retained.
 
-        Raise `SandboxFailed` if it cannot be made.
+        Raise `SandboxFailed` if the instance cannot be created.
         """
         return await self._alone(spec.id, lambda: self._start(spec))
 
     async def go(self, instance_id: str) -> None:
-        """Start the program of an instance; do nothing if it runs.
+        """Start the program of an instance; do nothing if it already runs.
 
         Raise `SandboxFailed` if there is no such instance.
         """
         await self._alone(instance_id, lambda: self._go(instance_id))
 
     async def seen(self) -> Mapping[str, SeenInstance]:
-        """Return all instances that have anything on this machine, by id."""
+        """Map id to instance, for all with anything on this machine."""
         return await self._programs.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
         """Stop an instance: SIGTERM to its program, after the grace SIGKILL to all processes.
 
-        Its folder stays, with its output and exit code. Do nothing if it has ended.
+        Its folder stays, with its output and exit code. Do nothing if the instance has already
+        ended.
         """
         await self._alone(instance_id, lambda: self._stop(instance_id, grace_seconds))
 
     async def remove(self, instance_id: str) -> None:
-        """Kill an instance and delete all that it has here: processes, namespaces and files."""
+        """Kill an instance and delete everything it has here: processes, namespaces and files."""
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of an instance's output, both streams interleaved; empty if there is none.
+        """Return the end of an instance's output, both streams interleaved, or no bytes.
 
         At most `MOST_LOG_BYTES`.
         """
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
     def folder(self, instance_id: str) -> Path:
-        """Return the path of an instance's folder, with `ports/<port>` and `credentials.json`."""
+        """Return an instance's folder, which has `ports/<port>` and `credentials.json`."""
         return self._base / instance_id
 
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
@@ -202,7 +203,7 @@ class ShimInstances:
             raise SandboxFailed(self._told(str(failed))) from failed
 
     def _told(self, words: str) -> str:
-        """Return an error as an instance's owner may see it, without folders of the machine."""
+        """Remove paths of this machine from an error, so that the instance's owner may see it."""
         own = f"(?:{re.escape(str(self._base.parent))}|/sys/fs/cgroup)"
         return re.sub(rf"\[Errno [0-9]+\] |(?::? ['\"]?|['\"]){own}/[^\s:,'\"]*['\"]?", "", words)
 
@@ -288,7 +289,7 @@ class ShimInstances:
             raise SandboxFailed(f"processes of {instance_id} do not end: {error}") from error
 
     def _clear(self, instance_id: str) -> None:
-        """Delete an instance's files but its output, credentials and identity."""
+        """Delete an instance's files except its output, credentials and identity."""
         self._end(instance_id)
         kept_names = {NEWER, OLDER, "instance.json", "credentials.json", "process.lock"}
         folder = self.folder(instance_id)
@@ -302,9 +303,9 @@ class ShimInstances:
 
 
 def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
-    """Send a line to a shim, and wait for its answer, or its end.
+    """Send a line to a shim, and wait until it answers.
 
-    Raise `SandboxFailed` if it gives none in time.
+    Raise `SandboxFailed` if it ends, or does not answer in time.
     """
     try:
         ask(folder, process, line, seconds)
@@ -315,10 +316,10 @@ def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> N
 def root_folder(*used: Path) -> str:
     """Return a folder over which a shim mounts an instance's root: `/mnt`, `/media` or `/srv`.
 
-    It holds neither the paths `used` nor Python. Its parents are open to all users, as the user
-    that starts an instance is none of this machine's.
+    It contains neither the paths `used` nor Python. All users may enter its parents, as an instance
+    runs as a user id that does not exist on this machine.
 
-    Raise `SandboxFailed` if there is none.
+    Raise `SandboxFailed` if there is no such folder.
     """
     needed = (*used, PACKAGES, Path(sys.prefix), Path(sys.base_prefix))
     for each in (Path("/mnt"), Path("/media"), Path("/srv")):

@@ -1,7 +1,7 @@
 """Database clusters and their backups.
 
 `clusters` is ``/v1/clusters`` and their workflow; `backups` is the backups of a cluster, their
-schedule and their restoration. On the cluster's machine, both use `servers`, which run PostgreSQL,
-and the `archive`, which stores backups and WAL in a bucket; of these two rooms, only the two
-watches read clusters.
+schedule and their restoration. On the cluster's machine, both use `servers`, which runs PostgreSQL,
+and `archive`, which stores backups and WAL in a bucket. Only the watches of these two packages read
+the rows of clusters.
 """

@@ -1,4 +1,4 @@
-"""``entrepot clusters`` and ``entrepot backups``: databases, ``psql`` in one, and backups."""
+"""``entrepot clusters`` and ``entrepot backups``: manage databases and backups, and run psql."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def _reset_password(run: Invocation) -> None:
 
 
 def _change_credentials(run: Invocation) -> None:
-    """Ask for a password, and let it be tried and stored with what else is given."""
+    """Ask for a password; the server tries and stores it with the other options."""
     changed = {**run.values, "password": run.ask_secret("password")}
     answer = run.client.call("POST", f"{run.path}/change-credentials", changed)["cluster"]
     run.say(f"The server of {answer['name']} takes them; they are stored", answer)
 
 
 def _psql(run: Invocation) -> bool:
-    """Run psql in a cluster; the password is that of PGPASSWORD, or psql asks."""
+    """Run psql in a cluster; the password is in PGPASSWORD, or psql asks for it."""
     found = run.record
     connection = found["connection"]
     if connection is None:
@@ -82,7 +82,7 @@ def _psql(run: Invocation) -> bool:
 
 
 def _conninfo(settings: dict[str, object]) -> str:
-    """Return a connection string of libpq (34.1.1.1 of its manual)."""
+    """Return a libpq connection string (34.1.1.1 of its manual)."""
     quoted = (
         (name, str(value).replace("\\", "\\\\").replace("'", "\\'"))
         for name, value in settings.items()
@@ -91,7 +91,7 @@ def _conninfo(settings: dict[str, object]) -> str:
 
 
 def _created(run: Invocation, made: Record) -> str:
-    """Return the sentence about a new cluster, with its password if there is one."""
+    """Return the message about a new cluster, with its password if there is one."""
     words = "Creating {name}; 'entrepot clusters show {name}' has its status"
     if "password" in made:
         words += "\nThe password of its owner, which is shown this once: {password}"

@@ -1,4 +1,4 @@
-"""The family of database clusters and their backups."""
+"""The databases family: database clusters and their backups."""
 
 from __future__ import annotations
 

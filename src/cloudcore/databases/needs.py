@@ -1,4 +1,4 @@
-"""Dependencies of the family of database clusters."""
+"""Dependencies of the databases family."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ServerCertificate(NamedTuple):
-    """The certificate of a server."""
+    """The certificate of a database server, with its key."""
 
     chain_pem: str
     key_pem: str
@@ -35,14 +35,14 @@ class ServerCertificate(NamedTuple):
 
 
 class ServerAuthority(Protocol):
-    """Makes certificates for the servers of this install."""
+    """Issues certificates for the database servers of this install."""
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
-        """Return a new certificate, with a new key, for names and addresses of a machine."""
+        """Return a new certificate and key for host names and IP addresses of a machine."""
 
 
 class DatabaseTerms(NamedTuple):
-    """Settings of the operator."""
+    """The operator's settings for database clusters."""
 
     address: str = "127.0.0.1"
     """Where servers of this machine listen, and what clients of them connect to."""
@@ -62,7 +62,7 @@ TERMS: Final[Port[DatabaseTerms]] = Port("databases.terms")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseNeeds:
-    """The dependencies of the routes, the jobs and the watch of clusters and backups."""
+    """The dependencies of the routes, the jobs and the watches of clusters and backups."""
 
     database: Database
     clock: Clock

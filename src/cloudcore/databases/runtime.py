@@ -1,4 +1,4 @@
-"""The family of database clusters in a server."""
+"""The databases family in a server."""
 
 from __future__ import annotations
 

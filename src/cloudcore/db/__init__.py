@@ -1,6 +1,6 @@
 """The database of the platform: its interface, implemented for SQLite and PostgreSQL.
 
-`base` is the interface: short functions, each in a transaction. `schema` and `tables` are what
-tables are declared with, `statement`, `rows` and `calls` what queries are made of; `opening` opens
-the database of a URL and imports its driver. Tables are in the rooms of their families.
+`base` is the interface: short functions, each run in a transaction. Tables are declared with
+`schema` and `tables`, queries are built with `statement` and `rows`; `opening` opens the database
+of a URL and imports its driver. Each family's package contains its own tables.
 """

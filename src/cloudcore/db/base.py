@@ -3,7 +3,8 @@
 A change is a plain function over a `Connection`. The database decides where it runs: on SQLite in
 the single writer thread, several changes per commit; on PostgreSQL in a pool of connections. After
 a conflict, and if another change of the same commit fails, the change is run again from the
-beginning. So it must have no effect except on the database; the result is that of the last run.
+beginning. So a change must have no effect except on the database; its result is that of the last
+run.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ Row = tuple[Any, ...]
 
 
 class Connection(Protocol):
-    """Runs statements in one transaction; parameters are given by name."""
+    """Runs statements in one transaction; parameters are passed by name."""
 
     @property
     def joins_changes(self) -> bool:
-        """Return True if one statement may make several changes, by ``WITH``.
+        """Return True if one statement can make several changes, with ``WITH``.
 
-        So it is on PostgreSQL, where it saves round trips. SQLite cannot, and need not.
+        PostgreSQL can, which saves round trips. SQLite cannot, and does not need it.
         """
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
@@ -38,13 +39,14 @@ class Connection(Protocol):
         """Return all rows of a query."""
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
-        """Run a statement and return the number of rows changed.
+        """Run a statement; return the number of rows it changed.
 
-        Raise `ConstraintViolated` if a key, unique index or check failed; the whole change fails.
+        Raise `ConstraintViolated` if a key, unique index or check failed; the whole change then
+        fails.
         """
 
     def announce(self) -> None:
-        """Call the database's listeners if this change commits."""
+        """Call the database's listeners if this transaction commits."""
 
 
 class ConstraintViolated(Exception):
@@ -63,19 +65,19 @@ class OutcomeUnknown(Unavailable):
 
 
 class Large(Generic[P, T]):
-    """A query for results of up to megabytes, which takes milliseconds, mostly to allocate memory.
+    """Wraps a query for up to megabytes, which takes milliseconds, mostly to allocate memory.
 
-    Where `Database.read` runs queries on the event loop, it runs this one in a thread, one at a
-    time; accounts take turns.
+    Where `Database.read` runs other queries on the event loop, it runs `Large` ones in a thread,
+    one at a time; accounts take turns.
     """
 
     def __init__(self, account_id: str, query: Callable[Concatenate[Connection, P], T]) -> None:
-        """Make `query` for an account."""
+        """Wrap `query`, which takes a turn of the account."""
         self.account_id = account_id
         self._query = query
 
     def __call__(self, tx: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of the query."""
+        """Run the query and return its result."""
         return self._query(tx, *args, **kwargs)
 
 
@@ -83,9 +85,9 @@ _MARK_BYTES: Final = 8
 
 
 class CommitMark:
-    """A number that a process shares with those forked from it; make it before forking them.
+    """A number in memory shared between a process and its forks; create it before forking.
 
-    Each change gives it a random value, which differs from the one before (except once in 2^64),
+    Each `change` stores a random value, which differs from the previous one (except once in 2^64),
     however many processes change it at a time and wherever one of them dies. Reading it takes no
     lock and no system call; an aligned store of eight bytes is never half visible.
     """
@@ -111,8 +113,8 @@ class Database(Protocol):
         """Run `query` on committed data and return its result.
 
         Each statement sees all changes that returned before it began. Several statements do not
-        share a snapshot: read what must be consistent in one statement. What may be megabytes is a
-        `Large` query.
+        share a snapshot: read what must be consistent in one statement. Wrap queries for megabytes
+        in `Large`.
         """
 
     async def write(
@@ -131,9 +133,9 @@ class Database(Protocol):
     ) -> T:
         """Run `change` like `write`, but do not wait for the disk.
 
-        The change survives a crash of the process, may be lost in a power failure, but is never
-        lost once a later `write` has returned. Use it for rows whose loss costs a client at most a
-        retry: a new session, a time of last use.
+        The change survives a crash of the process, and a power failure if a later `write` has
+        returned. Use this for rows whose loss costs a client at most a retry: a new session, a time
+        of last use.
         """
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -144,12 +146,13 @@ class Database(Protocol):
         """
 
     def version(self) -> int | None:
-        """Return a number that differs after each commit of any process; None if it is not known.
+        """Return a number that changes with each commit of any process, or None if it is not known.
 
         If it is equal before and after some reads, no commit became visible between them. On
         PostgreSQL that holds for commits that this server has answered; others are noticed a
-        fraction of a second later (`postgresql_watch`). It says nothing beyond that: it need not
-        grow, and means nothing to another process. It costs microseconds; call it on the loop.
+        fraction of a second later (`postgresql_watch`). Only equality has a meaning: the number
+        need not grow, and other processes have other numbers. It costs microseconds; call it on the
+        loop.
         """
 
     async def close(self) -> None:

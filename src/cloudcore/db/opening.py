@@ -22,9 +22,9 @@ def open_database(
 
     Threads and connections do not survive a fork: open it in each process. `url` is
     ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
-    (``postgresql://user@host/name``). `mark` is what the workers of a server have in common: on
-    PostgreSQL, they know of each other's commits by it. Once `stopping` is set, a server that is
-    away is waited for no more. `count` is called with keys and amounts of what is counted.
+    (``postgresql://user@host/name``). Workers of a server share `mark`, through which they learn of
+    each other's commits on PostgreSQL. Once `stopping` is set, calls no longer wait for a server
+    that is unreachable. `count` is called with metric keys and amounts.
 
     Raise `Unavailable` if the database cannot be reached.
     """
@@ -38,12 +38,12 @@ def open_database(
 
 
 def is_postgresql(url: str) -> bool:
-    """Return True if a URL is that of a PostgreSQL database."""
+    """Return True if a URL names a PostgreSQL database."""
     return url.startswith(_POSTGRESQL)
 
 
 def sqlite_path(url: str) -> Path:
-    """Return the path of the file in the URL of an SQLite database."""
+    """Return the file path in an SQLite database URL."""
     if not url.startswith(_SQLITE):
         raise ValueError("the URL of a database begins with sqlite:/// or postgresql://")
     return Path(url.removeprefix(_SQLITE))

@@ -1,4 +1,4 @@
-"""Calls that a database thread runs for coroutines, and the delivery of their results."""
+"""Calls that coroutines hand to database threads, and the delivery of their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Count = Callable[[str, int], None]
 
 
 def count_nothing(_key: str, _amount: int) -> None:
-    """Count nothing."""
+    """Ignore the count."""
 
 
 class Pending:
@@ -55,7 +55,7 @@ class Pending:
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        """Call the listeners and set the future's result; runs on the event loop."""
+        """Call the listeners and set the future's result; call this on the event loop."""
         if self.is_announced and self.error is None:
             for listener in self.listeners:
                 listener()
@@ -89,15 +89,15 @@ def _settle(callers: list[Pending]) -> None:
 
 
 class ChangesByThread:
-    """Runs changes in a thread, and counts them."""
+    """Base of databases that run changes in a thread; it counts the changes."""
 
     def __init__(self, count: Count) -> None:
-        """Call `count` with keys and amounts."""
+        """Store `count`, which is called with metric keys and amounts."""
         self._count = count
         self._listeners: list[Callable[[], None]] = []
 
     def _put(self, pending: Pending) -> None:
-        """Give a change to a thread."""
+        """Hand a change to a thread."""
         raise NotImplementedError
 
     async def write(

@@ -1,18 +1,18 @@
 """The metadata database on PostgreSQL: threads that each hold a connection.
 
-Readers and writers have separate threads, so a read never waits for a write; what may be megabytes
-has a reader of its own, which takes turns by account. Every statement is prepared once per
-connection. Writes run at READ COMMITTED; the changes lock rows themselves.
+Readers and writers have separate threads, so a read never waits for a write; `Large` queries have a
+reader of their own, which takes turns by account. Every statement is prepared once per connection.
+Writes run at READ COMMITTED; the changes lock rows themselves.
 
 Changes are retried after a conflict (deadlock, serialization); calls whose connection broke before
 COMMIT was sent are retried on a new connection. If it breaks during COMMIT, or during a statement
 that is a whole change (`Statement`) and so has neither BEGIN nor COMMIT, the caller gets
-`OutcomeUnknown`. Connections break together, as when the server restarts; so for a while after one
-did, the others are asked whether they work before they run such a statement. A connection whose
-server is silent is broken, too (`postgresql_link`).
+`OutcomeUnknown`. Connections break together, as when the server restarts. So for a while after one
+broke, each connection is checked before it runs a whole-change statement. A connection whose server
+is silent counts as broken, too (`postgresql_link`).
 
 Durability: COMMIT returns once its WAL record is on disk. A relaxed change does not wait for its
-record, but the WAL is one sequence: the next durable commit flushes all records before its own.
+record, but the WAL is one sequence: the next durable commit flushes all earlier records.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _refusals = Refusals()
 
 
 class _Breaks:
-    """The last failure of any connection of this process."""
+    """When a connection of this process last broke or could not be opened."""
 
     __slots__ = ("at",)
 
@@ -135,7 +135,7 @@ class PostgresqlConnection:
         self.is_announced = True
 
     def run(self, change: Callable[[Connection], T], *, is_relaxed: bool = False) -> T:
-        """Run a whole change; raise a database error that it hid: the transaction is lost.
+        """Run a whole change; raise a database error that it swallowed: the transaction is lost.
 
         The transaction begins with the first statement that needs one; end it by `command`.
         """
@@ -166,7 +166,7 @@ class PostgresqlConnection:
             raise self._refusal from error
 
     def _execute_whole(self, statement: Statement, parameters: dict[str, object]) -> int:
-        """Run a statement that is a transaction of its own."""
+        """Run a statement that is a transaction by itself; return the number of rows changed."""
         while self._unasked.poll(0):  # if it broke while it was idle, this raises: try it again
             self.raw.pgconn.consume_input()
         if self._answered_at < self._breaks.at + WARY_SECONDS:
@@ -202,9 +202,9 @@ class PostgresqlDatabase(ChangesByThread):
     ) -> None:
         """Connect to the migrated database at `url`; warn if its settings are not durable.
 
-        Processes that have `mark` in common know of each other's commits at once. Once `stopping`
-        is set, a call whose connection broke is tried once more, and not for `PATIENCE_SECONDS`: a
-        server that stops has little time, in which it must tell what it could not write.
+        Processes that share `mark` learn of each other's commits at once. Once `stopping` is set, a
+        call whose connection broke is retried only once, instead of for `PATIENCE_SECONDS`: a
+        server that stops has little time, which it needs to report what it could not write.
 
         Raise `Unavailable` if the database cannot be reached.
         """
@@ -234,10 +234,10 @@ class PostgresqlDatabase(ChangesByThread):
         self._writers.put(pending)
 
     def version(self) -> int | None:
-        """Return a number that differs once a commit is answered here, or was noticed elsewhere.
+        """Return a number that changes with each commit of processes that share the mark.
 
-        Commits of processes without this `mark` are noticed in `postgresql_watch.EVERY_SECONDS`, or
-        None is returned.
+        Other processes' commits change it within `postgresql_watch.EVERY_SECONDS`; if it may miss
+        some, return None.
         """
         changes = self._watch.changes()
         return None if changes is None else self._mark.value() << 64 | changes
@@ -260,8 +260,8 @@ _Call = tuple[Pending, float]
 class _Threads:
     """Threads that take calls, each with its own session.
 
-    Of the idle ones, the last that worked takes the next call: the caches of its session, and of
-    its process in the server, are warm. Round robin would cost the server more.
+    Among the idle threads, the one that worked last takes the next call: the caches of its session,
+    and of its process in the server, are warm. Round robin would cost the server more.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class _Threads:
             thread.start()
 
     def put(self, pending: Pending, account_id: str = "") -> None:
-        """Accept a call, which may wait for its account's turn.
+        """Accept a call; a call with an `account_id` waits for the account's turn.
 
         Call this on the loop, like `stop`.
         """
@@ -329,7 +329,7 @@ class _Threads:
         session.drop()
 
     def _offer(self, inbox: queue.SimpleQueue[_Call | None]) -> None:
-        """Let a thread have the call whose turn it is, or the next one, or None at the end."""
+        """Hand a thread its next call, when there is one; None ends it while closing."""
         with self._lock:
             if self._waiting:
                 inbox.put(self._waiting.take())
@@ -339,9 +339,9 @@ class _Threads:
                 self._idle.append(inbox)
 
     def _persist(self, session: _Session, pending: Pending, give_up_at: float) -> Any:  # noqa: ANN401
-        """Do the work; retry after a conflict or on a new connection until `give_up_at`.
+        """Run a call; retry after a conflict or on a new connection until `give_up_at`.
 
-        While the process stops, retry once after a connection that broke.
+        While the process stops, retry only once after a broken connection.
         """
         pause, breaks = 0.005, 0
         while True:
@@ -400,7 +400,7 @@ class _Session:
         return result
 
     def is_lost(self, error: psycopg.Error) -> bool:
-        """Drop the connection and return True if `error` means that a new one is needed."""
+        """Return True and drop the connection if `error` means that a new connection is needed."""
         raw = self._connection.raw if self._connection is not None else None
         if raw is None or raw.closed or isinstance(error, ReadOnlySqlTransaction):
             self.drop()
@@ -409,7 +409,7 @@ class _Session:
 
     @property
     def has_broken_of_late(self) -> bool:
-        """Return True if a connection of the process broke or could not be opened lately."""
+        """Return True if a connection of this process recently broke or could not be opened."""
         return time.monotonic() < self._breaks.at + PATIENCE_SECONDS
 
     def drop(self) -> None:

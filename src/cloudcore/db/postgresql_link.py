@@ -1,11 +1,11 @@
-"""Connections to PostgreSQL that are given up when the server is silent for long.
+"""Connections to PostgreSQL that are closed when the server is silent for long.
 
 If packets are dropped on the way, or a proxy in between survives its server, a dead connection
 looks like a long statement: nothing arrives, and nothing breaks. So after `SILENT_SECONDS` of
-silence, the server is asked on another connection for the state of this one. If it works on the
-statement, the wait goes on. If it does not, or does not answer either, the connection is closed,
-and its statement fails as if the connection had broken, or with `ServerSilent`. Then, and after a
-new connection was not answered, none is opened for two seconds.
+silence, the server is asked on another connection for the state of this one. If the server is
+working on the statement, the wait goes on. If not, or if it does not answer there either, the
+connection is closed, and its statement fails as if the connection had broken, or with
+`ServerSilent`. Then, and after a new connection was not answered, none is opened for two seconds.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _IS_AT_WORK: Final = (
 
 
 class ServerSilent(psycopg.OperationalError):
-    """The server is silent, also on a new connection: an immediate retry is useless."""
+    """The server is silent, even on a new connection, so an immediate retry is useless."""
 
 
 class GuardedConnection(psycopg.Connection):
@@ -72,11 +72,11 @@ class GuardedConnection(psycopg.Connection):
     """
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        """Wait for the connection's result; raise OperationalError if it is given up."""
+        """Wait for the connection's result; raise `OperationalError` if it was closed."""
         return super().wait(self._noticing(gen), interval, timeout)
 
     def _noticing(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
-        """Pass on what psycopg says, and count how often it says that nothing came."""
+        """Drive psycopg's generator, and count the intervals in which nothing arrived."""
         try:
             silent, wish = 0, next(gen)
             while True:
@@ -91,7 +91,7 @@ class GuardedConnection(psycopg.Connection):
             return result
 
     def _look(self) -> None:
-        """Close the connection, and raise OperationalError, if nothing will come."""
+        """Close the connection, and raise `OperationalError`, unless the server works on it."""
         if self.looks is None:
             return
         since = time.monotonic() - SILENT_SECONDS
@@ -110,14 +110,14 @@ class GuardedConnection(psycopg.Connection):
 
 
 class _Bounded(psycopg.Connection):
-    """A connection on which nothing is waited for longer than `LOOK_SECONDS`."""
+    """A connection on which each wait takes at most `LOOK_SECONDS`."""
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
         return super().wait(gen, interval, timeout or LOOK_SECONDS)
 
 
 class _Looks:
-    """Asks a server for the states of connections, one question at a time for the whole process."""
+    """Queries the server for the states of connections, one query at a time in this process."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -126,19 +126,19 @@ class _Looks:
         self._refused_since: float | None = None
 
     def check(self) -> None:
-        """Raise `ServerSilent` if the server was silent a moment ago."""
+        """Raise `ServerSilent` if the server did not answer a moment ago."""
         if time.monotonic() < self._silent_at + PAUSE_SECONDS:
             raise ServerSilent("the server is silent; it is asked again soon")
 
     def note_silence(self) -> None:
-        """Note that the server did not answer."""
+        """Record that the server did not answer."""
         self._silent_at = time.monotonic()
 
     def is_at_work(self, pid: int, since: float) -> bool:
-        """Return False if a process of the server works on nothing.
+        """Return False if the server process `pid` is idle or gone.
 
-        `since` is the time, by the monotonic clock, from which the asking connection has heard
-        nothing: if another look failed after that, this one would, too.
+        `since` is when the connection last received something, by the monotonic clock. If another
+        query failed after that, assume that this one would fail, too.
 
         Raise `ServerSilent` if the server does not answer.
         """
@@ -156,7 +156,7 @@ class _Looks:
             return is_at_work
 
     def _is_refusal(self, error: psycopg.Error) -> bool:
-        """Return True for an answer, such as that there are too many clients, for a minute."""
+        """Return True if the server answered with an error, for up to a minute of errors."""
         if "FATAL" not in str(error):
             return False
         now = time.monotonic()
@@ -183,14 +183,14 @@ _looks_of = lru_cache(maxsize=16)(_Looks)
 
 
 class _WholeNumber(IntLoader):
-    """Load NUMERIC as int: sums of BIGINT are NUMERIC in PostgreSQL; no fractions are stored."""
+    """Loads NUMERIC as int: PostgreSQL sums BIGINT to NUMERIC, and no fractions are stored."""
 
 
 def connect(url: str) -> psycopg.Connection:
     """Open a connection to the primary in autocommit mode.
 
     Raises:
-        psycopg.OperationalError: none can be opened; `ServerSilent`, if nothing answers.
+        psycopg.OperationalError: no connection can be opened; `ServerSilent` if nothing answers.
 
     """
     looks = _looks_of(url)

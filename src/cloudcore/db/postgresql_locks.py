@@ -1,8 +1,8 @@
 """Locks between processes of several machines, held in the PostgreSQL that they share.
 
 A lock belongs to a connection of its own (an advisory lock of its session), so it ends with the
-process that holds it, and with the connection: long work checks now and then that it still holds
-it.
+process that holds it, but also if the connection breaks. So long work checks now and then that its
+lock is still held.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class HeldLock:
         self._raw = raw
 
     def check(self) -> None:
-        """Check that the lock was held until now. Blocks.
+        """Check that the lock has been held until now. Blocks.
 
-        Raise `LockLost` if it may have been lost.
+        Raise `LockLost` if the lock may have been lost.
         """
         try:
             self._raw.execute("SELECT 1")
@@ -57,23 +57,23 @@ class SharedLock:
     """A lock with many shared holders, or one exclusive holder. All of its calls block."""
 
     def __init__(self, url: str, name: str) -> None:
-        """Name the lock, for all processes of an install with the database at `url`."""
+        """Name the lock; processes that use the same name and database share it."""
         self._url = url
         self._name = name
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold it shared in the block; a connection that breaks does not end the block.
+        """Hold the lock shared in the block; a connection that breaks does not end the block.
 
-        Raise `LockTaken` if another process holds it exclusively, or waits for that; `Unavailable`
-        if the database cannot be reached.
+        Raise `LockTaken` if another process holds it exclusively, or waits to; `Unavailable` if the
+        database cannot be reached.
         """
         with self._taken(_TRY_SHARED):
             yield
 
     @contextmanager
     def alone(self) -> Iterator[HeldLock]:
-        """Hold it exclusively in the block, if no other process has it now.
+        """Hold the lock exclusively in the block, if no other process holds it now.
 
         Raise `LockTaken` if others hold it, `Unavailable` if the database cannot be reached.
         """
@@ -82,9 +82,9 @@ class SharedLock:
 
     @contextmanager
     def alone_within(self, patience_seconds: float) -> Iterator[HeldLock]:
-        """Wait until no other process has it, then hold it exclusively in the block.
+        """Wait until no other process holds the lock, then hold it exclusively in the block.
 
-        Meanwhile others that want to share it are refused, so that the wait ends.
+        During the wait, new requests to share it are refused, so that the wait ends.
 
         Raise `LockTaken` if others hold it after `patience_seconds`, `Unavailable` if the database
         cannot be reached.

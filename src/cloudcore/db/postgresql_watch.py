@@ -1,14 +1,14 @@
 """Watch a PostgreSQL database for commits of any process: poll its snapshot.
 
-A snapshot names the transactions that are not visible: those from `xmax` on, and a list of those
-before it that still run. A transaction that writes has a number, is in one of the two until it
-commits, and in neither afterwards. So two equal snapshots mean that nothing became visible between
-them, by any process or program; no writer has to announce anything, and nothing can get lost.
-`NOTIFY` would be slower: it takes one lock for the whole server until its transaction is on disk,
-so that commits no longer share a flush (16 writers: half the rate, measured on PostgreSQL 15).
+A snapshot names the transactions that are not visible: those from `xmax` on, and a list of earlier
+ones that still run. A transaction that writes has a number, is in one of the two until it commits,
+and in neither afterwards. So two equal snapshots mean that nothing became visible between them, by
+any process or program; no writer has to announce anything, and nothing can get lost. `NOTIFY` would
+be slower: it takes one lock for the whole server until its transaction is on disk, so that commits
+no longer share a flush (16 writers: half the rate, measured on PostgreSQL 15).
 
-A poll costs some 20 µs of processor time here and 30 in the server. It is made only while something
-wants to know.
+A poll costs some 20 µs of processor time here and 30 in the server. Polling pauses while nobody
+calls `CommitWatch.changes`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _REFUSED: Final = "commits cannot be watched; until they can, requests ask the d
 
 
 class CommitWatch:
-    """Polls the snapshot on a connection and thread of its own, both made at the first use."""
+    """Polls the snapshot on its own connection and thread, both made at the first use."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
-        """Open the connection by `connect`, and again after it broke."""
+        """Store `connect`, which opens the connection, also in place of a broken one."""
         self._connect = connect
         self._refusals = Refusals()
         self._lock = threading.Lock()
@@ -59,10 +59,10 @@ class CommitWatch:
         self._changes = 0
 
     def changes(self) -> int | None:
-        """Return the number of changes seen; None if the recent past is not known.
+        """Return the number of changes seen, or None if the last poll was too long ago.
 
-        An equal number means that nothing became visible between the questions before the two
-        calls; so it misses at most the last `KNOWN_SECONDS`, and usually `EVERY_SECONDS`.
+        If two calls return the same number, nothing became visible between the last polls before
+        them. So that misses commits of at most the last `KNOWN_SECONDS`, usually `EVERY_SECONDS`.
         """
         now = time.monotonic()
         self._wanted_at = now
@@ -72,18 +72,18 @@ class CommitWatch:
         return self._changes
 
     def stop(self) -> None:
-        """Stop polling; the thread ends when it has its answer."""
+        """Stop polling; the thread ends when its current poll is answered."""
         with self._lock:
             self._stopped.set()
             self._wanted.set()
 
     def join(self) -> None:
-        """Wait for the end of the thread, unless it hangs in opening a connection."""
+        """Wait for the end of the thread, unless it hangs while opening a connection."""
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
 
     def _wake(self) -> None:
-        """Start the thread, or have it ask now if it rests."""
+        """Start the thread, or end its pause so that it polls now."""
         if self._wanted.is_set():
             return
         with self._lock:
@@ -116,7 +116,7 @@ class CommitWatch:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _ask_on(self, raw: psycopg.Connection, readable: select.poll) -> None:
-        """Ask every `EVERY_SECONDS` while it is wanted, until `stop` or an error."""
+        """Poll every `EVERY_SECONDS` while the result is wanted, until `stop` or an error."""
         while not self._stopped.is_set():
             self._rest_unless_wanted()
             asked_at = time.monotonic()
@@ -128,7 +128,7 @@ class CommitWatch:
             self._stopped.wait(EVERY_SECONDS)
 
     def _rest_unless_wanted(self) -> None:
-        """If nobody wanted to know lately, wait until somebody does."""
+        """If `changes` was not called lately, wait until it is."""
         if self._is_wanted():
             return
         self._wanted.clear()
@@ -140,16 +140,17 @@ class CommitWatch:
 
 
 def _snapshot(raw: psycopg.Connection, readable: select.poll) -> bytes | None:
-    """Return the server's snapshot, as text; raise `psycopg.Error` as `_answer`."""
+    """Return the server's snapshot, as text; raise `psycopg.Error` as `_answer` does."""
     raw.pgconn.send_query_prepared(_NAME, None)
     return _answer(raw, readable).get_value(0, 0)
 
 
 def _answer(raw: psycopg.Connection, readable: select.poll) -> psycopg.pq.abc.PGresult:
-    """Return the answer to what was sent.
+    """Return the answer to the query that was sent.
 
     Raises:
-        psycopg.Error: none came in `ANSWER_SECONDS`, or an error, or the connection broke.
+        psycopg.Error: no answer came in `ANSWER_SECONDS`, the answer is an error, or the connection
+            broke.
 
     """
     server = raw.pgconn

@@ -1,7 +1,7 @@
-"""Errors of a database that is full, read-only or unreachable: log them, and answer callers.
+"""Log and translate errors of a database that is full, read-only or unreachable.
 
-A full disk is distinguished from one that failed: SQLite reports both as "disk I/O error". A
-driver's message may name hosts, ports, users, files and statements: it is for the operator only.
+A full disk is distinguished from a failed one: SQLite reports both as "disk I/O error". A driver's
+message may name hosts, ports, users, files and statements, so only the operator sees it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FILE_BYTES: Final = 32 << 10
 
 
 class DiskFull(Unavailable):
-    """The disk of the database is full. Clients are not told its `path`."""
+    """The disk of the database is full. Clients do not see its `path`."""
 
     def __init__(self, path: Path, message: str = "") -> None:
         self.path = path
@@ -33,12 +33,12 @@ class DiskFull(Unavailable):
 
     @property
     def advice(self) -> str:
-        """Return the advice for an operator of this machine."""
+        """Return advice for the operator of this machine."""
         return f"the disk that holds {self.path} is full; free some room"
 
 
 def is_full(path: Path, error: BaseException | None) -> bool:
-    """Return True if `error`, of SQLite or the system, means that the disk of `path` is full.
+    """Return True if an error of SQLite or the system means that the disk of `path` is full.
 
     For an error that may have other causes, write some bytes beside `path`, and delete them.
     """
@@ -59,7 +59,7 @@ def is_read_only(folder: Path) -> bool:
 
 
 def _refusal(folder: Path) -> int | None:
-    """Write some bytes in a folder, and delete them; return the number of the error, if any."""
+    """Write some bytes in a folder, and delete them; return the errno if that failed, or None."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_FILE_BYTES))

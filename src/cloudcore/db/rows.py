@@ -20,7 +20,7 @@ ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1", sa.Integer())
 
 
 def total(amount: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    """Return the sum of a column; 0 without rows."""
+    """Return the sum of a column; 0 if there are no rows."""
     return sa.func.coalesce(sa.func.sum(amount), ZERO)
 
 
@@ -30,32 +30,32 @@ def first(query: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def value(name: str, column: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
-    """Return a parameter with the type of a column, as it needs among the columns of a query."""
+    """Return a bind parameter with a column's type, for use in a query's list of columns."""
     return sa.bindparam(name, type_=column.type)
 
 
 def columns_of(table: sa.Table, names: Iterable[str]) -> sa.Select[Any]:
-    """Return a query of the columns of these names, such as the fields of a named tuple."""
+    """Return a query that selects the columns with these names, such as a named tuple's fields."""
     return sa.select(*(table.c[name] for name in names))
 
 
 def given(*columns: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that each of these columns equals the parameter of its name."""
+    """Return the condition that each of these columns equals the parameter with its name."""
     return sa.and_(*(column == sa.bindparam(column.key) for column in columns))
 
 
 def bound(names: Iterable[str]) -> dict[str, sa.BindParameter[Any]]:
-    """Return the values of an insertion or a change: for each column the parameter of its name."""
+    """Map each column name to the parameter with the same name, for an INSERT or UPDATE."""
     return {name: sa.bindparam(name) for name in names}
 
 
 def insert_new(table: sa.Table, names: Iterable[str]) -> Insert:
-    """Return the insertion of a row, which does nothing if one of its keys is taken."""
+    """Return an INSERT of one row that does nothing if a key is already taken."""
     return insert(table).values(bound(names)).on_conflict_do_nothing()
 
 
 def insert_or_change(table: sa.Table, names: Sequence[str], changed: Sequence[str] = ()) -> Insert:
-    """Return the insertion of a row, or the change of the row with its primary key.
+    """Return an INSERT of one row that updates the row with the same primary key, if there is one.
 
     By default, all columns but the key are `changed`.
     """
@@ -68,7 +68,7 @@ def insert_or_change(table: sa.Table, names: Sequence[str], changed: Sequence[st
 
 
 def insert_rows(table: sa.Table, query: sa.Select[Any]) -> Insert:
-    """Return the insertion of what a query finds, each column under its name or label."""
+    """Return an INSERT of a query's rows; the query's column names or labels are the targets."""
     return insert(table).from_select(query.selected_columns.keys(), query)
 
 
@@ -78,7 +78,7 @@ T = TypeVar("T")
 def find_one(
     tx: Connection, make: Callable[..., T], statement: Statement, /, **parameters: object
 ) -> T | None:
-    """Return what `make` makes of the row that a query finds, or None if it finds no row."""
+    """Return `make(*row)` for the row that a query finds, or None if it finds no row."""
     row = tx.row(statement, **parameters)
     return None if row is None else make(*row)
 
@@ -86,12 +86,12 @@ def find_one(
 def find_all(
     tx: Connection, make: Callable[..., T], statement: Statement, /, **parameters: object
 ) -> list[T]:
-    """Return what `make` makes of each row that a query finds."""
+    """Return `make(*row)` for each row that a query finds."""
     return [make(*row) for row in tx.rows(statement, **parameters)]
 
 
 def count(tx: Connection, statement: Statement, /, **parameters: object) -> int:
-    """Return the number that a query finds; 0 if it finds no row."""
+    """Return the number that a query selects; 0 if it finds no row."""
     row = tx.row(statement, **parameters)
     return 0 if row is None else int(row[0])
 
@@ -104,30 +104,29 @@ Forget = Callable[[Connection, int], int]
 
 
 class Sweep(Statement):
-    """Deletes rows whose time is over, of whatever account; a `Forget`."""
+    """Deletes expired rows, of all accounts; a `Forget`."""
 
     def __init__(self, construct: sa.ClauseElement, kept_seconds: int, unit: int) -> None:
-        """Make the statement; rows are kept for these seconds after their moment.
+        """Store the statement; rows expire `kept_seconds` after their moment.
 
-        Moments are numbers of `unit` microseconds.
+        Moments are multiples of `unit` microseconds.
         """
         super().__init__(construct)
         self._kept = kept_seconds * MICROSECONDS
         self._unit = unit
 
     def __call__(self, tx: Connection, now: int) -> int:
-        """Delete a batch of the rows whose time is over by `now`; return how many."""
+        """Delete a batch of the rows that have expired by `now`; return the number deleted."""
         return tx.execute(self, before=(now - self._kept) // self._unit)
 
 
 def deletion(
     moment: sa.Column[Any], *also: sa.ColumnElement[bool], kept_seconds: int = 0, unit: int = 1
 ) -> Sweep:
-    """Return the deletion of the `BATCH` rows with the earliest `moment`.
+    """Return a statement that deletes the `BATCH` expired rows with the earliest `moment`.
 
-    Only rows with a moment up to ``:before`` are deleted, and only those that are `also` so. They
-    are kept for `kept_seconds` after it; moments are numbers of `unit` microseconds. An index
-    should begin with the moment.
+    Rows expire `kept_seconds` after their moment; moments are multiples of `unit` microseconds.
+    Only rows that meet the conditions `also` are deleted. An index should begin with the moment.
     """
     table = moment.table
     before: sa.ColumnElement[int] = sa.bindparam("before")
@@ -146,9 +145,9 @@ def deletion(
 
 
 async def forget_all(database: Database, forget: Forget, now: int) -> int:
-    """Call `forget`, each time in a transaction of its own, until it deletes nothing.
+    """Call `forget` in one transaction after another, until it deletes nothing.
 
-    Return the number of deleted rows.
+    Return the total number of deleted rows.
     """
     total = 0
     while deleted := await database.write_relaxed(forget, now):

@@ -32,19 +32,19 @@ def partial_index(
     where: sa.ColumnElement[bool] | sa.TextClause,
     unique: bool = False,
 ) -> sa.Index:
-    """Return an index, on both databases, of the rows alone that meet a condition."""
+    """Return an index of only the rows that meet a condition, for both databases."""
     return sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
 def foreign_key(
     table: str, /, ondelete: str | None = None, **columns: str
 ) -> sa.ForeignKeyConstraint:
-    """Return a foreign key of several columns, each given with the column of `table` it names."""
+    """Return a foreign key on several columns; `columns` maps each to its column in `table`."""
     named = [f"{table}.{name}" for name in columns.values()]
     return sa.ForeignKeyConstraint(list(columns), named, ondelete=ondelete)
 
 
 def one_of(column: str, *values: str) -> sa.CheckConstraint:
-    """Return the check that a column has one of these texts."""
+    """Return a check that a column has one of these values."""
     listed = ", ".join(f"'{each}'" for each in values)
     return sa.CheckConstraint(f"{column} IN ({listed})", name=column)

@@ -1,10 +1,10 @@
 """The metadata database on SQLite: reads on the event loop, writes in groups on one thread.
 
-What may be megabytes is read on a third thread: that takes milliseconds, mostly for new memory.
+`Large` queries run on a third thread: they take milliseconds, mostly to allocate memory.
 
 Reads: pages are read by system call, not mapped (``mmap_size``). At the first read after a commit
-of another connection, SQLite forgets the pages that it has read, and would unmap the whole file.
-To map it again and fault each page in costs twice as much as to read the same pages.
+of another connection, SQLite forgets the pages that it has read, and would unmap the whole file. To
+map it again and fault each page in costs twice as much as to read the same pages.
 
 Writes are in `cloudcore.db.sqlite_writer`.
 """
@@ -37,16 +37,16 @@ _Headers = ctypes.c_char * (2 * HEADER_BYTES)
 
 
 class CommitCount:
-    """Counts the commits to an open database that were noticed."""
+    """Counts the commits to an open database, as far as this process has noticed them."""
 
     def __init__(self, headers: ctypes.Array[ctypes.c_char]) -> None:
-        """Read `headers`, the two at the start of the index."""
+        """Watch `headers`, the two headers at the start of the mapped WAL index."""
         self._headers = headers
         self._seen = b""
         self._changes = 0
 
     def value(self) -> int:
-        """Return a number that differs if anything was committed since the last call.
+        """Return a number that changes if anything was committed since the last call.
 
         Call it only while a connection of this process has the database open.
         """
@@ -58,9 +58,9 @@ class CommitCount:
 
 
 def commit_count(path: Path) -> CommitCount | None:
-    """Return the count of commits to the database at `path`, which a connection has read from.
+    """Return a commit counter for the database at `path`, which a connection has already read.
 
-    None if its index is not mapped here, or has another format.
+    None if this process has not mapped the WAL index, or its format is unknown.
     """
     try:
         number = path.with_name(f"{path.name}-shm").stat().st_ino
@@ -106,7 +106,7 @@ class SqliteDatabase(ChangesByThread):
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `query` on the loop, without a thread switch: tens of microseconds."""
+        """Run `query` on the event loop, without a thread switch: tens of microseconds."""
         if isinstance(query, Large):
             large: Any = query  # mypy takes its parameters for others than those of `read`
             found: T = await self._large.run(
@@ -130,10 +130,11 @@ class SqliteDatabase(ChangesByThread):
         self._writer.put(pending)
 
     def version(self) -> int | None:
-        """Return a number that differs after a commit, of this process or another.
+        """Return a number that changes after a commit of this process or another.
 
-        It is counted where SQLite's own readers look for commits; where that is not known, it is
-        ``data_version``, which changes with commits of all other connections, also the writer's.
+        It is read where SQLite's own readers look for commits. Where that place is unknown, it is
+        ``data_version``, which changes with commits of all other connections, including the
+        writer's.
         """
         if self._commits is not None:
             return self._commits.value()
@@ -146,7 +147,7 @@ class SqliteDatabase(ChangesByThread):
     async def close(self) -> None:
         """Commit the accepted changes and close; the last process to close checkpoints the log.
 
-        Its files remain, with an empty log and index, so that the database can be opened on a full
+        The database's files remain, with an empty log and index, so that it can be opened on a full
         disk.
         """
         self._writer.stop()

@@ -1,6 +1,6 @@
-"""One connection to a SQLite file, with common settings and file modes; and errors for callers.
+"""One connection to a SQLite file, with common settings and file modes; errors for callers.
 
-The errors are of the disk, of another program, and of damage.
+The errors distinguish a failing disk, interference by another program, and damage.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_damage(error: BaseException) -> bool:
 
 
 def unusable(path: Path, error: Exception, verb: str) -> Unavailable:
-    """Return the error for a database that cannot be opened, read or migrated, as `verb` says."""
+    """Return the error that a database cannot be opened, read or migrated (`verb`)."""
     if is_damage(error):
         return DatabaseDamaged(path, error)
     if is_full(path, error):
@@ -70,12 +70,12 @@ def unusable(path: Path, error: Exception, verb: str) -> Unavailable:
 
 
 def translated(error: BaseException, path: Path) -> BaseException:
-    """Return the error for callers; a bug is returned unchanged."""
+    """Convert an SQLite error to the error for callers; return a bug unchanged."""
     return refused(error, path) if primary_code(error) in _NOT_NOW else error
 
 
 def refused(error: BaseException, path: Path) -> Unavailable:
-    """Return the refusal of a call that cannot be done now."""
+    """Return the error for a call that the database refuses now."""
     code = primary_code(error) or primary_code(error.__cause__) or 0
     sentence = _NOT_NOW.get(code, _REFUSED)
     unavailable = _refusals.unavailable(sentence, error)
@@ -124,7 +124,7 @@ class SqliteConnection:
         self.is_announced = True
 
     def run(self, change: Callable[[Connection], T]) -> T:
-        """Run a whole change; raise a database error that it hid, as on PostgreSQL."""
+        """Run a whole change; raise a database error that it swallowed, as on PostgreSQL."""
         self._refusal = None
         self.is_announced = False
         result = change(self)
@@ -156,10 +156,10 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def restrict_access(path: Path) -> None:
-    """Create the database file if absent; set mode 0600 on it and its ``-wal`` and ``-shm`` files.
+    """Create the database file if absent; set mode 0600 on it, its ``-wal`` and its ``-shm`` file.
 
-    SQLite creates those with the mode of the database. An existing file is not opened: closing it
-    would drop the locks that this process holds on it.
+    SQLite creates these two with the mode of the database. An existing file is not opened: closing
+    it would drop the locks that this process holds on it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -178,7 +178,7 @@ def restrict_access(path: Path) -> None:
 def check_damage(path: Path, *, at_most: int | None = None) -> None:
     """Check a database file for damage.
 
-    For a file over `at_most` bytes, only read the schema.
+    For a file of more than `at_most` bytes, read only the schema.
 
     Raise `DatabaseDamaged` if the file is damaged, `sqlite3.OperationalError` if it cannot be read.
     """
@@ -200,13 +200,13 @@ _PAGES: Final = 2048
 
 
 def copy_database(source: Path, target: Path, tell: Callable[[int, int], None]) -> None:
-    """Copy the database at `source`, as it is now, to the new file `target`, durably.
+    """Copy the current state of the database at `source` to the new file `target`, durably.
 
-    The copy is one state of the database: a read transaction is open meanwhile, which in WAL mode
-    keeps no writer waiting. It is a single file without a log. `tell` gets the number of pages
-    copied, and of all.
+    A read transaction is open meanwhile, so the copy is consistent; in WAL mode it does not block
+    writers. The copy is a single file without a log. `tell` is called with the number of pages
+    copied, and of all pages.
 
-    Raise `DatabaseDamaged` if the copy is damaged, so the source is too; `sqlite3.Error` if reading
+    Raise `DatabaseDamaged` if the copy, and so the source, is damaged; `sqlite3.Error` if reading
     or writing failed.
     """
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

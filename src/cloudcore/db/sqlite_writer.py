@@ -107,9 +107,9 @@ class Writer:
         self._thread.join()
 
     def close(self) -> None:
-        """Empty the log, unless it is in use, and close the connection of a writer that has ended.
+        """Empty the log, unless it is in use, and close the connection; the writer has ended.
 
-        While a reader is open, SQLite keeps the files beside the database.
+        While a reader is open, SQLite does not remove the files beside the database.
         """
         if not self._closed:
             self._closed = True
@@ -119,7 +119,7 @@ class Writer:
             self._lock.close()
 
     def _empty_log(self) -> None:
-        """Checkpoint the log and truncate it, if no other process is reading and there is room."""
+        """Checkpoint the log and truncate it, if no other process reads and there is space."""
         self._raw.execute("PRAGMA busy_timeout=0")
         with suppress(sqlite3.OperationalError):
             self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -156,7 +156,7 @@ class Writer:
             self._accepted.append(pending)
 
     def _commit_group(self, group: list[Pending]) -> None:
-        """Move accepted changes to `group`, running each in one transaction, and commit it."""
+        """Run accepted changes in one transaction, moving each to `group`, and commit it."""
         self._begin(relaxed=all(pending.relaxed for pending in self._accepted))
         if not self._run_together(group):
             self._raw.execute("BEGIN IMMEDIATE")
@@ -166,9 +166,10 @@ class Writer:
             self._raw.execute("COMMIT")
 
     def _run_together(self, group: list[Pending]) -> bool:
-        """Run changes without savepoints, for each of which SQLite copies the pages it changes.
+        """Run changes without savepoints: for each savepoint, SQLite copies the pages that change.
 
-        If one raises, roll back. Return False if others must be run again then, each apart.
+        If a change raises, roll back all. Return False if the others must then be run again, each
+        separately.
         """
         stop_at = time.monotonic() + GROUP_SECONDS
         while self._accepted and (not group or time.monotonic() < stop_at):
@@ -207,13 +208,13 @@ class Writer:
         self._raw.execute("RELEASE change")
 
     def _caused_by(self, error: BaseException) -> BaseException:
-        """Return what a caller is told of an error; raise if that has ended the transaction."""
+        """Return the error for a change's caller; raise if the error has ended the transaction."""
         if not self._raw.in_transaction:  # errors such as a full disk end the whole transaction
             raise sqlite3.OperationalError(f"the transaction was lost: {error}") from error
         return translated(error, self._path)
 
     def _fail_group(self, group: list[Pending], error: Exception) -> None:
-        """Roll back a group that could not be committed, and give each caller the error."""
+        """Roll back a group that could not be committed, and deliver the error to each caller."""
         if not group:  # it failed before the first change
             group.extend(self._accepted)
             self._accepted.clear()

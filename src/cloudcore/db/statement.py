@@ -36,9 +36,9 @@ from sqlalchemy.types import TypeEngine
 class _PostgresqlCompiler(PGCompiler):
     """Compiles ``column IN (listed)`` as ``column = ANY(array)``.
 
-    That is a condition of an index, as ``IN (1, 2)`` is. A semijoin may be one too, if the planner
-    knows the table. For a table that was never analyzed the planner assumes that few rows share an
-    owner, so it reads all of them and filters afterwards.
+    Like ``IN (1, 2)``, that can use an index. A semijoin can too, if the planner knows the table.
+    But for a table that was never analyzed, the planner assumes that few rows share an owner, so it
+    reads all of them and filters afterwards.
     """
 
     def visit_in_op_binary(self, binary: Any, _operator: Any, **kwargs: Any) -> str:  # noqa: ANN401
@@ -59,9 +59,9 @@ class Statement:
     def __init__(self, construct: ClauseElement, *, is_whole: bool = False) -> None:
         """Make a statement; `is_whole`: it is the only statement of the change that runs it.
 
-        So PostgreSQL commits it at once, without BEGIN and COMMIT, if it is the first of its
-        change. It must change nothing if it reports no changed rows, or if a constraint refuses it,
-        which counts as none. Only then others may follow.
+        If it is the first statement of its change, PostgreSQL commits it at once, without BEGIN and
+        COMMIT. It must change nothing if it reports no changed rows or violates a constraint; only
+        then may the change run other statements.
         """
         self._construct = construct
         self.is_whole = is_whole
@@ -90,13 +90,13 @@ _ALL: Final[WeakSet[Statement]] = WeakSet()
 
 
 def compile_all(*, for_postgresql: bool) -> None:
-    """Compile the statements of all modules that are loaded, in 0.6 ms each."""
+    """Compile the statements of all loaded modules now; each takes 0.6 ms."""
     for statement in tuple(_ALL):
         _ = statement.postgresql if for_postgresql else statement.sqlite
 
 
 class TableLock(ClauseElement):
-    """Wait for the transactions that change a table, and block others until this one ends."""
+    """Waits for transactions that write to a table, and blocks others until this one ends."""
 
     def __init__(self, table: Table) -> None:
         self.table: Final = table
@@ -138,7 +138,7 @@ def _array(element: _Texts, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN40
 
 
 def _listed_texts(element: ClauseElement) -> _Texts | None:
-    """Return the texts of a query that `listed` made, or None if it is another."""
+    """Return the JSON array function in a query that `listed` made, or None for another query."""
     query = getattr(element, "element", element)
     sources = query.get_final_froms() if isinstance(query, Select) else []
     function = getattr(sources[0], "element", None) if len(sources) == 1 else None
@@ -148,10 +148,10 @@ def _listed_texts(element: ClauseElement) -> _Texts | None:
 
 
 def listed(parameter: str) -> Select[tuple[str]]:
-    """Return a query for the strings of the list bound to `parameter`; encode it with `text_list`.
+    """Return a query for the strings in the list `parameter`, which is encoded by `text_list`.
 
-    Use: ``column.in_(listed("digests"))``. The text is the same for lists of any length, so it is
-    prepared once.
+    Use: ``column.in_(listed("digests"))``. The SQL text is the same for lists of any length, so it
+    is prepared once.
     """
     table: FromClause = _Texts(bindparam(parameter, type_=String())).table_valued(
         column("value", String()), name="listed"
@@ -160,7 +160,7 @@ def listed(parameter: str) -> Select[tuple[str]]:
 
 
 class _Unseen(GenericFunction[Any]):
-    """A parameter whose value PostgreSQL's planner does not see."""
+    """A parameter whose value is hidden from PostgreSQL's planner."""
 
     name = "entrepot_unseen"
     inherit_cache = True
@@ -179,17 +179,18 @@ def _unseen_postgresql(element: _Unseen, compiler: Any, **kwargs: Any) -> str:  
 def unseen(parameter: str, kind: TypeEngine[Any]) -> Any:  # noqa: ANN401 - like a column
     """Return a parameter of type `kind` that PostgreSQL plans without its value.
 
-    PostgreSQL plans the first five executions for their values, then once for any value, and keeps
-    that plan unless it looks dearer than the first ones, with the cost of planning them. For a page
-    of a long list it does: without a limit, it is estimated at a tenth of the list. So each
-    execution would be planned, which takes longer than reading the page. With the limit, the range
-    and the owner of the list unseen, all the plans look the same, and the generic one is kept.
+    PostgreSQL plans the first five executions for their actual values, then once for any value. It
+    keeps that generic plan unless the plan looks more expensive than the first five, planning
+    included. For a page of a long list it does: without a known limit, the page is estimated at a
+    tenth of the list. So each execution would be planned, which takes longer than reading the page.
+    With the limit, the range and the owner of the list unseen, all the plans look the same, and the
+    generic one is kept.
     """
     return _Unseen(bindparam(parameter, type_=kind))
 
 
 class _Unindexed(GenericFunction[Any]):
-    """A column that SQLite compares with a value, and does not search by."""
+    """A column that SQLite compares with a value, but does not search by."""
 
     name = "entrepot_unindexed"
     inherit_cache = True
@@ -206,7 +207,7 @@ def _unindexed_postgresql(element: _Unindexed, compiler: Any, **kwargs: Any) -> 
 
 
 def unindexed(column: Any) -> Any:  # noqa: ANN401 - like a column
-    """Return `column` for a condition that SQLite must not use an index for.
+    """Wrap `column` in a condition for which SQLite must not use an index.
 
     Use: ``unindexed(owner) == …, id.in_(listed("ids"))``. SQLite assumes that an owner has ten rows
     and that a list has 25 elements. So it would read all rows of the owner, and filter afterwards
@@ -216,7 +217,7 @@ def unindexed(column: Any) -> Any:  # noqa: ANN401 - like a column
 
 
 def named(column: Any, name: str = "name") -> Any:  # noqa: ANN401 - a column
-    """Return a condition of a list: the column is the parameter `name`, or that is empty."""
+    """Return a condition: the column equals the parameter `name`, or that parameter is empty."""
     return or_(bindparam(name) == text("''"), column == bindparam(name))
 
 
@@ -226,12 +227,12 @@ def page(query: Select[Any]) -> Select[Any]:
 
 
 def paged(query: Select[Any]) -> Statement:
-    """Return the statement of a query that is limited to ``:limit`` rows."""
+    """Return the statement for a query, limited to ``:limit`` rows."""
     return Statement(page(query))
 
 
 def page_planned_once(query: Select[Any]) -> Select[Any]:
-    """Limit `query` to ``:limit`` rows; its conditions should be `unseen` too."""
+    """Limit `query` to an unseen ``:limit``; its conditions should be `unseen` too."""
     return _limited(query, unseen("limit", BigInteger()))
 
 
@@ -241,5 +242,5 @@ def _limited(query: Select[Any], limit: Any) -> Select[Any]:  # noqa: ANN401
 
 
 def text_list(values: Sequence[str]) -> str:
-    """Encode strings as JSON for a parameter of `listed`."""
+    """Encode strings as the JSON that `listed` expects."""
     return msgspec.json.encode(list(values)).decode()

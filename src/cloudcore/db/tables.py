@@ -1,4 +1,4 @@
-"""Declare tables: columns by type, with their checks and indexes in place."""
+"""Declare tables: columns by type, together with their checks and indexes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ RowNumber = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 def table(
     name: str, *parts: SchemaItem | Sequence[SchemaItem], has_rowid: bool = True
 ) -> sa.Table[Any]:
-    """Return a table and its indexes; its key is the column ``id``, if no column has the word KEY.
+    """Return a table with its indexes; add the key column ``id`` if no column is marked KEY.
 
-    The names of indexes, if they have one, follow the name of the table.
+    Names of indexes are prefixed by ``ix_`` or ``uq_`` and the name of the table.
     """
     items = [item for part in parts for item in (part if isinstance(part, Sequence) else [part])]
     if not any(isinstance(item, sa.Column) and item.primary_key for item in items):
@@ -34,15 +34,15 @@ def table(
 
 
 def columns(kind: Any, listed: str) -> list[sa.Column[Any]]:  # noqa: ANN401 - a type or its class
-    """Return columns of a type, listed as in SQL: ``a KEY, b, c NULL, d DEFAULT 0``.
+    """Return columns of one type, listed as in SQL: ``a KEY, b, c NULL, d DEFAULT 0``.
 
-    Only those with the word NULL may be null. Raise `ValueError` for other words.
+    Only those marked NULL may be null. Raise `ValueError` for other words.
     """
     return [_column(each, kind) for each in listed.split(", ")]
 
 
 def refers(column: str, to: str, ondelete: str | None = None) -> sa.Column[Any]:
-    """Return a column, described as in `columns`, with the id of a row of another table."""
+    """Return a column, written as in `columns`, that refers to the id of another table's row."""
     return _column(column, Id, sa.ForeignKey(f"{to}.id", ondelete=ondelete))
 
 
@@ -61,19 +61,19 @@ def _column(described: str, *of: Any) -> sa.Column[Any]:  # noqa: ANN401 - its t
 
 
 def not_negative(listed: str) -> list[sa.CheckConstraint]:
-    """Return the checks that the columns ``a, b`` are not negative."""
+    """Return checks that the columns, listed as ``a, b``, are not negative."""
     return [sa.CheckConstraint(f"{each} >= 0", name=each) for each in listed.split(", ")]
 
 
 def indexes(*each: str) -> list[sa.Index]:
-    """Return indexes, each on the columns ``a, b``."""
+    """Return one index for each string, on the columns that it lists as ``a, b``."""
     return [sa.Index(None, *listed.split(", ")) for listed in each]
 
 
 def named_index(
     name: str, listed: str, where: str | None = None, *, is_unique: bool = False
 ) -> sa.Index:
-    """Return an index on the columns ``a, b``; with a condition, of the rows alone that meet it."""
+    """Return an index on the columns ``a, b``; only of the rows that meet `where`, if passed."""
     condition = None if where is None else sa.text(where)
     return sa.Index(
         name,
@@ -85,5 +85,5 @@ def named_index(
 
 
 def unique_index(name: str, listed: str, where: str | None = None) -> sa.Index:
-    """Return an index as `named_index`, of different values."""
+    """Return a unique index; see `named_index`."""
     return named_index(name, listed, where, is_unique=True)

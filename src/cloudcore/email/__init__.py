@@ -1,7 +1,7 @@
 """Email: sending identities, messages and their delivery, suppressions, templates, dedicated IPs.
 
-`resources` describes all kinds but dedicated IPs. The files of their names are their routes and
-rules: `sending_identities`, `suppressions`, `templates`, `dedicated_ips`. `messages` accepts and
+`resources` describes all kinds of resources but dedicated IPs. `sending_identities`,
+`suppressions`, `templates` and `dedicated_ips` have their routes and rules. `messages` accepts and
 sends mail, `bounces` reads bounces and complaints. `needs` has the ports: the transport of mail, a
 resolver, and the operator's terms.
 """

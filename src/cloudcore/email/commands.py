@@ -18,7 +18,7 @@ _RECORD: Final = (
 
 
 def _show_record(run: Invocation) -> bool:
-    """Show what the owner of a domain publishes; return False if something is wrong with it."""
+    """Show the DNS record that the owner of a domain publishes; return False if it has a fault."""
     found = run.record
     if "dkim" in found:
         run.show_rows([found["dkim"]], _RECORD)

@@ -1,7 +1,7 @@
 """Describe dedicated IPs: addresses from which one account sends, and their warm-up.
 
-Mail servers come to trust an unknown address gradually. So a new one sends little on its first day,
-and more on each following day; mail beyond that leaves from the shared address.
+Mail servers come to trust an unknown address gradually. So a new address sends little on its first
+day, and more on each following day; mail beyond the day's cap is sent from the shared address.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DedicatedIP(Record, frozen=True, kw_only=True):
 
 
 def as_of(of: DedicatedIP, now: int) -> DedicatedIP:
-    """Return an address with its status and percentage at a moment."""
+    """Return the dedicated IP with its status and warm-up percentage at `now`."""
     if of.warmup_started_at is None:
         return of
     age = _age(of, now)
@@ -72,7 +72,7 @@ def as_of(of: DedicatedIP, now: int) -> DedicatedIP:
 
 
 def room(of: DedicatedIP, now: int) -> int | None:
-    """Return how many more recipients an address may send to today; None if unlimited."""
+    """Return how many more recipients the address may send to today, or None if unlimited."""
     age = 0 if of.warmup_started_at is None else _age(of, now)
     if age >= len(CAPS):
         return None
@@ -80,12 +80,12 @@ def room(of: DedicatedIP, now: int) -> int | None:
 
 
 def sent_today(of: DedicatedIP, now: int) -> int:
-    """Return the recipients counted today, or on a later day if a clock went back."""
+    """Return the recipients counted today (or on a later day, if the clock went back)."""
     return of.sent if of.day >= now // DAY else 0
 
 
 def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
-    """Return an address with `recipients` added to those of today."""
+    """Return the dedicated IP with `recipients` added to today's count."""
     return as_of(
         structs.replace(
             of,
@@ -98,16 +98,16 @@ def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
 
 
 def share(of: DedicatedIP, recipients: int, now: int) -> float:
-    """Return the part of the cap that today's recipients and these are; the last day's if warm."""
+    """Return today's recipients plus these, divided by today's cap (the last cap if warm)."""
     left, sent = room(of, now), sent_today(of, now)
     return (sent + recipients) / (CAPS[-1] if left is None else max(1, left + sent))
 
 
 def with_outcome(of: DedicatedIP, *, bounced: bool, was_sent: bool = False) -> DedicatedIP:
-    """Return an address with one more outcome; it is paused if too many of the last ones bounced.
+    """Return an address with one more outcome; pause it if too many recent outcomes are bounces.
 
     `was_sent` means that the message was counted as accepted before it bounced; that count is
-    changed.
+    replaced.
     """
     bits = int.from_bytes(of.outcomes, "big") or 1
     taken = ~bits & (bits + 1)  # the lowest 0

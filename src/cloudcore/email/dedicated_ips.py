@@ -125,7 +125,7 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
     """Insert a dedicated IP with a free address of the inventory.
 
     Raises:
-        Conflict: there is none.
+        Conflict: no address is free.
         NotFound: its pool was deleted meanwhile.
         QuotaExceeded: the account has reached its quota.
 
@@ -145,7 +145,7 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
 
 def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: int) -> DedicatedIP:
-    """Pause a dedicated IP, or resume it (``new``).
+    """Pause a dedicated IP, or resume it (status ``new``).
 
     Raise `NotFound` if it was deleted meanwhile.
     """
@@ -158,7 +158,7 @@ def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: in
 
 
 async def tell_others(needs: EmailNeeds) -> None:
-    """Log the accounts' addresses that are not in the inventory."""
+    """Log the dedicated IPs of accounts that are missing from the operator's inventory."""
     find = partial(sender_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
     found = await needs.database.read(find)
     if found:

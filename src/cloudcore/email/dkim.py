@@ -42,9 +42,9 @@ OpenKey = Callable[[SendingIdentity], bytes]
 
 
 def new_key() -> tuple[bytes, str]:
-    """Make a key; return it in PEM, and its public key as DER in base64.
+    """Make a key; return (private key in PEM, public key in DER as base64).
 
-    It takes up to seconds of processor time.
+    It takes up to several seconds of processor time.
     """
     key = rsa.generate_private_key(65537, _BITS)
     # What signs reads the older form.
@@ -65,7 +65,7 @@ def open_key(keyring: Keyring, identity: SendingIdentity) -> bytes:
 
 
 def record_value(public: str) -> str:
-    """Return the record of a public key (RFC 6376 §3.6.1)."""
+    """Return the TXT record of a public key (RFC 6376 §3.6.1)."""
     return f"v=DKIM1; k=rsa; p={public}"
 
 
@@ -83,11 +83,11 @@ def is_record_of(text: bytes, public: str) -> bool:
 
 
 def signed(message: bytes, identity: SendingIdentity, open_key: OpenKey) -> bytes:
-    """Return a message with the signature of a domain; its other signatures stay.
+    """Sign a message for a domain, and return it; other signatures in it stay.
 
-    The message is in the form of SMTP, with CRLF. It takes milliseconds of a core, so call it in a
-    thread. The signature covers the body and `_SIGNED`, and that there is no other sender (RFC 6376
-    §8.15).
+    The message is in SMTP form, with CRLF. Signing takes milliseconds of a core, so call it in a
+    thread. The signature covers the body and the fields `_SIGNED`, and that there is no second
+    sender (RFC 6376 §8.15).
     """
     if identity.kind != "domain":
         return message

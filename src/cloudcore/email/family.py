@@ -1,4 +1,4 @@
-"""The family of email."""
+"""The email family: sending identities, messages, suppressions, templates, dedicated IPs."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def confirm_identity(
 
 
 def _confirm(tx: Connection, ctx: RequestContext, needs: EmailNeeds, token: str) -> SendingIdentity:
-    """Confirm an address, and record the event for the holder of the link."""
+    """Confirm an address, and record the audit event for the identity's account."""
     found = confirm(tx, token, ctx.clock())
     tell_status(needs, tx, found)
     crn, details = SENDING_IDENTITY.crn_of(found), {"identity_id": found.id}

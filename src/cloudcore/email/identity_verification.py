@@ -1,8 +1,8 @@
 """Verify sending identities: look up the DKIM record of a domain, or mail a link to an address.
 
-The record is looked up again and again, as no mail may be sent from a domain whose owner has
-removed it. Nothing changes while no name server answers. The token of the link is derived from the
-root key and a nonce, which each new mail changes; only its hash is stored.
+The record is looked up regularly, as no mail may be sent from a domain whose owner has removed it.
+Nothing changes while no name server answers. The token of the link is derived from the root key and
+a nonce, which each new mail changes; only the token's hash is stored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
 
 
 class BadToken(InvalidInput):
-    """The token is unknown, expired or superseded; the answer is the same for all."""
+    """The token is unknown, expired or superseded; callers cannot tell which."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class BadToken(InvalidInput):
 
 
 def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIdentity:
-    """Return an address with a new token, waiting for its confirmation."""
+    """Give an address a new confirmation token; its mail is due now."""
     nonce = base64url.encode(os.urandom(24))
     return structs.replace(
         identity,
@@ -70,7 +70,7 @@ def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIde
 def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
     """Count a confirmation mail, as the address may be a stranger's.
 
-    Raise `TooManyConfirmations` if the address, or others of the account, got too many.
+    Raise `TooManyConfirmations` if this address, or all those of the account, got too many.
     """
     local, _, domain = identity.value.rpartition("@")
     address = sha256(f"{local.partition('+')[0]}@{domain}".encode()).hexdigest()
@@ -89,7 +89,7 @@ def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
 
 
 def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
-    """Verify the address of a token; raise `BadToken` if there is none."""
+    """Verify the address whose link has this token; raise `BadToken` if there is none."""
     found = lock_confirmed_by(tx, _hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:
         raise BadToken
@@ -112,7 +112,7 @@ def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
 def mail_of(
     identity: SendingIdentity, account: str, keyring: Keyring, url: str, sender: str
 ) -> EmailMessage:
-    """Return the mail with the link; `account` names the sender, `url` is the platform's base."""
+    """Return the mail with the link; `account` is the account's name, `url` the platform's base."""
     assert identity.confirmation_nonce is not None
     query = urlencode({"token": _token(keyring, identity.id, identity.confirmation_nonce)})
     mail = EmailMessage(policy=SMTP)
@@ -151,14 +151,14 @@ Outcome = StepDone[SendingIdentity] | StepRetry[SendingIdentity]
 
 
 def goal(identity: SendingIdentity, now: int) -> Goal | None:
-    """Return the next work of an identity."""
+    """Return the next step for an identity, or None."""
     if identity.check_at is None or identity.check_at > now:
         return None
     return Goal("look" if identity.kind == "domain" else "ask", identity.asked)
 
 
 def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
-    """Return the error in the TXT records of a domain's selector; None if there is none."""
+    """Return the problem with the TXT records at a domain's selector, or None if they are right."""
     assert identity.dkim_selector is not None
     assert identity.dkim_public is not None
     name = record_name(identity.dkim_selector, identity.value)
@@ -173,7 +173,7 @@ def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
 
 
 async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Look up the record of a domain."""
+    """Look up the DKIM record of a domain."""
     assert found.dkim_selector is not None
     try:
         texts = await needs.resolver.texts(record_name(found.dkim_selector, found.value))
@@ -205,7 +205,7 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt
 
 
 async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Send the confirmation mail of an address."""
+    """Send the confirmation mail to an address."""
 
     def change(current: SendingIdentity, _now: int) -> SendingIdentity:
         is_same = current.asked == found.asked
@@ -236,7 +236,7 @@ def _tell(
 
 
 def tell_status(needs: EmailNeeds, tx: Connection, identity: SendingIdentity) -> None:
-    """Publish the status of an identity, which has changed."""
+    """Publish the changed status of an identity."""
     event = VERIFIED if identity.status == "verified" else FAILED
     needs.events.tell(tx, identity.account_id, event, [identity.event_data], identity.updated_at)
 
@@ -247,7 +247,7 @@ WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(
 
 
 async def check_due(needs: EmailNeeds) -> None:
-    """Wake the work of domains whose record is due for a lookup."""
+    """Wake the jobs of domains whose record is due for a lookup."""
     now, after = needs.clock(), -1
     while found := await needs.database.read(list_due, now, after, _PAGE):
         for account_id, identity_id, _ in found:

@@ -23,7 +23,7 @@ RESOLVER: Final[Port[tuple[str, int] | None]] = Port("email.resolver")
 
 
 class ReturnMail(NamedTuple):
-    """The address of the mail server for return paths."""
+    """The address on which the mail server for return paths listens."""
 
     domain: str = ""
     """Of return paths; empty: messages have none of ours, and nothing is read."""
@@ -76,7 +76,7 @@ class EmailNeeds:
     def return_path(self, message_id: str, position: int) -> str:
         """Return the envelope sender of a message to one recipient.
 
-        It is empty, the null sender, if the operator has set no domain.
+        It is empty, the null sender, if the operator has configured no domain for return paths.
         """
         domain = self.return_mail.domain
         return domain and return_path(domain, self.return_key, message_id, position)

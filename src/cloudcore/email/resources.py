@@ -106,12 +106,12 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
 
     @property
     def domain(self) -> str:
-        """Return the domain of its mail."""
+        """Return the domain from which the identity sends mail."""
         return self.value.rpartition("@")[2]
 
     @property
     def event_data(self) -> dict[str, object]:
-        """Return the data of its events."""
+        """Return the data of the identity's events."""
         return {
             "identity": {"id": self.id, "crn": SENDING_IDENTITY.crn_of(self), "name": self.value},
             "status": self.status,
@@ -121,7 +121,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
 def normal(value: str, kind: Kind) -> str:
     """Return an address or a domain in canonical form: in lower case, the domain in ASCII.
 
-    Raise `InvalidInput` if mail cannot be from it (RFC 5321, RFC 5890).
+    Raise `InvalidInput` if no mail can be sent from it (RFC 5321, RFC 5890).
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 
@@ -138,14 +138,14 @@ def normal(value: str, kind: Kind) -> str:
 
 
 def selector_of(identity_id: str) -> str:
-    """Return the selector of a domain's key, which is different for each identity."""
+    """Return the DKIM selector of a domain's key, which differs for each identity."""
     return f"m{identity_id.replace('-', '')[-16:]}"
 
 
 def record_name(selector: str, domain: str) -> str:
-    """Return the name of a DKIM record (RFC 6376 §3.6.2.1).
+    """Return the DNS name of a DKIM record (RFC 6376 §3.6.2.1).
 
-    Raise `InvalidInput` if it were too long for the DNS.
+    Raise `InvalidInput` if the name is too long for the DNS.
     """
     name = f"{selector}._domainkey.{domain}"
     if len(name) > _MOST_CHARACTERS:
@@ -204,7 +204,7 @@ class Suppression(Record, frozen=True, kw_only=True):
 def folded(address: str) -> str:
     """Return an address in canonical form: in lower case, its domain in ASCII.
 
-    Raise `InvalidInput` if mail cannot go to it (RFC 5321, RFC 5890).
+    Raise `InvalidInput` if no mail can be sent to it (RFC 5321, RFC 5890).
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 
@@ -323,7 +323,7 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 def status_of(statuses: Iterable[str]) -> MessageStatus:
-    """Return the status of a message from those of its recipients."""
+    """Derive the status of a message from the statuses of its recipients."""
     known = set(statuses)
     return next(each for each in STATUSES if each in known)
 

@@ -1,4 +1,4 @@
-"""The family of email in a server."""
+"""The email family in a server."""
 
 from __future__ import annotations
 

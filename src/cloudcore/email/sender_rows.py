@@ -1,4 +1,4 @@
-"""Rows of sending identities, IP pools and dedicated IPs; an address belongs to one account."""
+"""Queries of sending identities, IP pools and dedicated IPs; an IP belongs to one account."""
 
 from __future__ import annotations
 
@@ -59,30 +59,30 @@ _HAS_WAITING: Final = Statement(
 def lock_pool(
     tx: Connection, account_id: str, region: str, ip_pool_id: str
 ) -> Sequence[DedicatedIP]:
-    """Return the active addresses of a pool, locked until `tx` ends."""
+    """Lock the active dedicated IPs of a pool until `tx` ends, and return them."""
     where = {"account_id": account_id, "region": region, "ip_pool_id": ip_pool_id}
     return DEDICATED_IP_ROWS.read_all(tx, _LOCK_POOL, **where, limit=DEDICATED_IP.quota)
 
 
 def lock_address(tx: Connection, account_id: str, region: str, address: str) -> DedicatedIP | None:
-    """Return an address of an account and lock it; None if the account no longer has it."""
+    """Lock and return a dedicated IP of an account; None if the account no longer has it."""
     where = {"account_id": account_id, "region": region}
     return DEDICATED_IP_ROWS.read_one(tx, _LOCK_ADDRESS, **where, address=address)
 
 
 def taken(tx: Connection, addresses: Sequence[str]) -> frozenset[str]:
-    """Return which of these addresses belong to any account."""
+    """Return those of `addresses` that any account already has."""
     return frozenset(row[0] for row in tx.rows(_TAKEN, addresses=text_list(addresses)))
 
 
 def others(tx: Connection, addresses: Sequence[str], limit: int) -> Sequence[str]:
-    """Return the addresses of accounts that are none of these."""
+    """Return up to `limit` dedicated IPs of any account that are not among `addresses`."""
     rows = tx.rows(_OTHERS, addresses=text_list(addresses), limit=limit)
     return [row[0] for row in rows]
 
 
 def has_waiting(tx: Connection, account_id: str, address: str) -> bool:
-    """Return True if unsent mail leaves from an address."""
+    """Return True if unsent mail is to be sent from an address."""
     row = tx.row(_HAS_WAITING, account_id=account_id, address=address)
     return row is not None and bool(row[0])
 
@@ -123,10 +123,10 @@ _LOCK_CONFIRMED_BY: Final = Statement(
 
 
 def list_due(tx: Connection, now: int, after: int, limit: int) -> list[tuple[str, str, int]]:
-    """Return account, id and due time of identities with due work, earliest first."""
+    """Return (account, id, due time) of identities with due work, earliest first."""
     return [(*row,) for row in tx.rows(_LIST_DUE, now=now, after=after, limit=limit)]
 
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> SendingIdentity | None:
-    """Return the identity of a token and lock it; None if there is none."""
+    """Lock and return the identity with this confirmation token, or None if there is none."""
     return IDENTITY_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, hash=token_hash)

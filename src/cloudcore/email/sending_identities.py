@@ -1,4 +1,4 @@
-"""The sending identities of accounts: their rules, and the identity of a sender."""
+"""The sending identities of accounts: their rules, and finding the identity for a sender."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DkimRecord(ResponseBody):
 
 
 def _check(new: SendingIdentity, old: SendingIdentity | None, now: int) -> SendingIdentity:
-    """Complete a new identity: its value in canonical form, and the selector of a domain."""
+    """Complete a new identity: its value in canonical form, and for a domain the DKIM selector."""
     if old is not None:
         return new
     value, selector = normal(new.value, new.kind), None
@@ -43,7 +43,7 @@ def _check(new: SendingIdentity, old: SendingIdentity | None, now: int) -> Sendi
 
 
 async def _prepare(ctx: RequestContext, new: SendingIdentity) -> SendingIdentity:
-    """Make the key of a domain, or the token that confirms an address."""
+    """Make the DKIM key of a domain, or the confirmation token of an address."""
     if new.kind == "address":
         return waiting(new, ctx.keyring, new.created_at)
     key, public = await SLOW_KEYS.run(new.account_id, new_key)
@@ -59,7 +59,7 @@ def _before_save(
 
 
 def _before_delete(tx: Connection, found: SendingIdentity) -> None:
-    """Refuse to delete a key that unsent messages need."""
+    """Refuse to delete an identity from which unsent messages are to be sent."""
     waiting = rows.find_waiting(tx, found.account_id, found.id)
     if waiting is not None:
         words = "a message from it waits to be sent; delete it once that is sent or has failed"
@@ -104,12 +104,12 @@ IDENTITIES: Final = Methods(
 def verify(
     tx: Connection, identity: SendingIdentity, keyring: Keyring, now: int
 ) -> SendingIdentity:
-    """Request a lookup of a domain's record now, or a new link for an address.
+    """Make the lookup of a domain's record due now, or send an address a new link.
 
     Raises:
-        NotFound: it was deleted meanwhile.
-        Conflict: the address is verified.
-        TooManyConfirmations: the address, or those of the account, got too many.
+        NotFound: the identity was deleted meanwhile.
+        Conflict: the address is already verified.
+        TooManyConfirmations: this address, or all those of the account, got too many.
 
     """
     WORK.wake(tx, identity, now)  # first: a step too locks its job, and then the record
@@ -124,9 +124,10 @@ def verify(
 
 
 def for_sender(tx: Connection, account_id: str, region: str, address: str) -> SendingIdentity:
-    """Return the verified identity of a sender's address, locked until `tx` ends.
+    """Return the verified identity for a sender's address, locked until `tx` ends.
 
-    It is that of the address, or else that of its domain; a domain above it does not count.
+    It is the identity of the address itself, or else of its exact domain; parent domains do not
+    count.
 
     Raise `InvalidInput` if there is none.
     """
@@ -143,7 +144,7 @@ def for_sender(tx: Connection, account_id: str, region: str, address: str) -> Se
 
 
 def signer_of(tx: Connection, identity: SendingIdentity) -> SendingIdentity | None:
-    """Return the verified domain that signs the mail of an identity, or None."""
+    """Return the verified domain whose key signs the mail of an identity, or None."""
     if identity.kind == "domain":
         return identity
     found = IDENTITY_ROWS.find_named(tx, identity.account_id, identity.region, identity.domain)

@@ -1,6 +1,6 @@
 """``/v1/suppressions``, and the unsubscribe links of recipients (RFC 8058).
 
-The token of a link has all that is needed, since links are opened long after the message was
+The token of a link contains all necessary data, since links are opened long after the message was
 deleted.
 """
 
@@ -58,7 +58,7 @@ class SourceMessage(ResponseBody):
 
 
 def _check(new: Suppression, old: Suppression | None, now: int) -> Suppression:
-    """Refuse an expiry in the past; bring the address of a new one into canonical form."""
+    """Refuse an expiry in the past; bring the address of a new suppression into canonical form."""
     is_new = old is None or new.expires_at != old.expires_at
     if is_new and new.expires_at is not None and new.expires_at <= now:
         raise invalid_field("expires_at", "is past", "out_of_range")
@@ -66,7 +66,7 @@ def _check(new: Suppression, old: Suppression | None, now: int) -> Suppression:
 
 
 def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) -> Suppression:
-    """Delete an expired suppression of the address, so that a new one can be made."""
+    """Delete an expired suppression of the same address, so that the new one can be inserted."""
     if old is None:
         tx.execute(
             _REMOVE_EXPIRED,
@@ -79,10 +79,10 @@ def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) 
 
 
 def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
-    """Insert one that the platform makes; return None if the address is suppressed already.
+    """Insert a suppression made by the platform; return None if the address already has one.
 
-    It ignores the quota: that bounds what requests create, and further mail to this address harms
-    the reputation of all accounts.
+    It ignores the quota, which limits only what requests create: further mail to this address would
+    harm the reputation of all accounts.
     """
     try:
         return ROWS.add(tx, _replace_expired(tx, new, None))
@@ -109,7 +109,7 @@ SUPPRESSIONS: Final = Methods(
 def suppressed(
     tx: Connection, account_id: str, region: str, addresses: Sequence[str], now: int
 ) -> frozenset[str]:
-    """Return which of these canonical addresses are suppressed for an account now."""
+    """Return those of these canonical addresses that are suppressed for an account now."""
     wanted = {"account_id": account_id, "region": region, "folded": text_list(addresses)}
     return frozenset(row[0] for row in tx.rows(_WHICH, **wanted, now=now))
 
@@ -119,7 +119,7 @@ _MAC_BYTES: Final = 16
 
 
 class Unsubscription(msgspec.Struct, array_like=True, frozen=True):
-    """A recipient, and the account whose mail it refuses."""
+    """A recipient, and the account whose mail the recipient unsubscribes from."""
 
     account_id: str
     region: str
@@ -130,9 +130,9 @@ class Unsubscription(msgspec.Struct, array_like=True, frozen=True):
 
 
 def unsubscribe_headers(keyring: Keyring, url: str, of: Unsubscription) -> Mapping[str, str]:
-    """Return the headers of a message to one recipient; `url` is the platform's base.
+    """Return the unsubscribe headers for one recipient; `url` is the platform's base URL.
 
-    They must be signed with the message, and the first must not be folded into encoded words.
+    The DKIM signature must cover them, and the first must not be folded into encoded words.
     """
     query = urlencode({"token": unsubscribe_token(keyring, of)})
     return {
@@ -142,13 +142,13 @@ def unsubscribe_headers(keyring: Keyring, url: str, of: Unsubscription) -> Mappi
 
 
 def unsubscribe_token(keyring: Keyring, of: Unsubscription) -> str:
-    """Return the token of a link."""
+    """Return the token of an unsubscribe link."""
     said = msgspec.json.encode(of)
     return base64url.encode(_mac(keyring, said) + said)
 
 
 def read_unsubscribe_token(keyring: Keyring, token: str) -> Unsubscription | None:
-    """Return the unsubscription of a token, or None if the token is not ours."""
+    """Return the content of an unsubscribe token, or None if the token is not ours."""
     with suppress(ValueError):  # no base64, or not of ASCII
         read = base64url.decode(token)
         mac, said = read[:_MAC_BYTES], read[_MAC_BYTES:]

@@ -1,9 +1,9 @@
-"""The language of email templates: the part of Jinja2 whose renderings always end soon.
+"""The language of email templates: a part of Jinja2 whose renderings always end soon.
 
-A template has values, conditions, loops over its variables, arithmetic of numbers, and the filters
-and tests below; it calls and assigns nothing, and sees only data, no attribute of an object. The
-work of a rendering is bounded: each iteration, each filter and each comparison costs as much as the
-size of its input.
+A template can use values, conditions, loops over its variables, arithmetic on numbers, and the
+filters and tests below. It cannot call functions or assign, and sees only data, no attributes of
+objects. The work of a rendering is limited: each iteration, each filter and each comparison costs
+as much as the size of its input.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _NODES: Final = (
 
 
 class TooMuch(TemplateError):
-    """A rendering exceeds its work."""
+    """A rendering exceeds its limit of work."""
 
 
 class Missing(TemplateRuntimeError):
-    """A template needs a variable, or a part of one, that was not given."""
+    """A template needs a variable, or a field of one, that was not passed."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -76,21 +76,21 @@ class Missing(TemplateRuntimeError):
 
 
 class RenderingWork:
-    """The work of a rendering so far."""
+    """Counts the work of one rendering."""
 
     def __init__(self) -> None:
-        """Start at zero."""
+        """Start with no work."""
         self._left = MAX_WORK
 
     def spend(self, amount: int) -> None:
-        """Add work; raise `TooMuch` if that exceeds the bound."""
+        """Add work; raise `TooMuch` if the sum exceeds the limit."""
         self._left -= amount
         if self._left < 0:
             raise TooMuch("it takes too long with these variables")
 
 
 class _Required(StrictUndefined):
-    """An absent value; its use raises `Missing`."""
+    """Stands for a missing variable; using it raises `Missing`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Required(StrictUndefined):
 
 
 class _Language(ImmutableSandboxedEnvironment):
-    """Jinja2 without attributes of objects, and with arithmetic of numbers alone."""
+    """Jinja2 restricted to JSON values and to arithmetic on numbers."""
 
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%"})
 
@@ -131,7 +131,7 @@ class _Language(ImmutableSandboxedEnvironment):
         left: Any,  # noqa: ANN401 - a value
         right: Any,  # noqa: ANN401 - a value
     ) -> Any:  # noqa: ANN401 - a value
-        """Calculate with two numbers."""
+        """Calculate with two numbers; refuse other operands."""
         for each in (left, right):
             if isinstance(each, Undefined):
                 str(each)  # raises `Missing`
@@ -144,7 +144,7 @@ class _Language(ImmutableSandboxedEnvironment):
 
 
 def _weight(value: object) -> int:
-    """Return the size of a value."""
+    """Return the size of a value, which is the cost of processing it."""
     waiting, found = [value], 0
     while waiting:
         each = waiting.pop()
@@ -160,7 +160,7 @@ def _weight(value: object) -> int:
 
 
 def _counted(of: Callable[..., Any], gets: str = "") -> Callable[..., Any]:
-    """Return a filter that costs the size of its input."""
+    """Wrap a filter so that each call costs the size of its input."""
 
     @pass_context
     def counted(context: Context, value: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -177,7 +177,7 @@ def _work(context: Context) -> RenderingWork:
 
 @pass_context
 def _join(context: Context, value: Any, d: Any = "") -> Any:  # noqa: ANN401 - values
-    """Join the items of a list; the result costs its size."""
+    """Join the items of a list; this costs the size of the result."""
     values = list(value)
     _work(context).spend(_weight(values) + len(values) * _weight(d))
     return filters.do_join(context.eval_ctx, values, d)
@@ -185,7 +185,7 @@ def _join(context: Context, value: Any, d: Any = "") -> Any:  # noqa: ANN401 - v
 
 @pass_context
 def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN401 - values
-    """Return the items of a loop; each iteration costs."""
+    """Return the items of a loop; each iteration costs `size`."""
     values = list(value)
     _work(context).spend(1 + len(values) * size)
     return values
@@ -193,13 +193,13 @@ def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN40
 
 @pass_context
 def _trim(context: Context, value: Any, chars: Any = None) -> str:  # noqa: ANN401 - values
-    """Strip characters at both ends; each is searched in all of `chars`."""
+    """Strip characters at both ends; the cost is the product of both sizes."""
     _work(context).spend(_weight(value) * max(1, _weight(chars)))
     return filters.do_trim(value, chars)
 
 
 def _int(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - a value
-    """Return a whole number of at most 63 bits, as longer ones are slow to calculate with."""
+    """Convert to an integer of at most 63 bits; larger ones are slow to calculate with."""
     found: Any = filters.do_int(value, default, base)
     if isinstance(found, int) and abs(found) >= _MOST:
         raise TooMuch("int gives a number of more than 63 bits")
@@ -211,7 +211,7 @@ def _items(value: Any) -> list[Any]:  # noqa: ANN401 - values
 
 
 def _round(value: Any, precision: int = 0) -> float:  # noqa: ANN401 - a value
-    """Round a number; Jinja2's own function makes numbers of any size."""
+    """Round a number; Jinja2's own filter can produce arbitrarily large numbers."""
     return round(float(value), max(0, min(int(precision), 20)))
 
 
@@ -244,7 +244,7 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def _divisible_by(value: Any, of: Any) -> bool:  # noqa: ANN401 - values
-    """Return True if a number is a multiple; % of a text would format it, to any length."""
+    """Return True if a number is a multiple of `of`; Jinja2's own test would also format texts."""
     for each in (value, of):
         if isinstance(each, Undefined):
             str(each)  # raises `Missing`
@@ -275,7 +275,7 @@ _TURNS: Final = " turns"
 
 
 def language(*, is_html: bool) -> _Language:
-    """Return the language; in HTML, values are escaped."""
+    """Return the Jinja2 environment; if `is_html`, values are escaped."""
     made = _Language(
         autoescape=is_html,
         undefined=_Required,
@@ -315,7 +315,7 @@ def read(of: _Language, source: str) -> nodes.Template:
 
 
 def counting(tree: nodes.Template) -> nodes.Template:
-    """Return the tree with counters around everything that takes time."""
+    """Insert counters into the tree around everything that takes time, and return it."""
     for each in list(tree.find_all(nodes.For)):
         size = 1 + sum(1 for _ in each.find_all(nodes.Node))
         each.iter = _filtered(cast("nodes.Expr", each.iter), _TURNS, nodes.Const(size))
@@ -327,7 +327,7 @@ def counting(tree: nodes.Template) -> nodes.Template:
 
 
 def counter_variables() -> dict[str, Any]:
-    """Return the variable, beside those of the mail, by which a rendering counts its own work."""
+    """Return the variable, added to those of the mail, in which a rendering counts its work."""
     return {_WORK: RenderingWork()}
 
 
@@ -336,7 +336,7 @@ def _filtered(node: nodes.Expr, name: str, *given: nodes.Expr) -> nodes.Filter:
 
 
 def _walk(tree: nodes.Template) -> Iterator[tuple[nodes.Node, int, int, int]]:
-    """Yield all nodes, each with its line, its depth and its enclosing loops."""
+    """Yield (node, line, depth, number of enclosing loops) for all nodes."""
     waiting: list[tuple[nodes.Node, int, int, int]] = [(tree, 1, 0, 0)]
     while waiting:
         each, line, depth, loops = waiting.pop()
@@ -347,7 +347,7 @@ def _walk(tree: nodes.Template) -> Iterator[tuple[nodes.Node, int, int, int]]:
 
 
 def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
-    """Return the name of a node outside the language; empty if it is allowed."""
+    """Return the name of a node that the language forbids, or an empty string."""
     if depth > MAX_DEPTH or loops > MAX_LOOPS:
         return "too much is nested"
     if isinstance(each, nodes.Filter | nodes.Test):
@@ -365,7 +365,7 @@ def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
 
 
 def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
-    """Return the error in a filter or test; empty if there is none."""
+    """Return the error in a filter or test, or an empty string."""
     if each.dyn_args or each.dyn_kwargs:
         return "* and ** cannot be used"
     if isinstance(each, nodes.Test):
@@ -375,7 +375,7 @@ def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
 
 
 def _wrong_constant(value: object) -> str:
-    """Return the error in a constant; empty if there is none."""
+    """Return the error in a constant, or an empty string."""
     if isinstance(value, str):
         try:
             value.encode()

@@ -51,9 +51,9 @@ class Rendered(Struct, frozen=True):
 
 
 def variables_of(template: Template) -> list[str]:
-    """Return the names of the variables of a template, sorted.
+    """Return the sorted names of a template's variables.
 
-    Raise `InvalidInput` if the syntax of a part is wrong; the message has the line and the reason.
+    Raise `InvalidInput`, with the line and the reason, if the syntax of a part is wrong.
     """
     found: set[str] = set()
     for part in ("subject", "html", "text"):
@@ -76,7 +76,7 @@ def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
     """Render a template with these variables, which are JSON values.
 
     Raise `InvalidInput` if a variable is missing (`params` names it) or unusable, the subject has a
-    line break, or the result is too long or takes too long.
+    line break, or the result is too long or takes too long to render.
     """
     subject = _rendered("subject", template.subject, variables, MAX_SUBJECT)
     if _CONTROL.search(subject):
@@ -127,7 +127,7 @@ ROWS: Final = Rows(TEMPLATE)
 
 
 def _check(new: Template, old: Template | None, _now: int) -> Template:
-    """Refuse a template that cannot be rendered; find its variables."""
+    """Refuse a template with a syntax error; set the list of its variables."""
     if new.html is None and new.text is None:
         raise invalid_field("text", "needed, or html", "missing")
     sources = (new.subject, new.html, new.text)

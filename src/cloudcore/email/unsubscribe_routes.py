@@ -1,6 +1,7 @@
 """``/v1/email-unsubscriptions``: the unsubscribe links of recipients.
 
-Opening a link changes nothing; the POST of a mail program, or of the page's button, does.
+Opening a link changes nothing; only a POST by a mail program, or by the page's button,
+unsubscribes.
 """
 
 from __future__ import annotations

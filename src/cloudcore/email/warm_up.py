@@ -1,7 +1,7 @@
 """Choose the source address of a message within the warm-up caps, and count outcomes.
 
-Everything is counted in the transaction that accepts the message, with the addresses of the pool
-locked: no two senders use the same room, and counts survive a restart.
+Everything is counted in the transaction that accepts the message, while the addresses of the pool
+are locked. So no two senders use the same share of a cap, and counts survive a restart.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from cloudcore.events import Events
 def sources_of(
     tx: Connection, account_id: str, region: str, ip_pool_id: str | None, count: int, now: int
 ) -> Sequence[str | None]:
-    """Return the source addresses of mail to `count` recipients, and count them.
+    """Return the source addresses for mail to `count` recipients, and count them.
 
-    Each is the address of the pool that has used least of its cap of today. It is None, for
-    the shared address, without a pool and when all addresses of the pool have reached their cap.
+    Each is the pool's address that has used the smallest part of today's cap. It is None, which
+    means the shared address, if there is no pool or all its addresses have reached their cap.
     """
     if ip_pool_id is None or count == 0:
         return [None] * count
@@ -55,10 +55,10 @@ def sources_of(
 
 
 def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: int) -> Recipient:
-    """Count a recipient that is retried on another day again, and return it with its new source.
+    """Count a recipient again whose mail is retried on another day; return it with a new source.
 
-    Mail sent on a day is within the cap of that day, whenever it was accepted. The message is
-    locked before the addresses, as where an outcome is stored.
+    Mail counts against the cap of the day on which it is sent, not accepted. Lock the message
+    before the addresses, in the same order as where an outcome is stored.
     """
     with suppress(NotFound):
         MESSAGES.lock(tx, of.account_id, of.message_id)
@@ -71,10 +71,10 @@ def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: in
 def note_outcome(
     tx: Connection, events: Events, of: Recipient, now: int, *, was_sent: bool = False
 ) -> None:
-    """Count at its source address whether mail to a recipient was accepted or bounced.
+    """Count for its source address that mail to a recipient was accepted or bounced.
 
-    `was_sent` means that it was counted as accepted before. The address is paused, and an event is
-    published, if over a tenth of the last thousand bounced.
+    `was_sent` means that it was counted as accepted before. If over a tenth of the last thousand
+    bounced, pause the address and publish an event.
     """
     if of.source_ip is None or of.status not in ("sent", "bounced"):
         return

@@ -14,7 +14,7 @@ MAX_USER_AGENT = 256
 
 
 class AuditClient(NamedTuple):
-    """The client of a request."""
+    """The client of a request: its address, program and plane."""
 
     plane: str
     source_ip: str | None
@@ -23,7 +23,7 @@ class AuditClient(NamedTuple):
 
 
 class AuditEvent(NamedTuple):
-    """An action that was done or refused."""
+    """An action that was done or refused, as the audit log stores it."""
 
     id: str
     owner_id: str
@@ -59,9 +59,9 @@ class Auditor(Protocol):
         """Insert an event, in the transaction of the change."""
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
-        """Count a refusal in memory; it is written later, with others of its kind.
+        """Count a refusal in memory; it is written later, merged with others of its kind.
 
-        `owners` are found when it is written; by default it has its `owner_id` alone.
+        `owners` finds the owners when it is written; without it, `event.owner_id` is the only one.
         """
 
 
@@ -71,7 +71,7 @@ AUDITOR: Final[Port[Auditor]] = Port("platform.auditor")
 def client_of(
     plane: str, source_ip: object, user_agent: bytes | None, request_id: str
 ) -> AuditClient:
-    """Return the client of a request; its user agent is cut, and control characters escaped."""
+    """Return the client of a request; truncate its user agent and escape control characters."""
     text = (user_agent or b"")[:MAX_USER_AGENT].decode("ascii", "backslashreplace")
     printable = "".join(each if each.isprintable() else "?" for each in text)[:MAX_USER_AGENT]
     return AuditClient(plane, None if source_ip is None else str(source_ip), printable, request_id)

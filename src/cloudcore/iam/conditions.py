@@ -29,7 +29,7 @@ _MAPPED_BITS: Final = 96
 
 
 class Conditions(NamedTuple):
-    """The conditions of a statement; all that are given must hold."""
+    """The conditions of a statement; all those present must hold."""
 
     ip_address: tuple[Network, ...] = ()
     not_ip_address: tuple[Network, ...] = ()

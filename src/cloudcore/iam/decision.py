@@ -7,8 +7,8 @@
 4. Anonymous: an allow for ``*``.
 5. Otherwise refused.
 
-Tenants write the policies and so decide how long evaluation takes. A decision therefore has a
-`StepBudget`, and refuses when it is used up.
+Tenants write the policies and so determine how long evaluation takes. Therefore a decision has a
+`StepBudget`, and refuses when that is exhausted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Caller(NamedTuple):
 
 
 class Question(NamedTuple):
-    """The question if `caller`, at `source_ip` and `now`, may do `action` on `resource`."""
+    """Asks if `caller`, at `source_ip` and `now`, may do `action` on `resource`."""
 
     caller: Caller | None
     """None for an unauthenticated client."""
@@ -73,14 +73,14 @@ class Verdict(Enum):
 
 
 class Matched(NamedTuple):
-    """A statement that decided, with its policy."""
+    """A statement that determined the decision, with its policy."""
 
     policy: Policy
     statement: PolicyStatement
 
 
 class Trace:
-    """The statements that decided, recorded by `decide` if a trace is given."""
+    """Records the statements that determined a decision; pass one to `decide`."""
 
     def __init__(self) -> None:
         self.identity: Matched | None = None
@@ -97,7 +97,7 @@ def decide(
 ) -> Verdict:
     """Decide `question` by the caller's `identity` policies and the `resource` policy.
 
-    With a `trace`, record there which statements decided.
+    If `trace` is passed, record there which statements determined the decision.
     """
     if question.work is None:
         question = question._replace(work=StepBudget(DECISION_STEPS))
@@ -136,10 +136,10 @@ def could_allow(
     source_ip: IPv4Address | IPv6Address | None,
     now: int,
 ) -> bool:
-    """Return True if `identity` policies could allow `action` on some resource.
+    """Return True if `identity` policies might allow `action` on some resource.
 
-    If False, refuse the caller before looking anything up, so that the refusal does not reveal
-    which ids exist.
+    If False, the caller can be refused before anything is looked up, so that the refusal does not
+    reveal which ids exist.
     """
     allowed = False
     for policy in identity:
@@ -154,7 +154,7 @@ def could_allow(
 def _own_effect(
     question: Question, identity: Iterable[Policy], trace: Trace | None
 ) -> Effect | None:
-    """Return the combined effect of the caller's identity policies, or None."""
+    """Return the combined effect of the caller's identity policies, or None if none matches."""
     effect = None
     for policy in identity:
         about = policy.about(question.action)
@@ -188,7 +188,7 @@ def _holds(statement: PolicyStatement, question: Question) -> bool:
 def _attached_effect(
     question: Question, policy: Policy, trace: Trace | None, *, is_insider: bool
 ) -> Effect | None:
-    """Return the effect of the resource policy for this caller, or None."""
+    """Return the effect of the resource policy for this caller, or None if nothing matches."""
     about = policy.about(question.action)
     for deny in about.denies:
         if _concerns(deny, question) and _holds(deny, question):

@@ -18,14 +18,14 @@ _MAX_COMPARED: Final = 100
 
 
 class StringForm(NamedTuple):
-    """The form of a string: a regular expression, and its description for error messages."""
+    """A regular expression for strings, and its description for error messages."""
 
     grammar: re.Pattern[str]
     words: str
 
 
 def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Return `value` as an object with only these `keys`; `where` is "" for the document."""
+    """Check that `value` is an object with only these `keys`; `where` is "" for the document."""
     if not isinstance(value, dict):
         raise refusal(where or "document", "wrong_type", "an object")
     unknown = value.keys() - keys
@@ -37,7 +37,7 @@ def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa
 
 
 def as_list(value: Any, where: str, form: StringForm) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    """Return `value` as a list of strings of a form; None means that the field is missing."""
+    """Check that `value` is a list of strings of a form; None means that the field is missing."""
     words = f"a list of 1 to {MAX_ENTRIES} strings"
     if not isinstance(value, list):
         raise refusal(where, "missing" if value is None else "wrong_type", words)
@@ -47,7 +47,7 @@ def as_list(value: Any, where: str, form: StringForm) -> tuple[str, ...]:  # noq
 
 
 def as_text(value: Any, where: str, form: StringForm) -> str:  # noqa: ANN401 - JSON
-    """Return `value` as a string of a form."""
+    """Check that `value` is a string of a form, and return it."""
     if not isinstance(value, str):
         raise refusal(where, "wrong_type", form.words)
     if not form.grammar.fullmatch(value):

@@ -1,9 +1,10 @@
 """Hash and check passwords of persons, with scrypt (RFC 7914).
 
 Stored as ``scrypt$<log2 N>$<r>$<p>$<salt>$<hash>``. All persons with the same e-mail address share
-a salt, so one derivation checks a password against all of them. An unknown address takes as long.
+a salt, so one derivation checks a password against all of them. An unknown address takes just as
+long.
 
-To raise `COST`, move the old one to `PREVIOUS_COSTS`. Passwords stored with it stay valid until
+To raise `COST`, move the old value to `PREVIOUS_COSTS`. Passwords stored with it stay valid until
 they are changed. While it is listed, every attempt takes one more derivation, at any address.
 """
 
@@ -69,7 +70,7 @@ _UNUSED_SALT: Final = bytes(SALT_BYTES)
 
 
 class _Parameters(NamedTuple):
-    """The parameters of a derivation, besides the password."""
+    """The salt and cost of a derivation."""
 
     cost: ScryptCost
     salt: bytes
@@ -85,14 +86,14 @@ class _StoredPassword(NamedTuple):
 def hash_password(password: str, cost: ScryptCost | None = None, salt: bytes | None = None) -> str:
     """Return the scrypt string of a password; takes some 250 ms of a thread at `COST`, the default.
 
-    Without `salt` (that of the person's e-mail address) a random one is used.
+    `salt` is the one of the person's e-mail address; without it, a random salt is used.
     """
     cost, salt = cost or COST, salt or os.urandom(SALT_BYTES)
     return _stored(cost, salt, cost.derive(password, salt))
 
 
 def unusable_password(salt: bytes) -> str:
-    """Return a scrypt string that no password matches, for a person who signs in otherwise.
+    """Return a scrypt string that no password matches, for a person without a password.
 
     It has the `salt` of the person's e-mail address, so a sign-in takes as long as with a password.
     """
@@ -122,7 +123,7 @@ def match_passwords(password: str, kept: Sequence[str]) -> list[bool]:
 
 
 def _derivations(kept: Sequence[_StoredPassword]) -> Iterator[_Parameters]:
-    """Yield the parameters to derive with, padded with unused costs so that all attempts match."""
+    """Yield the needed derivations, and enough dummy ones that every attempt costs the same."""
     needed = dict.fromkeys(each.parameters for each in kept)
     yield from needed
     padding = 1 + len(PREVIOUS_COSTS) - len(needed)
@@ -152,7 +153,8 @@ class PasswordChecks:
     One per process. Known and unknown clients wait in two queues that are served in turn; the
     clients of a queue are served in turn as well, so one check does not wait for all checks of
     another client. Each queue has `MAX_WAITING` places, at most `MAX_WAITING_EACH` per client. In a
-    full queue, a new client takes the last place of the client with the most, if it has several.
+    full queue, a new client displaces the last check of the client with the most, if that has
+    several.
     """
 
     def __init__(self) -> None:
@@ -198,7 +200,7 @@ class PasswordChecks:
                 del places[client.subject]
 
     async def _turn(self, client: PasswordClient) -> None:
-        """Wait for a thread."""
+        """Wait until a thread is free."""
         if self._running < _CHECKS_AT_ONCE:
             self._running += 1
             return
@@ -223,7 +225,7 @@ class PasswordChecks:
         self._running -= 1
 
     def _displace(self, client: PasswordClient) -> bool:
-        """Refuse the last check of the client that has most; return False if none has several."""
+        """Refuse the last check of the client with the most; return False if none has several."""
         longest = self._lines[client.is_known].longest()
         if len(longest) <= 1:
             return False

@@ -1,11 +1,11 @@
 """Match patterns of actions and resource names: ``*`` is any characters, ``?`` exactly one.
 
-The value may hold a ``*`` too: to list ``bucket/web-*``. A ``?`` never matches that ``*``:
-``web-?`` means names with one more character, not all that begin with ``web-``.
+The value may contain a ``*`` too, as when a caller lists ``bucket/web-*``. A ``?`` never matches
+that ``*``: ``web-?`` means names with one more character, not all that begin with ``web-``.
 
-Tenants choose both patterns and names, so the time of a match is bounded by counting: a match
-spends the steps of its worst case from a `StepBudget`, and ends when that is used up. A single
-comparison takes a few microseconds at most, so other threads can run in between.
+Tenants choose both patterns and names, so the time of a match is limited by counting: a match
+spends its worst-case number of steps from a `StepBudget`, and stops when that is exhausted. A
+single comparison takes a few microseconds at most, so other threads can run in between.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _STARS: Final = re.compile(r"\*+")
 
 
 class TooCostly(Exception):
-    """The work budget of a match is used up."""
+    """The step budget of a match is exhausted."""
 
 
 class StepBudget:
-    """How many steps several matches may take together."""
+    """The number of steps that several matches may take together."""
 
     __slots__ = ("left",)
 
@@ -85,9 +85,9 @@ class Patterns:
     texts: tuple[str, ...]
 
     def match(self, value: str, work: StepBudget | None = None) -> bool:
-        """Return True if the whole `value` matches a pattern.
+        """Return True if the whole `value` matches one of the patterns.
 
-        Raise `TooCostly` if `work` was used up before the result was known.
+        Raise `TooCostly` if `work` was exhausted before the result was known.
         """
         for pattern in self._patterns:
             if work is not None:
@@ -121,7 +121,7 @@ def _end_steps(piece: str) -> int:
 
 
 def _steps(piece: str, room: int) -> int:
-    """Return the maximum steps to find `piece` within `room` characters."""
+    """Return the worst-case number of steps to find `piece` within `room` characters."""
     if "?" in piece:
         return len(piece) * _OPEN_CHARACTER_STEPS
     return max(room - len(piece) + 1, 1) * len(piece)
@@ -153,7 +153,7 @@ def _find(piece: str, value: str, at: int, end: int) -> int:
 
 @lru_cache(maxsize=64)
 def _places(value: str) -> dict[str, int]:
-    """Return, per character, a bit set of its indexes; ``?`` has all except those of ``*``."""
+    """Map each character to a bit set of its indexes; ``?`` to all indexes without a ``*``."""
     places: dict[str, int] = {}
     for place, character in enumerate(value):
         places[character] = places.get(character, 0) | 1 << place

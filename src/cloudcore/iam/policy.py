@@ -105,7 +105,7 @@ class PolicyStatement(NamedTuple):
 
 
 class ActionStatements(NamedTuple):
-    """The statements of a policy about one action."""
+    """The allow and deny statements of a policy that can match one action."""
 
     denies: tuple[PolicyStatement, ...]
     allows: tuple[PolicyStatement, ...]
@@ -113,7 +113,7 @@ class ActionStatements(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """A parsed document, indexed by action on demand."""
+    """A parsed policy document; its statements are indexed by action on demand."""
 
     statements: tuple[PolicyStatement, ...]
     _by_action: dict[str, ActionStatements] = field(default_factory=dict, compare=False, repr=False)
@@ -131,16 +131,16 @@ class Policy:
 
 
 def check_size(document: bytes) -> None:
-    """Raise InvalidInput for a document of more than `MAX_BYTES`."""
+    """Raise `InvalidInput` if a document has more than `MAX_BYTES`."""
     if len(document) > MAX_BYTES:
         raise refusal("document", "out_of_range", f"a policy has at most {MAX_BYTES} bytes")
 
 
 def policy_of(document: Any, kind: PolicyKind | ResourceRules) -> Policy:  # noqa: ANN401 - JSON, not yet checked
-    """Return the policy in a document of parsed JSON.
+    """Parse a policy document, already decoded from JSON.
 
     Raise `InvalidInput` if it is not a policy of this kind; ``field`` is a path such as
-    ``statements[2].actions``, and there is a ``reason``.
+    ``statements[2].actions``, and ``reason`` a code.
     """
     top = as_object(document, "", {"version", "statements"})
     if top.get("version") != "1":
@@ -158,7 +158,7 @@ def policy_of(document: Any, kind: PolicyKind | ResourceRules) -> Policy:  # noq
 
 
 def _reason(parts: dict[str, Any], name: str) -> str:
-    """Return the reason code for a field without one of its allowed values."""
+    """Return the reason code for a field that is missing or has a value that is not allowed."""
     return "not_allowed" if name in parts else "missing"
 
 
@@ -251,7 +251,7 @@ _NETWORK_BYTES: Final = 500
 
 
 def memory_of(policy: Policy) -> int:
-    """Return the maximum bytes of a policy once its index by action is complete."""
+    """Return the maximum memory in bytes of a policy once its index by action is complete."""
     return _POLICY_BYTES + sum(map(_memory_of, policy.statements))
 
 
@@ -288,7 +288,7 @@ class WeighedCache(Generic[K, V]):
             return found[0]
 
     def keep(self, key: K, value: V, weight: int) -> None:
-        """Insert a value of `weight` bytes, evicting the least recently used ones."""
+        """Insert a value of `weight` bytes; evict the least recently used ones if necessary."""
         with self._lock:
             self._drop(self._kept.pop(key, None))
             self._kept[key] = (value, weight)

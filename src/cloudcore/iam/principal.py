@@ -1,4 +1,4 @@
-"""Principals of requests and of signing key pairs, and the setting for founders of organizations.
+"""Principals of requests and key pairs that sign requests.
 
 Also the setting for who may create organizations and accounts.
 """
@@ -22,7 +22,7 @@ class PrincipalKind(Enum):
 
 
 class SourceIdentity(NamedTuple):
-    """The person or program behind a principal: itself, or the first of a chain of roles."""
+    """The person or program behind a principal: itself, or the start of a chain of roles."""
 
     crn: str
     name: str
@@ -31,17 +31,17 @@ class SourceIdentity(NamedTuple):
     """Name of the role session; None without a role."""
 
     def stored(self) -> str:
-        """Return the JSON text that a column holds."""
+        """Return the JSON text to store in a column."""
         return msgspec.json.encode(self).decode()
 
 
 def stored_source(source: SourceIdentity | None) -> str | None:
-    """Return the JSON text that a column holds; null without a source."""
+    """Return the JSON text to store in a column, or None without a source."""
     return None if source is None else source.stored()
 
 
 def read_source(text: str | None) -> SourceIdentity | None:
-    """Return the source in a column, or None if it is null."""
+    """Parse the source stored in a column; None if it is null."""
     return None if text is None else msgspec.json.decode(text, type=SourceIdentity)
 
 
@@ -79,11 +79,11 @@ class SignatureKey(NamedTuple):
     """Hex SHA-256 of the session token that requests must carry, or None for a lasting key pair."""
 
     def __repr__(self) -> str:
-        """Return the public part."""
+        """Omit the secret."""
         return f"SignatureKey({self.access_key_id!r})"
 
     def fits_token(self, token: str | None) -> bool:
-        """Return True if a request carries the token of a temporary key, or none for another."""
+        """Return True if a request has a temporary key's token, or no token for a permanent key."""
         if token is None or self.token_sha256 is None:
             return token is None and self.token_sha256 is None
         given = sha256(token.encode("utf-8", "replace")).hexdigest()
@@ -94,7 +94,7 @@ class SignatureKeys(Protocol):
     """Finds key pairs."""
 
     async def find(self, access_key_id: str) -> SignatureKey | None:
-        """Return the active key pair of a public id, or None."""
+        """Return the active key pair with this public id, or None."""
 
 
 Founders = Literal["nobody", "owners", "anyone"]

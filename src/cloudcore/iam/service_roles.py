@@ -2,7 +2,7 @@
 
 The trust policy of a role must allow the service's principal, ``crn:iam:::service/<service>``. A
 caller that makes the service act in a role, such as the owner of an instance pool, needs
-`PASS_ROLE` on it; otherwise a right to create pools would include every role that trusts the
+`PASS_ROLE` on that role; otherwise a right to create pools would include every role that trusts the
 service.
 """
 
@@ -20,18 +20,18 @@ PASS_ROLE: Final = "iam:PassRole"  # noqa: S105 - an action
 
 
 class RoleRefused(Exception):
-    """A role does not admit the service, or no longer does; the message is the reason."""
+    """A role does not trust the service, or no longer does; the message is the reason."""
 
 
 class PassedRole(NamedTuple):
-    """A role that a request names."""
+    """A role that a request passes to a service."""
 
     id: str
     name: str
 
 
 class RoleSession(NamedTuple):
-    """A session in both its forms: a token for ``/v1``, a key pair for signatures."""
+    """A session with both its credentials: a token for ``/v1``, a key pair for signatures."""
 
     id: str
     access_token: str
@@ -47,22 +47,22 @@ class RoleSession(NamedTuple):
     role_id: str
 
     def __repr__(self) -> str:
-        """Return the public part."""
+        """Omit the secrets."""
         return f"RoleSession({self.id!r})"
 
 
 class ServiceRoles(Protocol):
-    """Acts in roles as one service of the platform."""
+    """Lets one service of the platform act in roles of accounts."""
 
     def resolve(
         self, tx: Connection, account_id: str, field: str, value: str, authorize: Authorize
     ) -> PassedRole:
         """Return the role that `value` in a request's `field` names by id, name or CRN.
 
-        `authorize` is the caller's right to `PASS_ROLE`; see `cloudcore.resource_references` for
-        what it raises besides.
+        `authorize` checks the caller's right to `PASS_ROLE`; see `cloudcore.resource_references`
+        for the other errors.
 
-        Raise `InvalidInput` if the role does not trust the service, or is the platform's own.
+        Raise `InvalidInput` if the role does not trust the service, or belongs to the platform.
         """
 
     def name_of(self, tx: Connection, account_id: str, role_id: str) -> str | None:
@@ -81,17 +81,17 @@ class ServiceRoles(Protocol):
 
         It lasts `seconds`, at least 900 and at most as long as the role allows. Earlier sessions
         continue. `is_wanted` returns False if the resource of the session is gone, and otherwise
-        locks it until the session is stored: then none begins after `end`.
+        locks the resource until the session is stored, so that no session begins after `end`.
 
         Raise `RoleRefused` if the role was deleted or does not trust the service, its account is
         suspended, or `is_wanted` returns False.
         """
 
     async def live(self, session_ids: Sequence[str]) -> Collection[str]:
-        """Return those sessions that are neither expired nor revoked."""
+        """Return the ids of those sessions that are neither expired nor revoked."""
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
-        """Revoke all sessions under a `name`, if any, in both forms.
+        """Revoke all sessions with this `name`, both their tokens and their key pairs.
 
         Lock or delete the row of their resource first.
         """
@@ -106,7 +106,7 @@ class ServiceRoles(Protocol):
         """
 
     def remove_platform_role(self, tx: Connection, account_id: str, role_id: str, now: int) -> None:
-        """Delete such a role with its policy and its sessions, if it is there."""
+        """Delete a role that `platform_role` made, with policy and sessions, if it exists."""
 
 
 SERVICE_ROLES: Final[Port[Callable[[str], ServiceRoles]]] = Port("platform.service_roles")

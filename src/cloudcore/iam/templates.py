@@ -1,7 +1,8 @@
 """Ready-made identity policies: templates that families declare, filled with names of resources.
 
-A name may end in ``*``, for all that begin so. The policy made of a template is an ordinary one,
-which may be changed afterwards; a later version of the template does not change it.
+A name may end in ``*``, which matches all names with that prefix. The policy made from a template
+is an ordinary one, which may be changed afterwards; a later version of the template does not change
+it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class PolicyTemplate(NamedTuple):
     statements: tuple[TemplateStatement, ...]
 
     def document(self, names: Sequence[str], region: str, account_id: str) -> dict[str, Any]:
-        """Return the policy document for resources of these names in an account.
+        """Return the policy document for the resources with these names in an account.
 
         Raise `InvalidInput` if there are no names or too many, or one is malformed.
         """
@@ -60,7 +61,7 @@ class PolicyTemplate(NamedTuple):
 
 
 def find_template(templates: Sequence[PolicyTemplate], name: str) -> PolicyTemplate:
-    """Return the template of this name.
+    """Return the template with this name.
 
     Raise `InvalidInput` if there is none; ``suggestions`` has the most similar names.
     """

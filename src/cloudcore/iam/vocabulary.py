@@ -1,8 +1,8 @@
-"""The names that policies may have: kinds of resources of all families, their actions and CRNs.
+"""The names that policies may use: kinds of resources of all families, their actions and CRNs.
 
 An identity policy may name only actions and resources that exist: a typing error in a deny would
-allow, and one in an allow would puzzle. Only a document that is being stored is checked. One that
-is stored already stays in force, also when a kind of resource is gone.
+allow, and one in an allow would have no effect. Documents are checked only when they are stored. A
+stored one stays in force, even when a kind of resource is gone.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _VARYING: Final = re.compile(r"[a-z0-9*?-]+")
 
 
 class StoredPolicy(NamedTuple):
-    """The policy of a resource, as `cloudcore.identity.rights.documents` stores documents."""
+    """The policy of a resource in its stored form; see `cloudcore.identity.rights.documents`."""
 
     document: str
     encoded_ids: str
 
 
 class OwnPolicy(NamedTuple):
-    """The policies of resources of a kind: find one, and its rules."""
+    """How to find and check the own policies of one kind of resource."""
 
     find: Callable[[Connection, Crn], StoredPolicy | None]
     """Returns the policy of a resource of its CRN, or None. The CRN names the account by id."""
@@ -57,7 +57,7 @@ class OwnPolicy(NamedTuple):
 
 @cache
 def _parts(crn: str) -> tuple[str, ...]:
-    """Return service, region, account and type in a form of CRNs."""
+    """Return (service, region, account, type) of a CRN template."""
     *before, last = crn.split(":", _PARTS - 1)[1:]
     return (*before, last.partition("/")[0])
 
@@ -79,7 +79,7 @@ class ResourceKind:
 
     @property
     def family(self) -> str:
-        """Return the name of its family."""
+        """Return the name of the family, which is the service in the kind's CRNs."""
         return _parts(self.crn)[0]
 
     @property
@@ -88,7 +88,7 @@ class ResourceKind:
         return _parts(self.crn)[-1]
 
     def fits(self, service: str, region: str, account: str, name: str) -> bool:
-        """Return True if a pattern in these parts can match a CRN of this kind."""
+        """Return True if a CRN pattern with these parts can match a CRN of this kind."""
         own_service, own_region, own_account, own_type = _parts(self.crn)
         if not (_fits(service, own_service) and _fits(region, own_region)):
             return False
@@ -107,7 +107,7 @@ def standard_actions(service: str, one: str, many: str = "") -> tuple[str, ...]:
 
 
 class ActionOperation(NamedTuple):
-    """An operation that takes an action."""
+    """An operation that requires an action."""
 
     operation: str
     """Method and path."""
@@ -135,7 +135,7 @@ class Vocabulary:
         self._described: object = None
 
     def describe(self, operations: Iterable[tuple[str, ActionOperation]]) -> None:
-        """Set the operations, given with the action that each takes; once is enough."""
+        """Store the operations, each paired with the action that it requires; call this once."""
         if operations is self._described:
             return  # a forked worker shares what its parent has set
         self._described = operations
@@ -148,7 +148,7 @@ class Vocabulary:
         }
 
     def summary_of(self, kind: ResourceKind, action: str) -> str:
-        """Return a sentence for an action: its own, or that of its first operation."""
+        """Return an action's own summary, or else the summary of its first operation."""
         if action in kind.summaries:
             return kind.summaries[action]
         operations = self.operations.get(action)
@@ -156,12 +156,12 @@ class Vocabulary:
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
-        """Return all actions in order."""
+        """Return all actions, sorted."""
         return tuple(sorted({action for kind in self.kinds for action in kind.actions}))
 
     @cached_property
     def recorded_actions(self) -> tuple[str, ...]:
-        """Return all actions that the audit log may have, in order."""
+        """Return all actions that the audit log may contain, sorted."""
         return tuple(sorted({*self.actions, *self._recorded}))
 
     def kind_of(self, crn: Crn, field: str) -> ResourceKind:
@@ -176,7 +176,7 @@ class Vocabulary:
         raise _unknown(field, "resource", str(crn), self._near_forms(str(crn)))
 
     def check_action(self, action: str, field: str) -> None:
-        """Check that `action` is an action; a pattern of actions is none.
+        """Check that `action` is an existing action, not a pattern.
 
         Raise `InvalidInput` if it is not, with ``field``, ``value``, ``reason`` (``action_pattern``
         or ``unknown_action``), and as ``suggestions`` the actions that the pattern matches, or the
@@ -200,7 +200,7 @@ class Vocabulary:
         )
 
     def check_recorded(self, pattern: str, field: str) -> None:
-        """Check that an action, or the beginning of one before a ``*``, can be in the audit log.
+        """Check that an action, or a prefix followed by ``*``, can be in the audit log.
 
         Raise `InvalidInput` if it cannot, with ``field``, ``value``, the ``reason``
         ``unknown_action``, and the most similar actions as ``suggestions``.
@@ -212,7 +212,7 @@ class Vocabulary:
         return [each for each in self.actions if Patterns((pattern,)).match(each)]
 
     def check(self, policy: Policy) -> None:
-        """Check that each action and resource of an identity policy can match one that exists.
+        """Check that each action and resource in an identity policy can match an existing one.
 
         Raise `InvalidInput` if one cannot, with ``field``, ``value``, ``reason``
         (``unknown_action`` or ``unknown_resource``) and ``suggestions``.
@@ -230,10 +230,10 @@ class Vocabulary:
                     )
 
     def _is_resource(self, pattern: str) -> bool:
-        """Return True if a pattern of CRNs can match a resource of a kind that exists.
+        """Return True if a CRN pattern can match a resource of an existing kind.
 
         A ``*`` in a part may stand for later parts too; then only the type is checked, and the
-        service if it is written out.
+        service if it has no wildcard.
         """
         parts = pattern.split(":", _PARTS - 1)
         if len(parts) == _PARTS:
@@ -251,7 +251,7 @@ class Vocabulary:
         )
 
     def _near_forms(self, pattern: str) -> list[str]:
-        """Return the forms of CRNs whose service and type are nearest to those of a pattern."""
+        """Return the CRN templates whose service and type are most similar to a pattern's."""
         parts = pattern.split(":", _PARTS - 1)
         service, kind = parts[1] if len(parts) > 1 else "", parts[-1].partition("/")[0]
         forms = {f"{each.family}:{each.type}": each.crn for each in self.kinds}
@@ -259,7 +259,7 @@ class Vocabulary:
 
 
 def _is_among(pattern: str, actions: Sequence[str]) -> bool:
-    """Return True if one of the sorted actions is `pattern`, in which a ``*`` may end."""
+    """Return True if `pattern`, an action or a prefix and ``*``, matches one of the actions."""
     prefix = pattern.removesuffix("*")
     at = bisect_left(actions, prefix)
     if at == len(actions):

@@ -1,6 +1,6 @@
-"""Record sign-ins and sign-outs in the audit log, and count those that fail.
+"""Record sign-ins and sign-outs in the audit log, and count failed ones.
 
-Those of a person are events of every organization that the person belongs to.
+A person's sign-in is an event of every organization that the person belongs to.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def _record(
     source: SourceIdentity,
     **details: str | None,
 ) -> None:
-    """Record what a person or program did itself."""
+    """Record an action of a person or program that acts without a role."""
     ctx.audit(tx, action, owners, principal=source.crn, source=source, details=details)
 
 
 def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInPerson) -> None:
-    """Record what a sign-in at a provider changed, in its transaction.
+    """Record what a sign-in at an identity provider changed, in its transaction.
 
     The provider is the principal: it named the person and the groups. The person's sign-in itself
     is recorded when the code is exchanged.
@@ -67,9 +67,9 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
 
 
 def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
-    """Count a wrong password for each person of the e-mail address; there may be none.
+    """Count a wrong password for each person with the e-mail address; there may be none.
 
-    No query is made now, so that it takes as long as for an address that nobody has.
+    No query is made now, so that this takes as long as for an address that nobody has.
     """
     for user in users:
         owners = partial(organizations_of, user.id)
@@ -92,7 +92,7 @@ def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
 def record_program_sign_out(
     ctx: RequestContext, tx: Connection, account_id: str, service_account: str, ended: str
 ) -> None:
-    """Record that a token or login of a service account was revoked: `ended` is which of them."""
+    """Record that a service account's token or login (which one: `ended`) was revoked."""
     source = source_of_program(account_id, service_account)
     _record(ctx, tx, SIGN_OUT, [account_id], source, ended=ended)
 

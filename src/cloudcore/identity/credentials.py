@@ -1,4 +1,4 @@
-"""Generate and hash random secrets, and seal values that browsers keep."""
+"""Generate and hash random secrets, and seal values that browsers store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hash_of(secret: str) -> str:
 
 
 def random_text(alphabet: str, length: int) -> str:
-    """Return a random text of characters of an alphabet."""
+    """Return a random text of `length` characters from `alphabet`."""
     return "".join(secrets.choice(alphabet) for _ in range(length))
 
 
@@ -35,7 +35,7 @@ def new_key_id(prefix: str) -> str:
 
 
 def text_with_id(prefix: str, row_id: str, secret: str) -> str:
-    """Return a secret with the id of its row; secret scanners recognize the prefix."""
+    """Return a secret that contains the id of its row; secret scanners recognize the prefix."""
     return f"{prefix}{row_id.replace('-', '')}_{secret}"
 
 
@@ -46,12 +46,12 @@ def id_in(prefix: str, text: str) -> str | None:
 
 
 def sealed_text(keyring: Keyring, content: msgspec.Struct, context: str) -> str:
-    """Seal a value for a browser to keep, in a cookie or a hidden field of a form."""
+    """Seal a value for a browser to store, in a cookie or a hidden field of a form."""
     return urlsafe_b64encode(keyring.seal(msgspec.json.encode(content), context)).decode()
 
 
 def opened_text(keyring: Keyring, text: str | None, context: str, kind: type[S]) -> S | None:
-    """Return the value that `sealed_text` sealed, or None if it was not."""
+    """Undo `sealed_text`; return None if the text is missing or invalid."""
     try:
         opened = keyring.open(urlsafe_b64decode(text or ""), context)
         return msgspec.json.decode(opened, type=kind)

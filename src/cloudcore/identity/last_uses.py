@@ -36,7 +36,7 @@ _NOTE: Final = {
 
 
 def note_uses(tx: Connection, uses: Mapping[Used, int]) -> None:
-    """Set the last use of rows; the moments are beginnings of hours."""
+    """Store the last uses of rows; times are rounded down to the hour."""
     # In one order, so that two processes lock rows alike and never deadlock.
     for kind, note in _NOTE.items():
         for (_, used_id), hour in sorted(each for each in uses.items() if each[0][0] == kind):
@@ -52,7 +52,7 @@ _HOUR: Final = 3600 * MICROSECONDS
 class LastUses:
     """The uses in this process since the last flush; one write per row and hour.
 
-    A process notes each principal in a dictionary only, so that a request waits for no write.
+    Requests only update a dictionary in memory, so that none waits for a write.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class LastUses:
         self._written: dict[Used, int] = {}
 
     def note(self, principal: Principal) -> None:
-        """Record that a principal acts now: by its access key, or as a role."""
+        """Record that a principal acts now: the use of its access key, or of its role."""
         if principal.kind is PrincipalKind.ROLE_SESSION:
             self._note(("role", principal.id))
             if principal.container_password_id is not None:
@@ -71,7 +71,7 @@ class LastUses:
             self.note_key(principal.access_key_id)
 
     def note_key(self, key_id: str) -> None:
-        """Record that an access key is used now; `key_id` is the id of its row."""
+        """Record that an access key is used now; `key_id` is its row's id."""
         self._note(("key", key_id))
 
     def _note(self, used: Used) -> None:
@@ -81,7 +81,7 @@ class LastUses:
             self._uses[used] = hour
 
     async def flush(self) -> None:
-        """Write the recorded uses; keep them for the next flush if the database fails."""
+        """Write the recorded uses; if the database fails, retry them at the next flush."""
         uses, self._uses = self._uses, {}
         if not uses:
             return

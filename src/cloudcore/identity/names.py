@@ -1,4 +1,4 @@
-"""Names of identity's resources: check them, make their CRNs; and identity's quotas."""
+"""Names of identity's resources: checks and CRNs; and identity's quotas."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def person_crn(organization_id: str, user_id: str) -> str:
 
 
 def is_handle(text: str) -> bool:
-    """Return True if `text` is well-formed as the handle of an account."""
+    """Return True if `text` is a well-formed account handle."""
     return _HANDLE.fullmatch(text) is not None
 
 
 def check_handle(handle: str) -> None:
-    """Reject a malformed account handle."""
+    """Raise `InvalidInput` if an account handle is malformed."""
     if not is_handle(handle):
         raise InvalidInput(
             "a handle is 2 to 32 of a-z 0-9, in parts joined by single hyphens",

@@ -1,4 +1,4 @@
-"""Dependencies of identity's routes, and its offers: authentication of callers, signing keys."""
+"""Dependencies of identity's routes, and what identity provides to others: authentication, keys."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _open_tokens(opening: Opening) -> AccessTokens:
 
 
 async def _open_uses(opening: Opening) -> LastUses:
-    """Return the recorder of last uses; it flushes when the process ends."""
+    """Return the recorder of last uses; it is flushed when the process ends."""
     uses = LastUses(opening.install.database, opening.install.clock)
     await opening.resources.enter_async_context(
         recording(FLUSH_SECONDS, uses.flush, "uses of keys and roles")

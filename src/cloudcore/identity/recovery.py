@@ -35,10 +35,10 @@ MAX_JOINED: Final = 1000
 
 
 def find_person_by_email(tx: Connection, email: str, organization_id: str | None) -> User:
-    """Return the person with an e-mail address (in lower case), of this organization if given.
+    """Return the person with an e-mail address (in lower case), in this organization if passed.
 
     Raise `NotFound` if no person, or none in this organization, has the address; `Conflict` if
-    several persons have the address and no organization is given.
+    several persons have the address and no organization is passed.
     """
     found = users.list_users_by_email(tx, email)
     if not found:
@@ -71,7 +71,7 @@ def _organizations_of(tx: Connection, user: User) -> Sequence[Joined]:
 
 
 def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes: bool) -> User:
-    """Set a person's one-time password (`kept`: its hash) and end all of the person's sessions.
+    """Set a person's one-time password (`kept` is its hash) and end all sessions of the person.
 
     `resumes` reactivates a suspended person.
 
@@ -93,10 +93,10 @@ def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes
 
 
 def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account, ServiceAccount]:
-    """Return a service account and its account; without a handle, of the only account.
+    """Return a service account and its account; without a handle, search the only account.
 
     Raise `NotFound` if the account or the service account does not exist, `Conflict` if there are
-    several accounts and no handle is given, or one of the two is suspended.
+    several accounts and no handle is passed, or one of the two is suspended.
     """
     if handle is None:
         found = accounts.list_accounts(tx, 2)
@@ -166,8 +166,8 @@ def restore_admin(
     """Give a member of an account's organization the role `admin` with all rights.
 
     Create or repair role, trust, policy and assignment; return the changes, if any. Afterwards the
-    policy `admin` allows everything, wherever else it is attached, and is the only one of the role:
-    another could only deny. A trust policy that denies is replaced.
+    policy `admin` allows everything, wherever else it is attached, and is the role's only policy,
+    because another one could only deny. A trust policy that denies is replaced.
 
     Raise `NotFound` if there is no such account, or no such member of its organization; `Conflict`
     if the account or the person is suspended.

@@ -1,4 +1,4 @@
-"""The tables of identity and of identity providers, with constraints that the database enforces."""
+"""The tables of identity and of identity providers, with their database constraints."""
 
 from __future__ import annotations
 

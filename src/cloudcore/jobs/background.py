@@ -1,8 +1,8 @@
 """Run background tasks of a process beside its requests.
 
 Every serving process runs a worker and a scheduler; all processes share one queue and one schedule
-(`cloudcore.jobs`). What concerns one process alone, such as writing to the database what it has
-counted in memory, it repeats by itself. Work under a lease is cancelled when the lease is lost.
+(`cloudcore.jobs`). Work of a single process, such as writing its in-memory counts to the database,
+is repeated by `repeated`. Work under a lease is cancelled when the lease is lost.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class BackgroundTask:
         self._is_stopping = False
 
     async def run(self) -> None:
-        """Run until `stop`; when cancelled, abandon the current work."""
+        """Run until `stop` is called; if cancelled, abandon the current work."""
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Look for work now."""
+        """Look for work now instead of at the next interval."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Begin nothing more; `run` returns when the current work has ended."""
+        """Begin no more work; `run` returns when the current work has ended."""
         self._is_stopping = True
         self._woken.set()
 
@@ -53,9 +53,10 @@ class BackgroundTask:
 
 @asynccontextmanager
 async def running(*workers: BackgroundTask) -> AsyncIterator[None]:
-    """Run workers during the block; then wait up to `_STOP_SECONDS` for all their current steps.
+    """Run workers during the block; then wait up to `_STOP_SECONDS` for their current steps.
 
-    All are stopped at the same time: a process has little more time than this (`serving.server`).
+    All are stopped at the same time: at shutdown, a process has little more time than that
+    (`serving.server`).
     """
     tasks = [asyncio.create_task(_keep_running(each), name=each.name) for each in workers]
     try:
@@ -112,7 +113,7 @@ async def _repeat(seconds: float, action: Callable[[], Awaitable[object]]) -> No
 async def recording(
     seconds: float, write: Callable[[], Awaitable[object]], noted: str
 ) -> AsyncIterator[None]:
-    """Call `write`, which stores what was noted in memory, every `seconds` and after the block."""
+    """Call `write`, which saves the `noted` data in memory, every `seconds` and after the block."""
     try:
         async with repeated(seconds, write):
             yield
@@ -121,7 +122,7 @@ async def recording(
 
 
 async def record_before_stop(write: Callable[[], Awaitable[object]], noted: str) -> None:
-    """Call `write`, which stores what was noted in memory; log a failure, and stop all the same."""
+    """Call `write`, which saves the `noted` data in memory; log a failure, and return anyway."""
     try:
         await write()
     except PlatformError as error:
@@ -134,7 +135,7 @@ async def run_under_lease(
     renew: Callable[[], Awaitable[bool]],
     every_seconds: float,
 ) -> None:
-    """Run `work` and call `renew` every `every_seconds`; cancel the work when that returns False.
+    """Run `work`, and call `renew` every `every_seconds`; cancel the work if that returns False.
 
     `what` names the work in the log. Exceptions of the work are not raised here.
     """
@@ -154,7 +155,7 @@ async def run_under_lease(
 async def _renew_until_lost(
     what: str, renew: Callable[[], Awaitable[bool]], every_seconds: float
 ) -> None:
-    """Call `renew` every `every_seconds` until the lease is lost."""
+    """Call `renew` every `every_seconds`; return when the lease is lost."""
     while True:
         await asyncio.sleep(every_seconds)
         try:

@@ -1,4 +1,4 @@
-"""Pauses before a retry: doubled by each failure, or staggered among the jobs of a process."""
+"""Pauses before a retry: doubled after each failure, or staggered among the jobs of a process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def backoff_seconds(first: float, longest: float, times: int) -> float:
 
 
 class StaggeredRetries:
-    """Spreads the retries of a process's jobs that found no free slot: one after the other."""
+    """Spreads out the retries of a process's jobs that found no free slot."""
 
     def __init__(self, seconds: Callable[[], float], first_seconds: float) -> None:
-        """Let no job retry before `first_seconds`; `seconds` is a monotonic clock."""
+        """No job retries before `first_seconds`; `seconds` is a monotonic clock."""
         self._seconds = seconds
         self._first_seconds = first_seconds
         self._next = 0.0
 
     def pause(self) -> float:
-        """Return the seconds after which the job that asks is to retry."""
+        """Return the seconds after which the calling job is to retry."""
         now = self._seconds()
         self._next = max(self._next + 1 / _RETRIES_A_SECOND, now + self._first_seconds)
         return self._next - now

@@ -1,15 +1,15 @@
-"""Free the leases of worker processes that have died, before they end.
+"""Free the leases of worker processes that have died, before the leases end.
 
-A locked file per worker process shows other processes of this machine that it has died. The kernel
-releases the lock when the process ends for any reason, so a file that can be locked belongs to a
-dead worker. This holds only for files made since this machine was booted: several machines may
+Each worker process locks a file, so that other processes of this machine can detect its death. The
+kernel releases the lock when the process ends for any reason, so a file that can be locked belongs
+to a dead worker. This holds only for files made since this machine was booted: several machines may
 share the folder, and a network file system may lose their locks. So a file is named by its worker's
-id and by the boot. It is empty, and needs no room on a full disk.
+id and by the boot. It is empty, and needs no space on a full disk.
 
-A job or chore of a dead worker is due at once. But the work may be the cause of the death: a job
-that has had more than `QUICK_ATTEMPTS` attempts at its step, and a chore whose last turn ended so,
-wait for the end of the lease, so that processes do not die again and again with no time for other
-work.
+A job or chore of a dead worker is due at once. But the work may have caused the death: a job that
+has had more than `QUICK_ATTEMPTS` attempts at its step, and a chore whose last turn also ended by
+death, wait for the end of the lease, so that processes do not die again and again with no time for
+other work.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class WorkerLocks:
 
     @contextmanager
     def locked(self, worker_id: str) -> Iterator[None]:
-        """Lock the file of a new worker during the block; delete those of long dead ones.
+        """Lock the file of a new worker during the block; delete the files of long dead workers.
 
-        On a disk without room even for an empty file, lock none: if this worker dies, others wait
-        for the end of its leases.
+        If the disk has no space even for an empty file, lock none: should this worker die, others
+        wait for the end of its leases.
         """
         try:
             self._forget_dead()
@@ -77,7 +77,7 @@ class WorkerLocks:
             os.close(held)
 
     def _create_locked(self, worker_id: str) -> int:
-        """Make the file of a worker, locked, and return its descriptor."""
+        """Create and lock the file of a worker; return its descriptor."""
         path = self._path(worker_id)
         new = path.with_name(path.name + _NEW)
         descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -96,7 +96,7 @@ class WorkerLocks:
     def is_dead(self, worker_id: str) -> bool:
         """Return True if a worker of this machine has died; False if it is alive or unknown.
 
-        Unknown are workers of other machines, and those that have exited normally.
+        Workers of other machines, and those that have exited normally, are unknown.
         """
         path = self._path(worker_id)
         for each in (path, path.with_name(path.name + _DEAD)):
@@ -105,7 +105,7 @@ class WorkerLocks:
         return False
 
     def dead(self) -> list[str]:
-        """Return the ids of the workers of this machine that are known to have died."""
+        """Return the ids of workers of this machine that have died."""
         found = (path.name.partition("@") for path in self._folder.iterdir())
         boots = (self._boot_id, self._boot_id + _DEAD)
         return [name for name, _, boot in found if boot in boots and self.is_dead(name)]
@@ -183,7 +183,7 @@ _FREE_TURN: Final = Statement(
 
 
 def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
-    """Make the jobs and chores of dead workers due, and their tokens void."""
+    """Make the jobs and chores of dead workers due, and their lease tokens invalid."""
     tx.announce()
     tx.execute(_FREE_JOBS, holders=text_list(holders), now=now)
     for name, row in tx.rows(_LOCK_TURNS, holders=text_list(holders)):
@@ -205,9 +205,9 @@ class DeadHolders:
     _freed: set[str] = field(init=False, default_factory=set)
 
     async def look(self) -> None:
-        """Free the leases of those that have died since the last look.
+        """Free the leases of workers that have died since the last call.
 
-        Raise `Unavailable` if the database is not available now; the next look tries again.
+        Raise `Unavailable` if the database is not available now; the next call tries again.
         """
         dead = set(self.dead())
         self._freed &= dead
@@ -222,7 +222,7 @@ class DeadHolders:
 
 @asynccontextmanager
 async def noticing_deaths(dead: DeadHolders, worker_id: str) -> AsyncIterator[None]:
-    """Free the leases of dead workers, now and during the block; at its end, those of this one."""
+    """Free the leases of dead workers, now and during the block; at its end, free this worker's."""
     try:
         await dead.look()
     except PlatformError as error:

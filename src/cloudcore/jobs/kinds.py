@@ -1,4 +1,4 @@
-"""Kinds of jobs: a family declares a step function and its retries."""
+"""Kinds of jobs: a family declares a step function and how it is retried."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTBOUND_SLOTS: Final = 64
 
 
 class Next(NamedTuple):
-    """Continue the job: commit `change` and the new cursor together."""
+    """A step's result: continue the job; `change` and the new cursor are committed together."""
 
     cursor: Any
     """The job's new cursor; JSON."""
@@ -32,14 +32,14 @@ class Next(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Finish the job as succeeded, in the transaction of `change`."""
+    """A step's result: the job has succeeded, in the transaction of `change`."""
 
     change: Change | None = None
     committed: Committed | None = None
 
 
 class StepFailed(Exception):
-    """A step failed for a reason that the owner of the job may read.
+    """A step failed, for a reason that the owner of the job may read.
 
     `code` is a stable word in capitals; `message` contains no secret.
     """
@@ -93,7 +93,7 @@ class JobKind:
         """Return the pause after the `attempts`-th failure of a step.
 
         It doubles up to the maximum. `spread`, random from 0 to 1, is jitter: jobs that failed
-        together retry over the second half of the pause.
+        together are retried spread over the second half of the pause.
         """
         pause = backoff_seconds(self.first_retry_seconds, self.longest_retry_seconds, attempts - 1)
         return pause * (1 + spread) / 2

@@ -1,4 +1,4 @@
-"""What metrics show of jobs and chores: unfinished jobs by kind and stage, and the last turns."""
+"""Metrics of jobs and chores: unfinished jobs by kind and stage, and the chores' last turns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UnfinishedJobs(NamedTuple):
 
 
 class ChoreStatus(NamedTuple):
-    """The end of the last turn of a chore, and whether it failed."""
+    """When a chore's last turn ended, and whether it failed."""
 
     name: str
     ended_at: int | None
@@ -57,10 +57,10 @@ class ChoreStatus(NamedTuple):
 
 
 def unfinished_jobs(tx: Connection, now: int) -> list[UnfinishedJobs]:
-    """Count the unfinished jobs, at most `MAX_COUNTED_JOBS`."""
+    """Count unfinished jobs by kind and stage; stop at `MAX_COUNTED_JOBS`."""
     return [UnfinishedJobs(*row) for row in tx.rows(_UNFINISHED, now=now)]
 
 
 def chores(tx: Connection) -> list[ChoreStatus]:
-    """Return every chore that has had a turn; there are about ten."""
+    """Return the status of every chore that has had a turn; there are about ten."""
     return [ChoreStatus(row[0], row[1], row[2] is not None) for row in tx.rows(_CHORES)]

@@ -75,7 +75,7 @@ class Subscriber(Protocol):
     async def receive(self, event: OutboxEvent) -> None:
         """Receive an event; if this raises, the event is delivered again.
 
-        Even if it does not, the event may be delivered again, with the same `id`, before later
+        Even without an error, the event may be delivered again, with the same `id`, before later
         events of its account.
         """
 
@@ -114,7 +114,7 @@ _forget_undelivered: Final = deletion(
 def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
     """Record an event in the transaction of its change and return its id; `payload` is JSON.
 
-    Call it last in the change: other changes of the account wait here until it ends.
+    Call this last in a transaction: from here on, other changes of the account wait until it ends.
     """
     return emit_all(tx, event_type, account_id, [payload], now)[0]
 
@@ -149,7 +149,7 @@ def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]
 
 
 async def forget_undelivered(database: Database, clock: Clock) -> int:
-    """Delete the events undelivered for `UNDELIVERED_SECONDS`; return how many."""
+    """Delete events that were undelivered for `UNDELIVERED_SECONDS`; return the number deleted."""
     forgotten = await forget_all(database, _forget_undelivered, clock())
     if forgotten:
         _log.warning("deleted %d events that were not delivered in time", forgotten)

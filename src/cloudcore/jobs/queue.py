@@ -2,8 +2,8 @@
 
 Every change of a leased job checks its lease token. A worker that lost its lease (it was too slow,
 or disconnected) finds no such row: `advance`, `pause`, `succeed` and `record_failure` raise
-`LeaseLost`, so its whole transaction and its step are rolled back. Clocks of several hosts need
-only agree roughly: correctness depends on the token, not on time.
+`LeaseLost`, so its whole transaction, including the step's change, is rolled back. The clocks of
+several hosts need only agree roughly: correctness depends on the token, not on time.
 """
 
 from __future__ import annotations
@@ -208,9 +208,9 @@ forget_finished: Final = deletion(_j.finished_at, kept_seconds=KEPT_SECONDS)
 def enqueue(tx: Connection, new: NewJob, now: int) -> str:
     """Enqueue a job in the transaction of its cause; return its id.
 
-    If a job of this kind and key is unfinished, return that one, unchanged unless `new` hastens it.
-    It is locked until `tx` ends, so it cannot finish without seeing this transaction's writes. The
-    commit wakes this process's workers.
+    If a job of this kind and `dedup_key` is unfinished, return that job's id; if `new` hastens, the
+    job becomes due earlier. It is locked until `tx` ends, so it cannot finish without seeing this
+    transaction's writes. The commit wakes this process's workers.
     """
     tx.announce()
     row = tx.row(
@@ -230,7 +230,7 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
 
 
 def first_due(tx: Connection, kinds: Collection[str]) -> int | None:
-    """Return when the next job of these kinds is due, or None."""
+    """Return when the next job of these kinds is due, or None if there is none."""
     row = tx.row(_FIRST_DUE, kinds=text_list(sorted(kinds)))
     return row[0] if row else None
 
@@ -273,7 +273,7 @@ def renew(tx: Connection, job: Job, until: int) -> bool:
 
 
 def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> Job:
-    """Record that a step has ended, and keep the lease until `until` for the next one."""
+    """Record that a step has ended; extend the lease to `until` for the next step."""
     held = {"id": job.id, "held": job.lease_token}
     if not tx.execute(_CONTINUE, **held, cursor=_json(cursor), lease_end=until, now=now):
         raise LeaseLost
@@ -281,7 +281,7 @@ def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> J
 
 
 def begin_step(tx: Connection, job: Job) -> None:
-    """Drop wakes, last in the transaction of `advance`: the next step sees what they are about."""
+    """Drop wakes that came before the next step: it sees their cause. Call this last in `tx`."""
     tx.execute(_BEGIN_STEP, id=job.id, held=job.lease_token)
 
 
@@ -308,9 +308,9 @@ def record_failure(
     retry_seconds: Callable[[int], float | None],
     now: int,
 ) -> Job:
-    """Count a failed attempt; reschedule the job, or fail it; return the changed job.
+    """Count a failed attempt; reschedule or fail the job. Return the changed job.
 
-    `retry_seconds` returns the pause after a number of attempts, or None to give up.
+    `retry_seconds` maps the number of attempts to the pause before the next, or None to give up.
     """
     row = tx.row(_LOCK_OURS, id=job.id, held=job.lease_token)
     if row is None:

@@ -1,10 +1,10 @@
 """Runs: long jobs that a caller starts and can follow, with a report afterwards.
 
-Runs of all kinds have a state, progress, counts by name, faults, and a starter. Per kind and scope
-(such as an account) one runs at a time. A job does the work, by the step that a family
-writes (`run_kind`); each of its transactions also updates the run's counts.
+Runs of all kinds have a state, progress, counts by name, faults, and a starter. For each kind and
+scope (such as an account), one runs at a time. A job does the work, with a step function that a
+family writes (`run_kind`); each of its transactions also updates the run's counts.
 
-The step gets the run. `Done` ends the run as succeeded, in the transaction of its change. A
+The step receives the run. `Done` ends the run as succeeded, in the transaction of its change. A
 `StepFailed` is retried as for any job; when the job is given up, the run ends as failed, in the
 same transaction and with the same fault. So a step, or its change, raises a permanent `StepFailed`
 when the run cannot continue.
@@ -192,7 +192,7 @@ def find_running(tx: Connection, kind: str, scope_id: str) -> Run | None:
 
 
 def list_runs(tx: Connection, kind: str, scope_id: str, before: str, limit: int) -> list[Run]:
-    """Return up to `limit` runs, newest first; those before the id `before` unless it is empty."""
+    """Return up to `limit` runs, newest first; a non-empty `before` is the id to start after."""
     page_of = {"kind": kind, "scope_id": scope_id, "before": before or _LAST, "limit": limit}
     return find_all(tx, _run, _LIST, **page_of)
 
@@ -205,7 +205,7 @@ def count_runs(tx: Connection, kind: str, scope_id: str) -> int:
 def progress_run(tx: Connection, run_id: str, progress: Progress) -> None:
     """Add progress to a run; its row is locked until `tx` ends.
 
-    Raise `KeyError` if the run has no count of this name.
+    Raise `KeyError` if the run has no count with this name.
     """
     run = _lock(tx, run_id)
     if run is None:
@@ -229,9 +229,9 @@ def add_run_fault(
 
 
 def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -> Run | None:
-    """End a run, as failed if `fault` is given, and return it.
+    """End a run, as failed if `fault` is passed, and return it.
 
-    Return None, without a change, if it has ended before or was deleted.
+    Return None, changing nothing, if it has already ended or was deleted.
     """
     run = _lock(tx, run_id)
     if run is None or run.state != "running":
@@ -252,7 +252,7 @@ def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -
 
 
 def remove_runs(tx: Connection, scope_id: str) -> None:
-    """Delete the runs of a deleted resource."""
+    """Delete the runs of a deleted scope, such as an account."""
     tx.execute(_REMOVE, scope_id=scope_id)
 
 
@@ -306,7 +306,7 @@ def run_kind(
     on_end: OnEnd = lambda _tx, _run, _job: None,
     on_end_committed: OnEndCommitted = lambda _run: None,
 ) -> JobKind:
-    """Return the kind of job for the runs that `start_run` starts under the same name."""
+    """Return the kind of job for the runs that `start_run` starts with the same kind name."""
     work = _RunWork(step, database, clock, on_end, on_end_committed)
     return JobKind(
         name=name,
@@ -317,7 +317,7 @@ def run_kind(
 
 
 class _RunWork(NamedTuple):
-    """Does the jobs of runs, and ends the runs with them."""
+    """Runs the jobs of runs, and ends each run together with its job."""
 
     step: RunStep
     database: Database

@@ -53,7 +53,7 @@ class Scheduled:
 def scheduled(
     *chores: tuple[str, float, Callable[[T], Awaitable[object]]],
 ) -> Callable[[T], Sequence[Scheduled]]:
-    """Return the schedule of chores of a family: of each its name, period and function of needs."""
+    """Return a function of needs that makes the schedule; a chore is (name, period, function)."""
     return lambda needs: [
         Scheduled(name, seconds, partial(run, needs)) for name, seconds, run in chores
     ]
@@ -79,7 +79,7 @@ _RELEASE_SECONDS: Final = 1
 
 
 class Scheduler(BackgroundTask):
-    """Runs the chores it knows when they are due; ignores other rows."""
+    """Runs those chores that are due and in `chores`; ignores other rows."""
 
     name: Final = "scheduler"
 
@@ -112,7 +112,7 @@ class Scheduler(BackgroundTask):
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Take turns until `stop`; on cancellation, release the running ones for other workers."""
+        """Take turns until `stop`; if cancelled, release the running turns for other workers."""
         try:
             await self._make_rows()
             while not self._is_stopping:
@@ -130,13 +130,13 @@ class Scheduler(BackgroundTask):
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _make_rows(self) -> None:
-        """Insert missing rows, due at the next turn."""
+        """Insert missing rows, due at each chore's next turn."""
         now = self._clock()
         due_at = {name: chore.next_turn(now) for name, chore in self._chores.items()}
         await self._database.write_relaxed(schedule_rows.insert_missing, due_at)
 
     def _seconds_to_look(self) -> float:
-        """Return the seconds until the next look at the rows."""
+        """Return the seconds until the rows are to be read again."""
         now = self._clock()
         if now < self._looked_at:  # the clock was set back
             return 0
@@ -176,7 +176,7 @@ class Scheduler(BackgroundTask):
             task.add_done_callback(partial(self._forget_task, name))
 
     async def _correct(self, now: int) -> None:
-        """Make chores due that a wrong clock set later than any turn or lease can be."""
+        """Make chores due whose time, set by a wrong clock, exceeds any turn or lease."""
         for name, due_at in self._due_at.items():
             chore = self._chores[name]
             furthest = later(now, chore.every_seconds + 2 * self._pace.lease_seconds)
@@ -210,7 +210,7 @@ class Scheduler(BackgroundTask):
         await self._end(chore, token, chore.next_turn(self._clock()), fault)
 
     async def _release(self, chore: Scheduled, token: str) -> None:
-        """Release the lease, so that another worker can take the turn; no-op if it was lost."""
+        """Release the lease, so that another worker can take the turn; ignore a lost lease."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 await self._database.write_relaxed(

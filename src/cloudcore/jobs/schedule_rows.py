@@ -61,13 +61,13 @@ _END: Final = Statement(
 
 
 def insert_missing(tx: Connection, due_at: Mapping[str, int]) -> None:
-    """Insert the rows of chores that have none, due at `due_at` by name."""
+    """Insert rows for the chores that have none; `due_at` maps names to due times."""
     for name in sorted(due_at):
         tx.execute(_INSERT, name=name, due_at=due_at[name])
 
 
 def due_times(tx: Connection, names: Sequence[str]) -> dict[str, int]:
-    """Return the due time of each of these chores: its next turn, or the end of its lease."""
+    """Map each of these chores to its due time: its next turn, or the end of its lease."""
     return {row[0]: row[1] for row in tx.rows(_LIST, names=text_list(names))}
 
 
@@ -94,7 +94,7 @@ def lease(tx: Connection, names: Sequence[str], terms: TurnTerms, now: int) -> l
 
 
 def hasten(tx: Connection, name: str, seen: int, now: int) -> bool:
-    """Make a chore due now, if its due time is still `seen`."""
+    """Make a chore due now, if its due time is still `seen`; return False otherwise."""
     return tx.execute(_HASTEN, chore=name, seen=seen, now=now) == 1
 
 
@@ -104,16 +104,16 @@ def renew(tx: Connection, name: str, token: str, until: int) -> bool:
 
 
 def release(tx: Connection, name: str, token: str, now: int) -> None:
-    """Release a lease before the turn has ended: the chore is due now."""
+    """Release a lease before the turn has ended, which makes the chore due now."""
     tx.execute(_RELEASE, chore=name, held=token, now=now)
 
 
 def end(
     tx: Connection, name: str, token: str, due_at: int, fault: tuple[str, str] | None, now: int
 ) -> bool:
-    """End a turn and release its lease; return False, without a change, if it was lost.
+    """End a turn and release its lease; return False, changing nothing, if the lease was lost.
 
-    The next one starts at `due_at`; `fault` is code and message, if this one failed.
+    The next turn starts at `due_at`; `fault` is (code, message) if this turn failed.
     """
     turn, stored = {"chore": name, "held": token}, None
     if fault is not None:

@@ -1,8 +1,8 @@
 """The job worker: lease due jobs, run their steps, and renew the leases meanwhile.
 
 Any number of workers, in any processes, share one queue. One worker at a time runs a job. If the
-worker dies, its jobs continue from their last cursor when that is known, at the latest when the
-leases end.
+worker dies, its jobs continue from their last cursor as soon as its death is detected, at the
+latest when the leases end.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class JobPace:
 def divide_by_slots(
     kinds: Iterable[JobKind], pace: JobPace
 ) -> Iterator[tuple[Sequence[JobKind], JobPace]]:
-    """Yield the kinds of jobs of each worker, with its pace.
+    """Divide kinds of jobs among workers; yield (kinds, pace) for each worker.
 
-    A kind with slots has a worker of its own: name servers that do not answer for certificates hold
-    up no webhooks, and long runs no events.
+    A kind with its own slots gets its own worker, so that name servers that do not answer for
+    certificates do not delay webhooks, and long runs do not delay events.
     """
     others: list[JobKind] = []
     for kind in kinds:
@@ -59,7 +59,7 @@ def divide_by_slots(
 
 
 class JobWorker(BackgroundTask):
-    """Runs jobs of the kinds it knows; ignores others."""
+    """Runs jobs of its `kinds`; ignores others."""
 
     name: Final = "job worker"
 
@@ -75,7 +75,7 @@ class JobWorker(BackgroundTask):
         note_end: Callable[[str], None] = lambda _state: None,
         holder: str | None = None,
     ) -> None:
-        """Run jobs of `kinds`; call `note_end` with the state of each that has ended.
+        """Run jobs of `kinds`; call `note_end` with the state of each job that has ended.
 
         `holder` is the id of this process, if others can detect its death.
         """
@@ -94,7 +94,7 @@ class JobWorker(BackgroundTask):
         database.listen(self.wake)  # after each commit of this process that enqueues a job
 
     async def run(self) -> None:
-        """Run jobs until `stop`; cancelled, drop running ones, which resume after their lease."""
+        """Run jobs until `stop`; if cancelled, drop running ones, which resume later."""
         try:
             while not self._is_stopping:
                 await self._pause(await self._begin_due_jobs())
@@ -106,14 +106,14 @@ class JobWorker(BackgroundTask):
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def give_up(self) -> None:
-        """Begin nothing more, and cancel the current steps: others resume them after the leases."""
+        """Begin no more jobs, and cancel the current steps; others resume these later."""
         self._gave_up = True
         self.stop()
         for task in self._under_way:
             task.cancel()
 
     async def _begin_due_jobs(self) -> float:
-        """Lease due jobs up to the free slots; return the seconds to wait afterwards."""
+        """Lease due jobs up to the free slots; return the seconds to wait before the next call."""
         poll = self._pace.poll_seconds * (0.5 + self._chance())
         free = self._pace.slots - len(self._under_way)
         if not free:
@@ -217,7 +217,7 @@ class JobWorker(BackgroundTask):
 def _commit(
     job: Job, outcome: Next | Done, now: int, lease_end: int, tx: Connection, *, keep: bool
 ) -> tuple[Job | None, object]:
-    """Apply a step's change and advance its job; return the job if still leased, and the result.
+    """Apply a step's change and advance its job; return (the job if still leased, the result).
 
     Advance the job first: its row must be locked before the change reads anything.
     """
@@ -247,7 +247,7 @@ def _call_after_commit(job: Job, committed: Committed | None, result: object) ->
 def _count_failure(
     kind: JobKind, job: Job, fault: tuple[str, str, bool], spread: float, now: int, tx: Connection
 ) -> tuple[bool, object]:
-    """Count a failed attempt; return True if it was the last, and the result of `gave_up`."""
+    """Count a failed attempt; return (True if it was the last, the result of `gave_up`)."""
     code, message, is_permanent = fault
 
     def retry_seconds(attempts: int) -> float | None:
@@ -262,7 +262,7 @@ def _count_failure(
 
 
 def described(job: Job, error: Exception) -> tuple[str, str, bool]:
-    """Return the public description of an error: code, message, and True if permanent."""
+    """Return (code, message, is_permanent), which describe an error to the job's owner."""
     if isinstance(error, StepFailed):
         return error.code, error.message, error.is_permanent
     _log.error("a step of job %s (%s) failed", job.id, job.kind, exc_info=error)

@@ -1,6 +1,6 @@
-"""The keys of the account as a noun of the command line.
+"""The account's keys, as a noun of the command line.
 
-`registry.cli.commands.keys` adds the noun, with commands for what the registry's keys protect.
+`registry.cli.commands.keys` adds the noun, with commands for what the registry encrypts under keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The family of keys: made and rotated in accounts, used to encrypt short values and data keys."""
+"""The KMS family: rotated keys of accounts, which encrypt short values and data keys."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Key(Record, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str | None:
-        """Return its CRN, or None once it is deleted."""
+        """Return the key's CRN, or None once it is deleted."""
         return None if self.name is None else KEY.crn_of(self)
 
 

@@ -1,4 +1,4 @@
-"""The needs of keys, and their ports: to make keys, and to seal under them."""
+"""The dependencies of keys, and their ports: to make keys, and to encrypt under them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Providers, which wrap the material of keys, so that no row has it in plain text.
 
-The one for AWS KMS uses boto3, which finds credentials in its usual places (environment, files,
-role of the machine).
+The provider for AWS KMS uses boto3, which finds credentials in its usual places (environment,
+files, role of the machine).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cloudcore.keyring import Keyring, KeyringError
 
 
 class VersionRef(NamedTuple):
-    """The version of a key to which material belongs; wraps are bound to it."""
+    """The version of a key to which material belongs; wrapped material is bound to it."""
 
     account_id: str
     key_id: str
     version: int
 
     def words(self) -> Mapping[str, str]:
-        """Return it as an encryption context of AWS KMS."""
+        """Return the version as an AWS KMS encryption context."""
         return {
             "account": self.account_id,
             "key": self.key_id,
@@ -41,7 +41,7 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name that versions record."""
+        """Return the provider's name, which versions record."""
 
     async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
         """Wrap the material of a version.
@@ -52,13 +52,13 @@ class Provider(Protocol):
     async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
         """Return the material that was wrapped for this version.
 
-        Raise `Unavailable` if the provider cannot be reached, refuses, or did not wrap it for this
-        version.
+        Raise `Unavailable` if the provider cannot be reached, refuses, or did not wrap the material
+        for this version.
         """
 
 
 class MaterialBroken(Unavailable):
-    """Material does not open: its row was changed, or another root key is in use."""
+    """Material cannot be opened: its row was changed, or another root key is in use."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -88,16 +88,16 @@ class EmbeddedProvider:
 
 
 class Providers:
-    """The providers of an install: one wraps new material, each unwraps its own."""
+    """The providers of an install: one wraps new material, each unwraps what it has wrapped."""
 
     def __init__(self, current: Provider, *others: Provider) -> None:
         self.current: Final = current
         self._by_name: Final = {each.name: each for each in (current, *others)}
 
     async def unwrap(self, provider: str, wrapped: bytes, ref: VersionRef) -> bytes:
-        """Return the material of a version by the provider that wrapped it.
+        """Return the material of a version, using the provider that wrapped it.
 
-        Raise `Unavailable` if it cannot, or this process has no such provider.
+        Raise `Unavailable` if the provider cannot be used, or is not configured in this process.
         """
         found = self._by_name.get(provider)
         if found is None:
@@ -131,12 +131,12 @@ class AwsMissing(Exception):
 
 
 class AwsProvider:
-    """Wraps by Encrypt and Decrypt of AWS KMS; account, key and version are the context."""
+    """Wraps with Encrypt and Decrypt of AWS KMS; account, key and version are the context."""
 
     name: Final = "aws"
 
     def __init__(self, key: str, endpoint: str = "") -> None:
-        """Use the symmetric key of this ARN, id or alias; `endpoint` is a URL other than AWS's own.
+        """Use the symmetric key with this ARN, id or alias; `endpoint` replaces AWS's own URL.
 
         Raise `AwsMissing` if boto3 is not installed.
         """
@@ -191,7 +191,7 @@ class AwsProvider:
         return session.client("kms", endpoint_url=self._endpoint or None, config=config)
 
     async def _asked(self, what: str, ask: Callable[[], bytes]) -> bytes:
-        """Ask AWS in a thread; its refusals and failures are `Unavailable`, and logged."""
+        """Call AWS in a thread; log a refusal or failure, and raise `Unavailable`."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
 
         try:

@@ -134,7 +134,7 @@ async def disable_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody
 async def _commit_state(
     ctx: RequestContext, change: Callable[[Connection, Key, int], Key], key_id: str
 ) -> Reply[ResponseBody]:
-    """Change the state of a key; if it has that already, there is nothing to record."""
+    """Change the state of a key; record nothing if it already has that state."""
     key, now = await KEYS.authorized(ctx, key_id), ctx.clock()
     return await ctx.commit(change, key, now, wrap=KEYS.one, told=KEYS.changed_at(now))
 
@@ -265,7 +265,7 @@ class DataKey(ResponseBody):
 
 
 def _use(name: str) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
-    """Return the decorator of a use of a key, whose path has `name` at the end."""
+    """Return a decorator for a route that uses a key; its path ends in `name`."""
     opt = {"action": "kms:UseKey", "statuses": (409,)}
     return post(f"{KEY.path_of_one}/{name}", status_code=200, opt=opt)
 
@@ -317,7 +317,7 @@ async def generate_data_key(
 
 
 async def _answer_use(ctx: RequestContext, key: Key, use: str, answer: T) -> Reply[T]:
-    """Answer and record the use of a key, unless the key can be used no longer."""
+    """Record the use of a key and return the answer; raise if the key is no longer usable."""
     ids = (key.account_id, key.id)
     return await ctx.commit(key_to_use, *ids, wrap=lambda _: answer, told=lambda _: {"use": use})
 
@@ -327,7 +327,7 @@ def _encoded(value: bytes) -> str:
 
 
 def _decoded(field: str, text: str, most: int) -> bytes:
-    """Decode base64 (RFC 4648 §4), which must be padded and have no other spelling."""
+    """Decode base64 (RFC 4648 §4), which must be padded and canonical."""
     try:
         value = b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,7 +1,7 @@
 """The tables of keys and their versions, their queries, and references to keys in requests.
 
 A reference is an id, a name or a CRN. A key of another account or region looks like one that does
-not exist, and a CRN reveals only whether it is of this account and region.
+not exist; the error for a CRN reveals only whether it names this account and region.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _accounts = sa.table("accounts", sa.column("id"))
 
 
 class KeyVersion(NamedTuple):
-    """The material of a key from one rotation to the next, wrapped."""
+    """The wrapped material of a key, used from one rotation to the next."""
 
     key_id: str
     version: int
@@ -151,15 +151,15 @@ _LIST_WITHOUT_PLATFORM: Final = paged(
 
 
 async def keys_by_account(database: Database) -> Mapping[str, int]:
-    """Return the number of keys that each account has made and not scheduled for deletion."""
+    """Map account id to its number of keys, without those scheduled for deletion."""
     rows = await database.read(lambda tx: tx.rows(_COUNT_EACH))
     return {row[0]: row[1] for row in rows}
 
 
 def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
-    """Return the state of a key of an account, or None; it does not change until `tx` ends.
+    """Lock and return the state of an account's key, or None; it does not change until `tx` ends.
 
-    Others may hold the key too.
+    The lock is shared: others may hold the key at the same time.
     """
     row = tx.row(_HOLD, account_id=account_id, id=key_id)
     return None if row is None else cast("KeyState", row[0])
@@ -171,7 +171,7 @@ def find_platform_key(tx: Connection, account_id: str) -> Key | None:
 
 
 def forget_key(tx: Connection, account_id: str, key_id: str, now: int) -> None:
-    """Mark a key without versions as deleted: its record stays, without its name."""
+    """Mark a key without versions as deleted: its record stays, but not its name."""
     tx.execute(_FORGET, account_id=account_id, key_id=key_id, now=now)
 
 
@@ -191,7 +191,7 @@ def list_versions(
 ) -> list[tuple[int, int]]:
     """Return (number, creation time) of the versions of a key, oldest first.
 
-    `after` is the number of the last one before, in decimal, or empty.
+    `after` is the decimal number of the version to start after, or empty.
     """
     number = int(after or "0")
     rows = tx.rows(_LIST_VERSIONS, account_id=account_id, key_id=key_id, after=number, limit=limit)
@@ -204,7 +204,7 @@ def count_versions(tx: Connection, account_id: str, key_id: str) -> int:
 
 
 def erase_versions(tx: Connection, account_id: str, key_id: str) -> int:
-    """Delete the material of a key; return how many versions there were."""
+    """Delete the material of a key; return the number of versions deleted."""
     return tx.execute(_ERASE, account_id=account_id, key_id=key_id)
 
 

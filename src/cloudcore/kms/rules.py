@@ -44,7 +44,7 @@ def check_bindable(key: Key) -> None:
 
 
 def check_usable(key: Key) -> None:
-    """Refuse to encrypt or decrypt with a key that is not enabled, or not made for it.
+    """Refuse to encrypt or decrypt with a key that is not enabled, or made for another use.
 
     Raises:
         KeyMissing: it was deleted.
@@ -60,7 +60,7 @@ def check_usable(key: Key) -> None:
 
 
 def check_encrypts(key: Key, field: str = "key_id") -> None:
-    """Refuse a key, named in `field`, that is not for symmetric encryption (`InvalidInput`)."""
+    """Raise `InvalidInput` if a key, named in `field`, is not for symmetric encryption."""
     if key.key_spec not in SYMMETRIC:
         raise invalid_field(
             field,
@@ -97,7 +97,7 @@ _SYMMETRIC_BYTES: Final = 32
 def usage_of(spec: KeySpec, wanted: KeyUsage | None) -> KeyUsage:
     """Return the usage of a new key: the wanted one, or the spec's first.
 
-    Raise `InvalidInput` if keys of this spec cannot be used so.
+    Raise `InvalidInput` if keys of this spec do not support that usage.
     """
     usages = USAGES[spec]
     if wanted is not None and wanted not in usages:
@@ -110,9 +110,9 @@ def usage_of(spec: KeySpec, wanted: KeyUsage | None) -> KeyUsage:
 
 
 def new_material(spec: KeySpec) -> bytes:
-    """Make the material of a key: 32 random bytes, or a private key in PKCS #8 (DER).
+    """Generate the material of a key: 32 random bytes, or a private key in PKCS #8 (DER).
 
-    Those of `SLOW` take up to seconds of processor time.
+    For the specs in `SLOW`, that takes up to several seconds of processor time.
     """
     if spec in SYMMETRIC:
         return os.urandom(_SYMMETRIC_BYTES)

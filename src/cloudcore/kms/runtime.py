@@ -1,4 +1,4 @@
-"""The family of keys in a server."""
+"""The KMS family in a server."""
 
 from __future__ import annotations
 

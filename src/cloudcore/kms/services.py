@@ -1,4 +1,4 @@
-"""Keys of accounts: how they are made, changed and deleted, with their rules."""
+"""Keys of accounts: how they are created, changed and deleted, and the rules for that."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _SLOW_SECONDS: Final = 5
 
 
 class RotatedMeanwhile(Conflict):
-    """Another request has rotated the key; the new version was made for a number now taken."""
+    """Another request has rotated the key meanwhile; the new version's number is taken."""
 
     def __init__(self) -> None:
         super().__init__("other requests rotate the key; see its versions before another try")
 
 
 def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> QuotaUse:
-    """Refuse a customer's key without room or with a name in use; return how many there are.
+    """Refuse a new customer's key beyond the quota or with a name in use; return the quota's use.
 
-    Raise `Conflict` if the account has an undeleted key of this name, `QuotaExceeded` if the
-    account has as many as it may have.
+    Raise `Conflict` if the account has an undeleted key with this name, `QuotaExceeded` if the
+    account has reached its number of keys.
     """
     use = KEY_ROWS.check_room(tx, account_id, region)
     if KEY_ROWS.find_named(tx, account_id, region, name):
@@ -67,7 +67,7 @@ def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
 
 
 def add_platform_key(tx: Connection, key: Key, version: KeyVersion) -> None:
-    """Insert the platform key of an account, unless it has one."""
+    """Insert the platform key of an account, unless it already has one."""
     try:
         KEY_ROWS.add(tx, key)
     except Conflict:
@@ -110,9 +110,9 @@ def disable_key(tx: Connection, key: Key, now: int) -> Key:
 
 
 def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
-    """Schedule the deletion of a key; until then it cannot be used, but be restored.
+    """Schedule the deletion of a key; until then it cannot be used, but can be restored.
 
-    Raise `Conflict` if its deletion is pending already, it was deleted, or it is the platform key.
+    Raise `Conflict` if its deletion is already pending, it was deleted, or it is the platform key.
     """
     found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state in ("pending_deletion", "deleted"):
@@ -141,11 +141,11 @@ def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
     """Give a key a new version, which encrypts from now on.
 
     Raises:
-        KeyUnusable: it is disabled, or its deletion is pending.
-        KeyMissing: it was deleted.
-        InvalidInput: it is not a symmetric key for encryption.
-        Conflict: it has `MAX_VERSIONS`.
-        RotatedMeanwhile: the version is not the one that follows.
+        KeyUnusable: the key is disabled, or its deletion is pending.
+        KeyMissing: the key was deleted.
+        InvalidInput: the key is not for symmetric encryption.
+        Conflict: the key has `MAX_VERSIONS`.
+        RotatedMeanwhile: the version's number is not the next one.
 
     """
     found = KEY_ROWS.lock(tx, version.account_id, version.key_id)
@@ -157,7 +157,7 @@ def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
 
 
 def check_rotatable(key: Key) -> None:
-    """Refuse to rotate a key that is not enabled, not for symmetric encryption, or too often."""
+    """Refuse to rotate a key that is not enabled, not symmetric, or at `MAX_VERSIONS`."""
     if key.state == "deleted":
         raise _gone(key)
     if key.state != "enabled":
@@ -193,7 +193,7 @@ def _check_customers(key: Key, what: str) -> None:
 
 @dataclass(eq=False, slots=True)
 class KeyMaker:
-    """Makes the material of keys in one region."""
+    """Generates the material of keys in one region."""
 
     providers: Providers
     region: str
@@ -251,7 +251,7 @@ class KeyMaker:
         )
 
     async def prepare_platform_key(self, account_id: str, now: int) -> Callable[[Connection], None]:
-        """Return the change that inserts the platform key of an account, unless it has one."""
+        """Return a change that inserts an account's platform key, unless it already has one."""
         key, version = await self.new_key(
             account_id,
             PLATFORM_NAME,
@@ -262,7 +262,7 @@ class KeyMaker:
         return lambda tx: add_platform_key(tx, key, version)
 
     async def add_missing_platform_keys(self, database: Database, now: int) -> None:
-        """Insert the platform keys of accounts that have none, as that of ``entrepot dev``."""
+        """Insert missing platform keys of accounts, such as the one of ``entrepot dev``."""
         before: list[str] = []
         while found := await database.read(list_accounts_without_platform_key, _BATCH):
             assert found != before, "a platform key could not be inserted"
@@ -288,7 +288,7 @@ class KeyMaker:
 def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Key | None:
     """Erase the material and the name of a key whose deletion is due.
 
-    Return the key as read before, or None if its deletion was cancelled meanwhile.
+    Return the key as it was, or None if its deletion was cancelled meanwhile.
     """
     found = KEY_ROWS.lock(tx, account_id, key_id)
     if found.state != "pending_deletion" or (found.deletion_at or now) > now:

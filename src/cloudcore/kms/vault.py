@@ -1,8 +1,8 @@
-"""Encrypt under keys without showing their material: the port for other families.
+"""Encrypt under keys without revealing their material: the port for other families.
 
 Every call reads the state of the key, so one that is disabled or deleted is refused from the next
-call on, in every process. Only opened material is kept, for at most `MAX_AGE_SECONDS`; so a
-provider that withdraws its own key is obeyed by then.
+call on, in every process. Only unwrapped material is cached, for at most `MAX_AGE_SECONDS`; so if a
+provider revokes its own key, that takes effect by then.
 
     sealed = format (1 byte, 0x01) | version (4 bytes, big endian) | nonce (12 bytes)
              | AES-256-GCM ciphertext with its tag of 16 bytes
@@ -79,7 +79,7 @@ def open_sealed(
 def version_of(sealed: bytes) -> int:
     """Return the number of the key version that sealed a value.
 
-    Raise `CiphertextInvalid` if it does not have the form of a sealed value.
+    Raise `CiphertextInvalid` if the bytes do not have the form of a sealed value.
     """
     if len(sealed) < OVERHEAD or not sealed.startswith(_FORMAT):
         raise CiphertextInvalid
@@ -116,7 +116,7 @@ class Sealed(NamedTuple):
 
 
 class UsableKeys(NamedTuple):
-    """Keys found usable by a transaction, for the calls that follow it."""
+    """Keys that a transaction found usable, for the calls that follow it."""
 
     refs: Sequence[VersionRef]
     rows: Mapping[VersionRef, KeyVersion | None]
@@ -130,7 +130,7 @@ class _Opened(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Vault:
-    """Wraps and unwraps under the keys of one install."""
+    """Wraps and unwraps data keys under the keys of one install."""
 
     database: Database
     providers: Providers
@@ -142,27 +142,27 @@ class Vault:
         """Wrap a data key under the current version of a key.
 
         Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`), `Unavailable`
-        if the provider of the key's material is not there.
+        if the provider of the key's material cannot be reached.
         """
         return (await self.seal(account_id, key_id, "wrap", data_key, aad)).value
 
     async def wrap_all(
         self, account_id: str, key_id: str, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
-        """Wrap data keys, each given with its `aad`; the key is read once. See `wrap`."""
+        """Wrap (data key, aad) pairs; the key's row is read once. See `wrap`."""
         usable = await self.database.read(self.find_usable, account_id, key_id)
         return await self.wrap_under(usable, data_keys)
 
     async def wrap_under(
         self, usable: UsableKeys, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
-        """Wrap data keys like `wrap_all`, after `find_usable` in a transaction of the caller."""
+        """Wrap data keys like `wrap_all`; the caller's transaction has called `find_usable`."""
         (ref,) = usable.refs
         cipher = await self._cipher(ref, usable.rows[ref])
         return [seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
 
     def wrap_if_open(self, usable: UsableKeys, data_key: bytes, aad: bytes) -> bytes | None:
-        """Wrap a data key like `wrap_under` if that needs no wait; else return None."""
+        """Wrap a data key like `wrap_under`; return None if that would have to wait."""
         (ref,) = usable.refs
         if usable.rows[ref] is not None:
             return None
@@ -186,7 +186,7 @@ class Vault:
         return await self.unwrap_under(usable, wraps)
 
     async def unwrap_under(self, usable: UsableKeys, wraps: Sequence[Wrapped]) -> list[bytes]:
-        """Return data keys like `unwrap_all`, after `usable_for` in a transaction of the caller."""
+        """Return data keys like `unwrap_all`; the caller's transaction has called `usable_for`."""
         ciphers = {ref: await self._cipher(ref, row) for ref, row in usable.rows.items()}
         return [
             open_sealed(ciphers[ref], ref, "wrap", each.wrapped, each.aad)
@@ -219,14 +219,14 @@ class Vault:
         return self.usable_version(tx, VersionRef(account_id, key_id, version))
 
     def usable_version(self, tx: Connection, ref: VersionRef) -> UsableKeys:
-        """Return the current version of a key that the caller has found usable."""
+        """Return the current version of a key that the caller has already found usable."""
         return UsableKeys([ref], {ref: self._read_version(tx, ref)})
 
     def usable_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> UsableKeys:
         """Check that the keys of these wraps are usable, to unwrap them after this transaction.
 
-        Raise `CiphertextInvalid` if a wrap does not have the form of one, or no version of its key
-        made it, `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
+        Raise `CiphertextInvalid` if a wrap is malformed, or no version of its key made it,
+        `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
         refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
         for key_id in sorted({each.key_id for each in wraps}):
@@ -234,7 +234,7 @@ class Vault:
         return UsableKeys(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return when the first of these keys must be opened again; 0 if one is not open."""
+        """Return when the first of these keys' cached material expires; 0 if one is not cached."""
         first = 0
         for ref in usable.refs:
             kept = self._opened.get(ref)
@@ -259,7 +259,7 @@ class Vault:
         return kept.cipher
 
     async def _cipher(self, ref: VersionRef, row: KeyVersion | None) -> AESGCM:
-        """Return the cipher of a version: the one that is kept, or that of its `row`."""
+        """Return the cipher of a version, from the cache or by unwrapping the material in `row`."""
         if row is None:
             kept = self._opened.get(ref)
             if kept is not None:
@@ -294,13 +294,13 @@ class Vault:
 
 @dataclass(frozen=True, slots=True)
 class PlatformKeys:
-    """Seals under the platform keys of accounts."""
+    """Seals secrets under the platform keys of accounts."""
 
     database: Database
     vault: Vault
 
     async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
-        """Return the id of the account's platform key, and a secret sealed under it."""
+        """Seal a secret under the account's platform key; return (key id, sealed secret)."""
         key = await self.database.read(find_platform_key, account_id)
         if key is None:
             raise KeyMissing

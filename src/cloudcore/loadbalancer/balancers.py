@@ -1,7 +1,8 @@
-"""Create, change and delete load balancers, reserve their addresses (VIPs), and show them.
+"""Create, change, delete and show load balancers, and reserve their addresses (VIPs).
 
-An address is reserved in the transaction that creates its load balancer, and is free again when
-the load balancer is torn down. The primary key of the reservations keeps two from having one.
+An address is reserved in the transaction that creates its load balancer, and is freed when the load
+balancer is torn down. The primary key of the reservations keeps two load balancers from having the
+same.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from cloudcore.web.bodies import ResourceRef
 
 
 def check_vip(vip: str, ranges: Ranges) -> None:
-    """Check that a load balancer can have the address `vip`; an empty one stands for any.
+    """Check that a load balancer may have the address `vip`; an empty string means any.
 
-    Raise `Conflict` if the operator has set no addresses for load balancers, `InvalidInput` if
-    `vip` is not one of them.
+    Raise `Conflict` if the operator has configured no addresses for load balancers, `InvalidInput`
+    if `vip` is not one of them.
     """
     if not ranges:
         raise Conflict(
@@ -47,7 +48,7 @@ def check_vip(vip: str, ranges: Ranges) -> None:
 
 
 def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
-    """Reserve the requested address of a load balancer, or a free one; return it.
+    """Reserve the requested address for a load balancer, or any free one; return it.
 
     Raise `Conflict` if it is taken, or none is free.
     """
@@ -119,7 +120,7 @@ def create(
 ) -> LoadBalancer:
     """Insert a load balancer with its address, its interface and its certificates.
 
-    `subnet` and the values of `named` are references of the request.
+    `subnet` and the values of `named` are references in the request.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `_resolved`.
@@ -166,7 +167,7 @@ def update(
     right_to: RightTo,
     now: int,
 ) -> LoadBalancer:
-    """Change fields of a load balancer; its work brings its proxies to them.
+    """Change fields of a load balancer; its workflow applies them to the proxies.
 
     Raises:
         Conflict: it is being deleted, or a certificate cannot be served.
@@ -199,7 +200,7 @@ def update(
 def delete(tx: Connection, found: LoadBalancer, now: int) -> None:
     """Begin to tear a load balancer down.
 
-    Raise `NotFound` if it is gone.
+    Raise `NotFound` if it does not exist.
     """
     WORK.delete(tx, ROWS.lock(tx, found.account_id, found.id), now)
 

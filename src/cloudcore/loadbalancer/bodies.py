@@ -175,7 +175,7 @@ class ReplicaRecord(ResponseBody):
 
 
 def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
-    """Return the listeners of a request; ids of certificates are still references."""
+    """Convert the listeners of a request; their certificates are still unresolved references."""
     check_distinct("listeners", "port", (each.port for each in given))
     for number, each in enumerate(given):
         if (each.certificate is not None) != (each.protocol == "https"):
@@ -195,7 +195,7 @@ def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
 
 
 def read_backends(given: Sequence[GivenBackend]) -> tuple[Backend, ...]:
-    """Return the backends of a request; ids of pools are still references."""
+    """Convert the backends of a request; their pools are still unresolved references."""
     check_distinct("backends", "name", (each.name for each in given))
     found = []
     for number, each in enumerate(given):
@@ -268,22 +268,22 @@ def check_distinct(name: str, what: str, values: Iterable[object]) -> None:
 
 
 def shown_subnet(found: LoadBalancer) -> ResourceRef:
-    """Return the subnet in an answer."""
+    """Return the subnet for an answer."""
     return _reference(found, found.subnet, "network", "subnet")
 
 
 def shown_vpc(found: LoadBalancer) -> ResourceRef:
-    """Return the VPC in an answer."""
+    """Return the VPC for an answer."""
     return _reference(found, found.vpc, "network", "vpc")
 
 
 def shown_groups(found: LoadBalancer) -> Sequence[ResourceRef]:
-    """Return the security groups in an answer."""
+    """Return the security groups for an answer."""
     return [_reference(found, each, "network", "security-group") for each in found.security_groups]
 
 
 def shown_listeners(found: LoadBalancer) -> Sequence[ListenerRecord]:
-    """Return the listeners in an answer."""
+    """Return the listeners for an answer."""
     return [
         ListenerRecord(
             port=each.port,
@@ -298,7 +298,7 @@ def shown_listeners(found: LoadBalancer) -> Sequence[ListenerRecord]:
 
 
 def shown_backends(found: LoadBalancer) -> Sequence[BackendRecord]:
-    """Return the backends in an answer, with the health of their targets."""
+    """Return the backends for an answer, with the health of their targets."""
     return [
         BackendRecord(
             name=each.name,
@@ -330,7 +330,7 @@ def shown_backends(found: LoadBalancer) -> Sequence[BackendRecord]:
 
 
 def shown_replicas(found: LoadBalancer) -> Sequence[ReplicaRecord]:
-    """Return the replicas in an answer."""
+    """Return the replicas for an answer."""
     return [ReplicaRecord(**structs.asdict(each)) for each in found.replicas]
 
 

@@ -1,4 +1,4 @@
-"""``entrepot load-balancers``: one address before the instances of a VPC."""
+"""``entrepot load-balancers``: one address in front of the instances of a VPC."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEALTH: Final = (
 
 
 def _show_targets(run: Invocation) -> bool:
-    """Show where connections go, and how the targets are; return False if one is not healthy."""
+    """Show the targets and their health; return False if one is not healthy."""
     found = [
         {"backend": backend["name"], **each}
         for backend in run.record["backends"]

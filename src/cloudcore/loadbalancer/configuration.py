@@ -1,8 +1,8 @@
 """Write a plan as the configuration of HAProxy or of the embedded proxy.
 
 No text of an account reaches either unchanged: names of backends and ids of targets become digests,
-addresses and ports were parsed, and files are named by their content. The one text is the path of a
-health check, which the plan has checked, and which is quoted.
+addresses and ports were parsed, and files are named by their content. The only text is the path of
+a health check, which the plan has checked, and which is quoted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CIPHERS: Final = ":".join(
 
 
 class ProcessLimits(NamedTuple):
-    """The most that a replica may use."""
+    """The limits of a replica."""
 
     connections: int
     drain_seconds: int
@@ -58,7 +58,7 @@ class ProcessLimits(NamedTuple):
 
 
 def target_name(target: TargetPlan) -> str:
-    """Return a proxy's name of a target; another address or socket has another name."""
+    """Return the name of a target in a proxy; it changes with the target's address or socket."""
     place = (target.id, target.address or "", str(target.port), target.socket or "")
     return f"target_{_digest(chr(0).join(place))}"
 
@@ -69,14 +69,14 @@ def backend_name(name: str) -> str:
 
 
 def configuration_digest(text: str) -> str:
-    """Return the digest by which a proxy reports its configuration."""
+    """Return the digest that identifies a configuration; a proxy reports it."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def proxy_document(
     plan: ProxyPlan, certificates: Mapping[str, bytes], limits: ProcessLimits
 ) -> str:
-    """Return the configuration of the embedded proxy, one line with the certificates in it."""
+    """Return the embedded proxy's configuration as one line, which includes the certificates."""
     return json.dumps(
         {
             "vip": plan.vip,
@@ -118,7 +118,7 @@ def haproxy_configuration(
     """Return HAProxy's configuration (2.6), which is read in the folder of the replica.
 
     Its `description`, which `show info` reports, is the digest of the rest. `certificates` maps the
-    plan's certificates to files of the folder.
+    plan's certificates to file names in that folder.
     """
     lines = [*_defaults(limits), *_frontends(plan, certificates), *_backends(plan)]
     head = list(_global(limits))
@@ -127,7 +127,7 @@ def haproxy_configuration(
 
 
 def described(text: str) -> str:
-    """Return the digest in the description of a configuration of HAProxy."""
+    """Return the digest in the description of an HAProxy configuration."""
     return text.split("    description ", 1)[1].split("\n", 1)[0]
 
 

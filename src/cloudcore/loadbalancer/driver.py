@@ -1,6 +1,6 @@
-"""The plan that the replicas of a load balancer carry out, and what is seen of them.
+"""The plan that a load balancer's replicas carry out, and what drivers report about replicas.
 
-A plan that is impossible or ambiguous cannot be made: its parts check themselves and raise
+A plan that is impossible or ambiguous cannot be constructed: its parts check themselves and raise
 `PlanRefused`.
 """
 
@@ -22,7 +22,7 @@ MOST_THRESHOLD: Final = 100
 
 
 class PlanRefused(ValueError):
-    """A part of a plan is not allowed."""
+    """A part of a plan is impossible or ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class TargetPlan:
 
 @dataclass(frozen=True, slots=True)
 class BackendPlan:
-    """Targets that answer the same; connections go to the usable ones in turn."""
+    """Interchangeable targets; new connections rotate over the usable ones."""
 
     name: str
     """Any text; no proxy gets to see it."""
@@ -137,7 +137,7 @@ class ProxyPlan:
 
     @property
     def dials_sockets(self) -> bool:
-        """Return True if a target is behind a Unix socket."""
+        """Return True if the plan has a target behind a Unix socket."""
         return any(target.socket for backend in self.backends for target in backend.targets)
 
 
@@ -169,13 +169,13 @@ TargetStatus = Literal["healthy", "unhealthy", "draining", "unknown"]
 class ProxyFailed(Exception):
     """A replica could not be started or reloaded; the text has the reason.
 
-    The former one runs on.
+    The previous process, or its previous configuration, stays in use.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMetrics:
-    """Counters of a replica since it was started or, with HAProxy, reloaded."""
+    """Counters of a replica since it was started (with HAProxy, since it was last reloaded)."""
 
     bytes_in: int = 0
     """From clients."""

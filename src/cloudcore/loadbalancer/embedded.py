@@ -26,12 +26,12 @@ _NOBODY: Final = 65534
 
 
 class EmbeddedDriver(Replicas):
-    """Runs `proxy.program`."""
+    """Runs replicas of the embedded proxy, `proxy.program`."""
 
     configuration_name = "proxy.json"
 
     def check(self) -> None:
-        """See `Replicas.check`: it needs nothing."""
+        """Do nothing: the embedded proxy needs nothing special. See `Replicas.check`."""
 
     async def _write(
         self,
@@ -89,7 +89,7 @@ class EmbeddedDriver(Replicas):
         return None
 
     def _tidy(self, folder: Path, text: str) -> None:
-        """All is in one file."""
+        """Do nothing: the embedded proxy has all its configuration in one file."""
 
 
 async def _ask(folder: Path, question: str) -> dict[str, Any]:

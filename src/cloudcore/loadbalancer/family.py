@@ -1,4 +1,4 @@
-"""The family of load balancers."""
+"""The load balancer family: one address in front of the instances of a VPC."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ _MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
 
 
 class HaproxyDriver(Replicas):
-    """Runs HAProxy, which reads its configuration again at each SIGUSR2."""
+    """Runs HAProxy replicas; each reads its configuration again on SIGUSR2."""
 
     configuration_name = "haproxy.cfg"
 
     def check(self) -> None:
-        """See `Replicas.check`."""
+        """Check that HAProxy is installed and not too old; see `Replicas.check`."""
         program = shutil.which("haproxy", path=PROGRAM_PATH)
         if program is None:
             raise DriverUnusable("balancer_driver haproxy: there is no program haproxy; install it")
@@ -137,7 +137,7 @@ class HaproxyDriver(Replicas):
 
 
 def _catches(process: DetachedProcess, number: signal.Signals) -> bool:
-    """Return True if a process has a handler of a signal (proc(5))."""
+    """Return True if a process has a handler for a signal (proc(5))."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):

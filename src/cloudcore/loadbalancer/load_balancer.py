@@ -137,18 +137,18 @@ class LoadBalancer(Placed, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the load balancer's CRN."""
         return LOAD_BALANCER.crn_of(self)
 
     @property
     def certificates(self) -> Mapping[str, Named]:
-        """Return the certificates of its listeners, by id."""
+        """Map id to certificate, for all its listeners."""
         found = (each.certificate for each in self.listeners)
         return {each.id: each for each in found if each is not None}
 
     @property
     def pools(self) -> Mapping[str, Named]:
-        """Return the pools that it leads to, by id."""
+        """Map id to pool, for all its targets."""
         found = (each.pool for each in self._targets)
         return {each.id: each for each in found if each is not None}
 

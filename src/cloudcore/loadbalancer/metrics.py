@@ -1,4 +1,4 @@
-"""Metrics of load balancers: sums of the counters of each replica since its last start."""
+"""Metrics of load balancers: each replica's counters are summed across its restarts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def counters_of(metrics: ReplicaMetrics) -> ProxyCounters:
 def note_served(
     tx: Connection, found: LoadBalancer, new: Mapping[int, ProxyCounters], now: int
 ) -> None:
-    """Add what replicas have counted since the last call, by their numbers."""
+    """Add what replicas have counted since the last call; `new` maps their numbers to readings."""
     known = rows.metrics_of(tx, found.account_id, found.id)
     for number, counts in new.items():
         total, last = (_decode(each) for each in known.get(number, ("{}", "{}")))
@@ -83,7 +83,7 @@ def served(tx: Connection, account_id: str, balancer_id: str) -> ProxyCounters:
 
 
 def shown(total: ProxyCounters) -> OneMetrics:
-    """Return the answer for counters."""
+    """Convert counters to an answer."""
     responses = {each: getattr(total, f"responses_{each}") for each in CLASSES}
     return OneMetrics(
         metrics=MetricsRecord(
@@ -105,7 +105,7 @@ def since(last: ProxyCounters, now: ProxyCounters) -> ProxyCounters:
 
 
 def added(one: ProxyCounters, other: ProxyCounters) -> ProxyCounters:
-    """Return the sum."""
+    """Return the sum of two counters, field by field."""
     pairs = zip(structs.astuple(one), structs.astuple(other), strict=True)
     return ProxyCounters(*(a + b for a, b in pairs))
 

@@ -28,35 +28,35 @@ Ranges = Sequence[IPv4Network | IPv6Network]
 
 
 class Named(Protocol):
-    """A resource of another family."""
+    """A resource of another family, with its id and name."""
 
     @property
     def id(self) -> str:
-        """Return its id."""
+        """Return the resource's id."""
 
     @property
     def name(self) -> str:
-        """Return its name."""
+        """Return the resource's name."""
 
 
 class PoolTarget(Protocol):
-    """An instance of a pool."""
+    """An instance of a pool, as a target."""
 
     @property
     def instance_id(self) -> str:
-        """Return its id."""
+        """Return the instance's id."""
 
     @property
     def address(self) -> str | None:
-        """Return its address in its subnet, or None without one."""
+        """Return the instance's address in its subnet, or None."""
 
     @property
     def socket_folder(self) -> Path | None:
-        """Return the folder of the sockets of its ports, or None if it has an address."""
+        """Return the folder with the port sockets, or None if the instance has an address."""
 
     @property
     def is_ready(self) -> bool:
-        """Return True if it takes connections."""
+        """Return True if the instance accepts connections."""
 
 
 class Pools(Protocol):
@@ -70,7 +70,7 @@ class Pools(Protocol):
         reference: str,
         authorize: Authorize | None = None,
     ) -> Named:
-        """Return the pool that an id, a name or a CRN means; errors as `resolve`."""
+        """Return the pool that an id, a name or a CRN refers to; errors as `resolve`."""
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
         """Return the instances of a pool; none if it was deleted."""
@@ -87,7 +87,7 @@ machine's own network then, and a VPC may have any private range."""
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a load balancer needs of other families: addresses, certificates and instance pools."""
+    """What load balancers need from other families: addresses, certificates and instance pools."""
 
     interfaces: Interfaces
     certificates: Certificates
@@ -101,7 +101,7 @@ PROXIES: Final[Port[Replicas]] = Port("loadbalancer.proxies")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadBalancerNeeds:
-    """The dependencies of the routes, the work and the watch of load balancers."""
+    """The dependencies of the routes, the workflow and the watch of load balancers."""
 
     database: Database
     clock: Clock

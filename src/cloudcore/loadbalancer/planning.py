@@ -1,4 +1,4 @@
-"""Make the plan of a load balancer's proxies from the rows."""
+"""Make the plan for a load balancer's proxies from the rows."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Reach(NamedTuple):
     """None if the VPC has a network of its own; else what of the machine's they may dial."""
 
     def allows(self, address: str) -> bool:
-        """Return True if connections may go to an address."""
+        """Return True if the proxies may connect to an address."""
         found = ip_address(address)
         ways = (self.subnets,) if self.dialled is None else (self.subnets, self.dialled)
         return all(any(found in each for each in ranges) for ranges in ways)
 
 
 def certificate_file(certificate_id: str) -> str:
-    """Return the name of the file of a certificate."""
+    """Return the file name for a certificate."""
     return f"{certificate_id}.pem"
 
 
@@ -65,7 +65,7 @@ def subnet_ranges(tx: Connection, of: LoadBalancer) -> Ranges:
 def render(
     tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | None
 ) -> RenderedPlan:
-    """Return the present plan of a load balancer's proxies."""
+    """Return the current plan for a load balancer's proxies."""
     reach = _reach(tx, found, dialled)
     before = {(each.backend, each.id): each for each in found.targets}
     backends, targets, problems = [], [], []
@@ -90,7 +90,7 @@ def render(
 
 
 def has_moved(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> bool:
-    """Return True if a target has left the allowed addresses since the last plan, or is back."""
+    """Return True if a target has left or re-entered the allowed addresses since the last plan."""
     given = {
         (backend.name, _ident(each)): each.address
         for backend in found.backends
@@ -126,7 +126,7 @@ def _listeners(found: LoadBalancer) -> tuple[ListenerPlan, ...]:
 def _targets(
     tx: Connection, found: LoadBalancer, backend: Backend, parts: Parts
 ) -> Iterator[tuple[TargetPlan | Problem, SeenTarget]]:
-    """Yield the targets of a backend, those of pools as their instances, each once."""
+    """Yield the targets of a backend without duplicates; a pool yields its instances."""
     for each in backend.targets:
         if each.pool is None:
             yield _at_address(backend, each)

@@ -1,7 +1,7 @@
 """The common part of both drivers: a folder for each replica, and its process.
 
-The folder exists before its process and is deleted after it. So after a crash at any moment,
-`known` and `stop` find everything.
+The folder is made before its process starts and deleted after it has ended. So after a crash at any
+moment, `known` and `stop` find everything.
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ class Replicas(ABC):
         certificates: Mapping[str, bytes],
         limits: ProcessLimits,
     ) -> tuple[str, str]:
-        """Write the files of the configuration; return it, and its digest.
+        """Write the configuration files; return (configuration, digest).
 
-        Raise `ProxyFailed` if the proxy would reject it.
+        Raise `ProxyFailed` if the proxy would reject the configuration.
         """
 
     @abstractmethod
     def _argv(self, folder: Path, netns: Path | None) -> Sequence[str]:
-        """Return the command of a replica."""
+        """Return the command line that starts a replica."""
 
     @abstractmethod
     def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:
-        """Return True if a replica started by root can become an unprivileged user."""
+        """Return True if a replica that root starts can switch to an unprivileged user."""
 
     @abstractmethod
     async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:
@@ -108,7 +108,7 @@ class Replicas(ABC):
 
     @abstractmethod
     async def _state_of(self, folder: Path) -> tuple[Targets, ReplicaMetrics]:
-        """Return the state that a replica reports; raise OSError if it does not."""
+        """Return the (targets, metrics) that a replica reports; raise `OSError` if it does not."""
 
     async def apply(
         self,
@@ -117,13 +117,13 @@ class Replicas(ABC):
         certificates: Mapping[str, bytes],
         netns: Path | None,
     ) -> None:
-        """Start a replica, or reload it if anything differs; return when it carries out the plan.
+        """Start a replica, or reload it if anything changed; return when it carries out the plan.
 
-        A reload drops no connection. `certificates` are the files that listeners name: PEM of the
-        chain and of the key. `netns` is the network namespace that a replica is started in; None is
-        the machine's.
+        A reload drops no connection. `certificates` maps the file names in the plan to PEM with
+        chain and key. `netns` is the network namespace in which to start a replica; None means the
+        machine's.
 
-        Raise `ProxyFailed` if it cannot carry out the plan.
+        Raise `ProxyFailed` if the replica cannot carry out the plan.
         """
         folder = self._folder / plan.balancer_id / str(replica)
         certificates = _used(plan, certificates)
@@ -174,7 +174,7 @@ class Replicas(ABC):
         return [await self._seen(folders[replica], replica) for replica in sorted(folders)]
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of the balancers that have anything on this machine."""
+        """Return the ids of the balancers with anything on this machine."""
         try:
             return sorted(found.name for found in self._folder.iterdir())
         except FileNotFoundError:
@@ -202,7 +202,7 @@ class Replicas(ABC):
             raise ProxyFailed("the proxy does not answer") from None
 
     async def _applied(self, folder: Path, process: DetachedProcess, digest: str) -> None:
-        """Return when a replica has applied its configuration."""
+        """Wait until a replica has applied its configuration; raise `ProxyFailed` if it fails."""
         try:
             async with asyncio.timeout(APPLIED_SECONDS):
                 while await self._digest_of(folder) != digest:
@@ -222,11 +222,11 @@ class Replicas(ABC):
 
     @abstractmethod
     def _complaint(self, folder: Path) -> str | None:
-        """Return the reason, if it reports one."""
+        """Return the reason for which a replica rejects its configuration, or None."""
 
     @abstractmethod
     def _tidy(self, folder: Path, text: str) -> None:
-        """Delete files that the configuration no longer names."""
+        """Delete files that the configuration no longer mentions."""
 
     async def _end(self, process: DetachedProcess) -> None:
         """Let a process finish its connections, and return when it has ended."""
@@ -256,7 +256,7 @@ class Replicas(ABC):
 
 
 def _clear(folder: Path) -> None:
-    """Delete the files of a process that has ended, except the lock of a launch."""
+    """Delete the files of a process that has ended, except the lock file of a launch."""
     for found in folder.iterdir():
         if found.is_dir():
             shutil.rmtree(found)
@@ -265,7 +265,7 @@ def _clear(folder: Path) -> None:
 
 
 def _linked(folder: Path, plan: ProxyPlan) -> set[str]:
-    """Make links to the sockets of targets; return their names, each of which means one socket."""
+    """Link the sockets of targets into the folder; return the names, each unique to one socket."""
     (folder / SOCKETS_NAME).mkdir(mode=0o700, exist_ok=True)
     targets = [target for backend in plan.backends for target in backend.targets]
     sockets = {target_name(target): target.socket for target in targets if target.socket}
@@ -276,7 +276,7 @@ def _linked(folder: Path, plan: ProxyPlan) -> set[str]:
 
 
 def _used(plan: ProxyPlan, certificates: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return the certificates that listeners name; raise `ProxyFailed` if one is missing."""
+    """Return the certificates that listeners use; raise `ProxyFailed` if one is missing."""
     files = sorted({one.certificate_file for one in plan.listeners if one.certificate_file})
     try:
         return {file: certificates[file] for file in files}
@@ -302,7 +302,7 @@ def _named_by_numbers(folder: Path) -> dict[int, Path]:
 
 
 async def ask(folder: Path, name: str, question: str) -> str:
-    """Send a question to a Unix socket in a folder, and return the answer; raise OSError."""
+    """Send a line to a Unix socket in a folder, and return the answer; raise `OSError`."""
     directory = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:  # the path itself may be too long for a socket
         async with asyncio.timeout(_ANSWER_SECONDS):
@@ -319,7 +319,7 @@ async def ask(folder: Path, name: str, question: str) -> str:
 
 
 def last_line(folder: Path) -> str | None:
-    """Return the end of a replica's output."""
+    """Return the last line of a replica's output, or None."""
     lines = (
         (folder / detached_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
     )
@@ -348,7 +348,7 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
 
 
 def _make(folder: Path) -> None:
-    """Make the folders of a replica, its balancer, and all balancers, closed to other users."""
+    """Make the folders for a replica, its balancer and all balancers, closed to other users."""
     folder.parents[1].mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # a stop has just deleted the balancer's
         folder.parent.mkdir(mode=0o700, exist_ok=True)
@@ -374,7 +374,7 @@ def _is_still(folder: Path, opened: int) -> bool:
 
 @contextlib.contextmanager
 def _no_launch(folder: Path) -> Iterator[None]:
-    """Wait for a launch that a killed process has left behind; it takes milliseconds."""
+    """Wait until a launch that a killed process left behind has ended; it takes milliseconds."""
     lock = os.open(folder / _LAUNCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -384,7 +384,7 @@ def _no_launch(folder: Path) -> Iterator[None]:
 
 
 def _session_of(process: DetachedProcess) -> list[DetachedProcess]:
-    """Return a process and its descendants that are in its session."""
+    """Return a process and those of its descendants that share its session."""
     found = []
     for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -27,7 +27,7 @@ _b = ROWS.table.c
 
 
 def _of_balancer(table_name: str) -> sa.ForeignKeyConstraint:
-    """Return the foreign key that keeps a load balancer until a row of it is gone."""
+    """Return a foreign key that prevents deleting a load balancer before its rows in a table."""
     return sa.ForeignKeyConstraint(
         ["load_balancer_id", "account_id"],
         ["load_balancers.id", "load_balancers.account_id"],
@@ -70,7 +70,7 @@ _m = replica_metrics.c
 
 
 def _is_of(of: sa.Table) -> sa.ColumnElement[bool]:
-    """Return the condition of the rows of a load balancer."""
+    """Return the condition that selects the rows of a load balancer."""
     return given(of.c.load_balancer_id, of.c.account_id)
 
 
@@ -110,17 +110,17 @@ def taken_vips(tx: Connection) -> frozenset[str]:
 
 
 def reserve(tx: Connection, found: LoadBalancer, vip: str) -> bool:
-    """Reserve an address for a load balancer; return False if another one has it."""
+    """Reserve an address for a load balancer; return False if another load balancer has it."""
     return tx.execute(_RESERVE, vip=vip, **_place(found)) == 1
 
 
 def release_vip(tx: Connection, found: LoadBalancer) -> None:
-    """Free the address of a load balancer; do nothing if that is done."""
+    """Free the address of a load balancer; do nothing if it is already free."""
     tx.execute(_RELEASE, **_place(found))
 
 
 def put_pools(tx: Connection, found: LoadBalancer, pool_ids: Iterable[str]) -> None:
-    """Store the pools that a load balancer has as targets."""
+    """Replace the list of pools that a load balancer has as targets."""
     tx.execute(_CLEAR_POOLS, **_place(found))
     for pool_id in sorted(pool_ids):
         tx.execute(_ADD_POOL, pool_id=pool_id, **_place(found))
@@ -132,7 +132,7 @@ def using_pool(tx: Connection, account_id: str, pool_id: str) -> Sequence[str]:
 
 
 def counted(tx: Connection) -> Mapping[str, int]:
-    """Return how many load balancers each account has."""
+    """Map account id to its number of load balancers."""
     return {row[0]: row[1] for row in tx.rows(_COUNTED)}
 
 
@@ -144,7 +144,7 @@ _FORGET_METRICS: Final = Statement(replica_metrics.delete().where(_is_of(replica
 
 
 def metrics_of(tx: Connection, account_id: str, balancer_id: str) -> Mapping[int, tuple[str, str]]:
-    """Return the counters of each replica in JSON: the total, and the last reading."""
+    """Map each replica's number to (total, last reading), both counters in JSON."""
     found = tx.rows(_METRICS_OF, account_id=account_id, load_balancer_id=balancer_id)
     return {row[0]: (row[1], row[2]) for row in found}
 
@@ -158,6 +158,6 @@ def put_metrics(
 
 
 def forget_parts(tx: Connection, found: LoadBalancer) -> None:
-    """Delete the rows that belong to a load balancer that is torn down."""
+    """Delete the dependent rows of a load balancer that has been torn down."""
     tx.execute(_FORGET_METRICS, **_place(found))
     tx.execute(_CLEAR_POOLS, **_place(found))

@@ -1,4 +1,4 @@
-"""The family of load balancers in a server."""
+"""The load balancer family in a server."""
 
 from __future__ import annotations
 

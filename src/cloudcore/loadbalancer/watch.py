@@ -1,6 +1,6 @@
 """Observe the proxies of a machine: which run, the health of their targets, their counters.
 
-It runs in one process of the machine. It stores what has changed; the work reacts to that.
+It runs in one process of the machine. It stores what has changed; the workflow reacts to that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAGE: Final = 100
 
 @dataclass
 class ProxyWatch:
-    """The watch of the proxies of a machine."""
+    """Watches the proxies of a machine."""
 
     needs: LoadBalancerNeeds
     known: dict[tuple[str, int], ProxyCounters] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class ProxyWatch:
     stored_at: int = 0
 
     async def turn(self) -> None:
-        """Look at all proxies of this machine once, and end those of deleted load balancers.
+        """Check all proxies of this machine once, and end those of deleted load balancers.
 
-        A load balancer has a row before it has proxies, so proxies that were known before the rows
+        A load balancer has a row before it has proxies. So proxies that were listed before the rows
         were read, and have no row, are leftovers.
         """
         needs, rest = self.needs, set(await self.needs.proxies.known())
@@ -115,7 +115,7 @@ def _note(
     is_stale: bool,  # noqa: FBT001 - as `Database.write` passes it
     now: int,
 ) -> None:
-    """Store the observed state; let dead proxies be started, and stale ones be reloaded."""
+    """Store the observed state; have dead proxies restarted, and stale ones reloaded."""
     WORK.wake(tx, seen_of, now, hastens=False)  # first: a step too locks its job, then the record
     current = ROWS.try_lock(tx, seen_of.account_id, seen_of.id)
     if current is None:

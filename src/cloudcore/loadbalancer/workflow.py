@@ -1,7 +1,8 @@
 """The workflow of load balancers: set up, change and tear down; store and publish the status.
 
-The order of a teardown: the address leads to the network no more, and the interface is released;
-the proxies end; their role is deleted; the address is freed, and with it the record is deleted.
+The order of a teardown: the network no longer routes the address, and the interface is released;
+the proxies end; their role is deleted; the address is freed, and the record is deleted in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 
 def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
-    """Return a load balancer with the observed state of its proxies.
+    """Update a load balancer with the observed state of its proxies, and return it.
 
-    One that is being changed or torn down keeps its status, as its work sets that.
+    One that is being changed or torn down keeps its status, which its workflow sets.
     """
     by_number = {each.replica: each for each in seen}
     numbers = range(1, found.replica_count + 1)
@@ -59,7 +60,7 @@ def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
 
 
 def _state(seen: Iterable[TargetStatus | None]) -> TargetStatus:
-    """Return the worst health of a target that any proxy reports."""
+    """Return the worst health that any proxy reports for a target."""
     states = set(seen)
     for state in _WORST_FIRST:
         if state in states:
@@ -82,14 +83,14 @@ Outcome = StepDone[LoadBalancer] | StepRetry[LoadBalancer]
 
 
 def goal(found: LoadBalancer, _now: int) -> Goal | None:
-    """Return the next work of a load balancer."""
+    """Return the next step for a load balancer, or None."""
     if found.status == DELETING:
         return Goal("detach")
     return None if found.applied == found.generation else Goal("role", found.generation)
 
 
 def role_name(found: LoadBalancer) -> str:
-    """Return the name of the role of a load balancer's proxies."""
+    """Return the name of the role for a load balancer's proxies."""
     return f"load-balancer-{found.id}"
 
 
@@ -110,7 +111,7 @@ def role_policy(found: LoadBalancer) -> Mapping[str, object]:
 
 
 async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Make the role of the proxies, or change its policy, unless it has that policy."""
+    """Create the role of the proxies, or update its policy if that differs."""
     if found.role_id is not None and found.fingerprints.keys() == found.certificates.keys():
         return StepDone(next="attach", keeps_faults=True)
 
@@ -128,14 +129,14 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
 
 
 async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Let the address lead to the VPC; without groups, everybody reaches the listeners."""
+    """Route the address to the VPC; without security groups, everybody reaches the listeners."""
     ruled_by = found.interface_id if found.security_groups else None
     await needs.network.add_vip(found.vpc.id, found.vip, ruled_by)
     return StepDone(next="replicas", keeps_faults=True)
 
 
 async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt) -> Outcome:
-    """Start or reload the proxies, one after the other, and end the surplus ones."""
+    """Start or reload the proxies one after another, and end surplus ones."""
     netns = needs.network.namespace_of(found.vpc.id)
     dialled = needs.dialled if netns is None else None
     made = await needs.database.read(render, found, needs.parts, dialled)
@@ -171,7 +172,7 @@ def _applied(
     made: RenderedPlan,
     fingerprints: Mapping[str, str],
 ) -> Outcome:
-    """Return the result of a step after which the proxies carry out the plan."""
+    """Return the outcome of a step after which the proxies carry out the plan."""
 
     def change(current: LoadBalancer, now: int) -> LoadBalancer:
         faults = _with(current.faults, made.problems, now)
@@ -200,7 +201,7 @@ def _applied(
 async def _failed(
     found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt, error: ProxyFailed
 ) -> Outcome:
-    """Return the result of a step in which a proxy failed; the former one runs on."""
+    """Return the outcome of a step in which a proxy failed; its previous process runs on."""
     _log.warning("the load balancer %s: %s", found.id, error)
     seen = await needs.proxies.seen(found.id)
     is_down = attempt.tries + 1 >= _TRIES and not any(each.is_alive for each in seen)
@@ -213,7 +214,7 @@ async def _failed(
 
 
 async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Remove the network objects: the address leads nowhere, the interface is free."""
+    """Remove the network objects: the address is no longer routed, the interface is free."""
     await needs.network.remove_vip(found.vpc.id, found.vip)
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
@@ -227,7 +228,7 @@ async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepA
 
 
 async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """End the proxies after their connections; then release their certificates."""
+    """End the proxies when their connections have ended; then release their certificates."""
     numbers = range(1, MOST_REPLICAS + 1)
     async with asyncio.TaskGroup() as group:
         for number in numbers:
@@ -246,7 +247,7 @@ async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
 async def _remove_role(
     _found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt
 ) -> Outcome:
-    """Take the role of the proxies away."""
+    """Delete the role of the proxies."""
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, role_id=None)
@@ -262,7 +263,7 @@ async def _remove_role(
 async def _release_vip(
     _found: LoadBalancer, _needs: LoadBalancerNeeds, _attempt: StepAttempt
 ) -> Outcome:
-    """Let the address be free; the record goes behind it in the same transaction."""
+    """Free the address in the transaction that deletes the record."""
 
     def release(tx: Connection, before: LoadBalancer, _after: LoadBalancer) -> None:
         rows.release_vip(tx, before)
@@ -272,7 +273,7 @@ async def _release_vip(
 
 
 def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tuple[Fault, ...]:
-    """Return faults with the present problems in place of the former ones."""
+    """Return faults with these problems in place of the previous ones."""
     new = {(each.code, each.subject): each for each in problems}
     found = [each for each in faults if each.code == NODE_LOST or (each.code, each.subject) in new]
     for each in new.values():
@@ -299,7 +300,7 @@ WORK: Final[Work[LoadBalancer, LoadBalancerNeeds]] = Work(
 
 
 def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> None:
-    """Make the load balancers that have a pool as a target follow its instances."""
+    """Wake the load balancers that have a pool as a target, to follow its instances."""
     for each in rows.using_pool(tx, account_id, pool_id):
         found = ROWS.find(tx, account_id, each)
         if found is None or found.status == DELETING:

@@ -1,4 +1,4 @@
-"""The needs of metering, and the meter, which counts frequent use in memory.
+"""The dependencies of metering, and the meter, which counts frequent use in memory.
 
 The process writes these counts every few seconds. If it is killed, the counts since the last write
 are not billed.
@@ -30,7 +30,7 @@ class Meter:
         self._counts: Counter[tuple[str, str, int]] = Counter()
 
     def count(self, account_id: str, sku: str, quantity: int = 1) -> None:
-        """Count use at this moment."""
+        """Count use by an account now."""
         self._counts[account_id, sku, self._clock() // HOUR] += quantity
 
     def take(self) -> Mapping[SkuUse, int]:
@@ -42,13 +42,13 @@ class Meter:
         }
 
     def put_back(self, taken: Mapping[SkuUse, int]) -> None:
-        """Add counts that could not be written."""
+        """Add back counts that could not be written."""
         for use, quantity in taken.items():
             self._counts[use.account_id, use.sku, use.hour] += quantity
 
 
 def requests_counter(meter: Meter, skus: Sequence[Sku]) -> Callable[[str, str], None]:
-    """Return a function that counts requests of accounts to a family under its own SKU, if any."""
+    """Return a function of (account id, family) that counts a request, if the family has a SKU."""
     own = {sku.service: sku.name for sku in skus if sku.name == f"{sku.service}.{REQUESTS}"}
 
     def count(account_id: str, family: str) -> None:

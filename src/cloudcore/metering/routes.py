@@ -128,7 +128,7 @@ async def list_usage(ctx: Context, needs: Needs[MeteringNeeds]) -> ManyUsage:
 async def _accounts(
     ctx: RequestContext, needs: MeteringNeeds, organization_id: str | None
 ) -> Mapping[str, ResourceRef]:
-    """Authorize the route's action; return the accounts whose use is read, by id."""
+    """Authorize the route's action; map the ids of the accounts to list to references."""
     if organization_id is None:
         account_id = account_of(ctx)
         ctx.authorize(str(Crn("metering", ctx.settings.region, account_id, "usage", "*")))
@@ -141,7 +141,7 @@ async def _accounts(
 def _asked(
     query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], now: int
 ) -> UsageSelection:
-    """Return what a query asks for.
+    """Return the selection that a query describes.
 
     Raise `InvalidInput` if there is no such SKU, or the start is not before the end.
     """
@@ -164,7 +164,7 @@ def _hour_of(at: datetime | None, now: int, *, up: bool = False) -> int:
 
 
 def quantity_text(quantity: int, sku: Sku | None) -> str:
-    """Return a number of the smallest unit as a decimal number of the unit that is priced."""
+    """Convert a number of smallest units to a decimal number of the priced unit."""
     with localcontext(prec=60):
         units = Decimal(quantity) / (1 if sku is None else sku.divisor)
         text = f"{units.quantize(_PLACES, ROUND_HALF_EVEN):f}"

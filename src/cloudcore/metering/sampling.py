@@ -1,8 +1,8 @@
-"""Sample the stored amounts of accounts for each hour, also for hours without a process.
+"""Sample the stored amounts of accounts for each hour, also for hours in which no process ran.
 
-An hour is sampled after it has ended, with the amounts stored then. Each SKU has a row for every
-sampled hour: so concurrent samplers, or a clock that is set back, count no hour twice. The sums of
-a sampled SKU are set, not added to: the work of a sampler that died is repeated.
+An hour is sampled after it has ended, with the amounts stored at that time. Each SKU has a row for
+every sampled hour, so concurrent samplers, or a clock that is set back, count no hour twice. The
+sums of a sampled SKU are set, not added to, so a sampler's work can be repeated if it died.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ forget_samples: Final = deletion(_s.hour, kept_seconds=KEPT_HOURS * 3600, unit=H
 async def sample(
     database: Database, clock: Clock, region: str, samples: Mapping[str, Measure]
 ) -> None:
-    """Count the stored amounts for all hours that have ended and are not sampled yet."""
+    """Record the currently stored amounts for all hours that have ended and are not yet sampled."""
     for sku, measure in samples.items():
         if hours := await database.write_relaxed(_due, sku, clock() // HOUR):
             stored = await measure(database)
@@ -68,7 +68,7 @@ async def _sample_hours(
 
 
 def _due(tx: Connection, sku: str, end: int) -> list[int]:
-    """Return the hours before `end` to sample; a new SKU is sampled from its next hour on."""
+    """Return the hours before `end` to sample; a new SKU is first sampled for its next hour."""
     row = tx.row(_FIRST, sku=sku)
     if row is None or row[0] is None or row[0] >= end:  # or the clock was ahead when it began
         _end(tx, sku, end - 1)
@@ -81,7 +81,7 @@ def _due(tx: Connection, sku: str, end: int) -> list[int]:
 def _put(
     tx: Connection, region: str, sku: str, hour: int, stored: Sequence[tuple[str, int]]
 ) -> None:
-    """Set what accounts stored in an hour; `stored` is sorted, so that no two samplers deadlock."""
+    """Set what accounts stored in an hour; `stored` is sorted, so that samplers cannot deadlock."""
     for account_id, quantity in stored:
         if quantity:
             use = SkuUse(account_id, region, sku, hour)

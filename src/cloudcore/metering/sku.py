@@ -33,13 +33,13 @@ class Sku:
     """How many of the smallest unit, in which use is reported, make one `unit`."""
 
     def __post_init__(self) -> None:
-        """Refuse a name or a divisor that nothing could be counted by."""
+        """Refuse a malformed name, or a divisor that is not positive."""
         if not _NAME.fullmatch(self.name) or self.divisor < 1:
             raise ValueError(f"no SKU: {self.name!r} by {self.divisor}")
 
     @property
     def service(self) -> str:
-        """Return the service that has the SKU."""
+        """Return the service to which the SKU belongs."""
         return self.name.partition(".")[0]
 
 

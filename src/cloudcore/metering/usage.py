@@ -1,7 +1,7 @@
 """Tables of the use of accounts by hour; report use in its transaction, and sum it up.
 
-An hour is a number of hours since the epoch, in UTC. No row refers to accounts: the use of a
-deleted account is still shown and billed.
+An hour is a number of hours since the epoch, in UTC. There is no foreign key to accounts: the use
+of a deleted account is still shown and billed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ forget_hours: Final = deletion(_u.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOU
 
 
 class SkuUse(NamedTuple):
-    """Of what use is summed."""
+    """The key of a sum: account, region, SKU and hour."""
 
     account_id: str
     region: str
@@ -68,8 +68,8 @@ class SkuUse(NamedTuple):
 def report(tx: Connection, account_id: str, region: str, sku: str, quantity: int, at: int) -> None:
     """Count use at a moment, in microseconds since the epoch.
 
-    The report is committed or rolled back with `tx`. Call it last in a transaction, since others
-    that use the same wait for its end.
+    The report is committed or rolled back with `tx`. Call this last in a transaction, since others
+    that count the same use wait for the end of `tx`.
     """
     if not 0 <= quantity <= MAX_QUANTITY:
         raise ValueError(f"{quantity} of {sku} in one report")
@@ -77,7 +77,7 @@ def report(tx: Connection, account_id: str, region: str, sku: str, quantity: int
 
 
 def add(tx: Connection, uses: Mapping[SkuUse, int]) -> None:
-    """Add to the sums of hours."""
+    """Add quantities to the sums of their hours."""
     # Sorted, so that two transactions lock rows in the same order and never deadlock.
     for use, quantity in sorted(uses.items()):
         if quantity:
@@ -142,14 +142,14 @@ class Sum(NamedTuple):
 
     @property
     def place(self) -> tuple[int, str, str]:
-        """Return its position in the list."""
+        """Return the sum's position in the list: time, SKU and account."""
         return self.span, self.sku, self.account_id
 
 
 def list_sums(
     tx: Connection, asked: UsageSelection, after: tuple[int, str, str] | None, limit: int
 ) -> list[Sum]:
-    """Return up to `limit` sums after one, by time, SKU and account; none of them is 0."""
+    """Return up to `limit` sums after a position, sorted by time, SKU and account; none is 0."""
     span, sku, account_id = after or (-1, "", "")
     rows = tx.rows(
         _LIST_SUMS, **_given(asked), span=span, after_sku=sku, after_account=account_id, limit=limit
@@ -158,7 +158,7 @@ def list_sums(
 
 
 def count_sums(tx: Connection, asked: UsageSelection) -> int:
-    """Return the number of sums."""
+    """Return the number of sums that `list_sums` would list."""
     return count(tx, _COUNT, **_given(asked))
 
 

@@ -1,7 +1,7 @@
 """The interface of network drivers, and the plan of a VPC that a driver carries out.
 
-A plan has no text of an account: networks and addresses are parsed, ports are integers, and ids are
-UUIDs of the platform.
+A plan contains no text from an account: networks and addresses are parsed, ports are integers, and
+ids are UUIDs of the platform.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Target = Literal["local", "internet_gateway", "egress_only_gateway"]
 
 @dataclass(frozen=True, slots=True)
 class RulePlan:
-    """A rule of a security group: flows that may begin. Answers need no rule."""
+    """A rule of a security group: flows that may begin. Replies need no rule."""
 
     direction: Direction
     protocol: RuleProtocol
@@ -54,7 +54,7 @@ class SubnetPlan:
 
 @dataclass(frozen=True, slots=True)
 class InterfacePlan:
-    """The addresses of an instance or a balancer in a subnet."""
+    """The addresses of an instance or a load balancer in a subnet."""
 
     id: str
     subnet_id: str
@@ -83,9 +83,9 @@ class VpcPlan:
 
 
 class RulesRefused(Exception):
-    """The kernel, or the program that checks for it, rejects the rules of a VPC.
+    """The kernel, or the program that checks on its behalf, rejects the rules of a VPC.
 
-    The rules before stay in force. The message is for the operator.
+    The previous rules stay in force. The message is for the operator.
     """
 
 
@@ -96,49 +96,49 @@ class NetworkDriver(Protocol):
     """
 
     def check(self) -> None:
-        """Check that this machine has all that the driver needs.
+        """Check that this machine has everything that the driver needs.
 
         Raise `DriverUnusable` if something is missing; the message names it and says what to do.
         """
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Raise `RulesRefused` if the rules of a plan would not be accepted; nothing is changed."""
+        """Raise `RulesRefused` if a plan's rules would be rejected; change nothing."""
 
     async def apply(self, plan: VpcPlan) -> None:
         """Carry out a plan: its namespace, links, routes, and its rules in one transaction.
 
-        Flows that the plan still allows go on.
+        Existing flows that the plan still allows are not interrupted.
 
-        Raise `RulesRefused` if the rules are rejected; those before stay.
+        Raise `RulesRefused` if the rules are rejected; the previous ones stay.
         """
 
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
-        """Put an interface into the network namespace of an instance, as its `eth0`.
+        """Move an interface into the network namespace of an instance, as its `eth0`.
 
-        The last applied plan decides what may pass: nothing, before a plan with the interface.
+        The last applied plan decides what may pass; until a plan has the interface, nothing may.
         """
 
     async def detach(self, vpc_id: str, interface_id: str) -> None:
         """Remove an interface."""
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
-        """Make a VPC answer at an address of the operator's ranges, where its balancers listen.
+        """Make a VPC answer at a VIP, an address of the operator's ranges for load balancers.
 
-        The groups of this interface of a balancer decide which flows may begin; all TCP, if none is
-        given.
+        The security groups of the interface `interface_id` decide which flows may begin; without an
+        interface, all TCP may.
         """
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
-        """Stop answering at an address."""
+        """Stop answering at a VIP."""
 
     def namespace_of(self, vpc_id: str) -> Path | None:
-        """Return the network namespace of a VPC, or None if it is the machine's own."""
+        """Return the network namespace of a VPC, or None if that is the machine's own."""
 
     def has(self, vpc_id: str) -> bool:
-        """Return True if a VPC was carried out, and has not vanished since."""
+        """Return True if a VPC's plan was carried out, and the result still exists."""
 
     async def remove(self, vpc_id: str) -> None:
-        """Remove all of a VPC from this machine."""
+        """Remove everything of a VPC from this machine."""
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of this install's VPCs that have anything on this machine."""
+        """Return the ids of this install's VPCs with anything on this machine."""

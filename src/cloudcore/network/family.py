@@ -1,4 +1,4 @@
-"""The family of networks: VPCs and what belongs to them."""
+"""The network family: VPCs and their parts."""
 
 from __future__ import annotations
 

@@ -152,8 +152,8 @@ def detach(
 ) -> InternetGateway:
     """Detach an internet gateway from its VPC.
 
-    Raise `NotFound` if it was deleted meanwhile, `Conflict` if the VPC has an egress-only gateway,
-    or a route leads to it.
+    Raise `NotFound` if the gateway was deleted meanwhile, `Conflict` if the VPC has an egress-only
+    gateway, or a route leads to the gateway.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is None:

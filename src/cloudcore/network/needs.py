@@ -1,8 +1,8 @@
 """Dependencies of networks, and changes that are made only if the driver accepts the rules.
 
 The check runs a program and takes time, so it is not part of a transaction: on SQLite, that would
-block all writes. A change whose rules were not checked is rolled back. Its rules are checked, and
-it is made again; that succeeds unless something else in the VPC has changed.
+block all writes. A change whose rules were not checked is rolled back. Then its rules are checked,
+and the change is made again; that succeeds unless something else in the VPC has changed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ LOOKS: Final = FairThread("rules of networks", niceness=10)
 
 
 class Checked(NamedTuple):
-    """Rules that a driver accepts: those of a VPC at a count of its changes."""
+    """The rules of a VPC that the driver has accepted, identified by the VPC's change count."""
 
     vpc_id: str
     generation: int
 
 
 class _Unchecked(Exception):
-    """The rules of a change are not checked yet; the change is rolled back."""
+    """The rules after a change are not checked yet, so the change is rolled back."""
 
     def __init__(self, account_id: str, of: Checked, plan: VpcPlan) -> None:
         super().__init__("the rules are looked at first")
@@ -49,7 +49,7 @@ class _Unchecked(Exception):
 
 
 def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeeds) -> None:
-    """Roll a change back unless the rules of its VPC are checked (`with_checked_rules`)."""
+    """Roll back a change unless the new rules of its VPC are checked (`with_checked_rules`)."""
     found = rows.VPCS.find(tx, account_id, vpc_id)
     if found is None or found.checked == found.generation:
         return
@@ -64,12 +64,12 @@ def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeed
 def check_rules_around(
     tx: Connection, found: PartOfVpc, _made: object, needs: NetworkNeeds
 ) -> None:
-    """Do so after a change of a part of a VPC (`after` of `Methods`)."""
+    """Call `check_rules` after a change of a part of a VPC; for `after` in `Methods`."""
     check_rules(tx, found.account_id, found.vpc.id, needs)
 
 
 class RuleChecks:
-    """Checks the rules of changes, one after the other for a VPC, so that each succeeds."""
+    """Checks the rules of changes, one at a time for each VPC, so that each change succeeds."""
 
     def __init__(self) -> None:
         self._of_vpc: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
@@ -80,10 +80,10 @@ class RuleChecks:
         needs: NetworkNeeds,
         unchecked: _Unchecked,
     ) -> T:
-        """Check the rules of a change, and make it.
+        """Check the rules of a change, and make the change again.
 
-        Raise `RulesRefused` if the driver rejects them, `Unavailable` if others change the VPC all
-        the time.
+        Raise `RulesRefused` if the driver rejects them, `Unavailable` if other changes of the VPC
+        keep interfering.
         """
         vpc_id = unchecked.of.vpc_id
         async with self._of_vpc.setdefault(vpc_id, asyncio.Lock()):
@@ -100,10 +100,10 @@ class RuleChecks:
 async def with_checked_rules(
     change: Callable[[NetworkNeeds], Awaitable[T]], needs: NetworkNeeds
 ) -> T:
-    """Make a change that ends with `check_rules`; it gets the needs passed here.
+    """Make a change that ends with `check_rules`; the change must use the needs passed to it.
 
     Raise `RulesRefused` if the driver rejects the rules; nothing is changed. Raise `Unavailable` if
-    others change the VPC all the time.
+    other changes of the VPC keep interfering.
     """
     try:
         return await change(needs)

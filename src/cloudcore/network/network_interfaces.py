@@ -1,7 +1,8 @@
 """Network interfaces: addresses for other families, and ``/v1/network-interfaces``.
 
-Everything runs in the caller's transaction. A never used address is given out first, then the one
-that is free for longest, so that packets to a former owner reach nobody else.
+Everything runs in the caller's transaction. Addresses that were never used are assigned first, then
+the one that has been free for longest, so that packets to a former owner are unlikely to reach
+another.
 """
 
 from __future__ import annotations
@@ -70,13 +71,13 @@ class Interfaces:
         *,
         field: str = "subnet",
     ) -> SubnetOf:
-        """Return the subnet of a name, an id or a CRN.
+        """Return the subnet that a name, an id or a CRN refers to.
 
-        `authorize` is as in `cloudcore.resource_references.resolve`, and asks for
-        ``network:GetSubnet``; it is None where the platform itself asks.
+        `authorize`, as in `cloudcore.resource_references.resolve`, checks ``network:GetSubnet``;
+        None means that the platform itself is the caller.
 
-        Raise `InvalidInput` if the reference is not one of this account and region; `field` is
-        named. Raise `NotFound` if there is no such subnet.
+        Raise `InvalidInput`, naming `field`, if the reference is not one of this account and
+        region. Raise `NotFound` if there is no such subnet.
         """
         found = rows.SUBNETS.resolve(tx, account_id, region, field, reference, authorize)
         vpc = rows.VPCS.get(tx, account_id, region, found.vpc.id)
@@ -93,9 +94,9 @@ class Interfaces:
         *,
         field: str = "security_groups",
     ) -> Sequence[Reference]:
-        """Return the security groups of a VPC of names, ids or CRNs, each once.
+        """Return the security groups of a VPC that names, ids or CRNs refer to, without duplicates.
 
-        `authorize` asks for ``network:GetSecurityGroup``.
+        `authorize` checks ``network:GetSecurityGroup``.
 
         Raise `InvalidInput` if there are too many, or one is of another account, region or VPC;
         `NotFound` if there is no such group.
@@ -118,14 +119,14 @@ class Interfaces:
         *,
         is_balancer: bool = False,
     ) -> NetworkInterface:
-        """Give `owner`, a CRN, addresses of a subnet, and wake the work of its VPC.
+        """Assign addresses of a subnet to `owner`, a CRN, and wake the workflow of its VPC.
 
-        `subnet` and `security_groups` are ids; without groups, it gets the VPC's default group.
+        `subnet` and `security_groups` are ids; without groups, the VPC's default group is used.
 
         Raises:
             NotFound: there is no such subnet or group.
             InvalidInput: a group is of another VPC, or there are too many.
-            Conflict: the subnet has no address left.
+            Conflict: the subnet has no free address.
             QuotaExceeded: the account has reached its quota of interfaces.
 
         """
@@ -157,7 +158,7 @@ class Interfaces:
         return made
 
     def release(self, tx: Connection, interface_id: str, now: int) -> None:
-        """Delete an interface, which frees its addresses; do nothing if it is gone."""
+        """Delete an interface, which frees its addresses; do nothing if it is already gone."""
         found = rows.INTERFACES.read_one(tx, _LOCK, interface_id=interface_id)
         if found is None:
             return
@@ -174,7 +175,7 @@ class Interfaces:
     ) -> None:
         """Replace the security groups of an interface.
 
-        Without any, it gets the VPC's default group.
+        Without any groups, the VPC's default group is used.
 
         Raise `NotFound` if there is no such group, `InvalidInput` if one is of another VPC, or
         there are too many.
@@ -194,7 +195,7 @@ class Interfaces:
     def _groups(
         self, tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
     ) -> tuple[Reference, ...]:
-        """Return the groups of an interface, locked until `tx` ends."""
+        """Return the groups, or the VPC's default group if none, locked until `tx` ends."""
         if group_ids:
             return self._held(tx, account_id, vpc_id, group_ids, "security_groups")
         default = rows.default_group(tx, account_id, vpc_id)
@@ -205,7 +206,7 @@ class Interfaces:
     def _held(
         tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str], field: str
     ) -> tuple[Reference, ...]:
-        """Return groups of a VPC, each once, locked until `tx` ends."""
+        """Return groups of a VPC without duplicates, locked until `tx` ends."""
         wanted = dict.fromkeys(group_ids)
         if len(wanted) > MOST_GROUPS:
             words = f"an interface is in at most {MOST_GROUPS} security groups"
@@ -223,7 +224,7 @@ class Interfaces:
 
 
 def _allotted(tx: Connection, of: Subnet) -> tuple[str | None, str | None, Subnet]:
-    """Return free addresses of a locked subnet, and the subnet without them."""
+    """Return (IPv4, IPv6, subnet without these) with free addresses of a locked subnet."""
     ipv4 = ipv6 = None
     if of.cidr_ipv4 is not None:
         network = IPv4Network(of.cidr_ipv4)
@@ -245,7 +246,7 @@ def _allotted(tx: Connection, of: Subnet) -> tuple[str | None, str | None, Subne
 
 
 def _position(of: Subnet, address: str) -> int:
-    """Return the distance of an address from the beginning of its subnet."""
+    """Return the offset of an address from the start of its subnet."""
     assert of.cidr_ipv4 is not None
     return int(IPv4Address(address)) - int(IPv4Network(of.cidr_ipv4).network_address)
 

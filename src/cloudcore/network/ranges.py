@@ -1,4 +1,4 @@
-"""Parse networks in requests: of VPCs, of subnets and of routes."""
+"""Parse IP networks in requests: for VPCs, subnets and routes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 def read_network(field: str, text: str) -> Network:
     """Parse a network.
 
-    Raise `InvalidInput` if it is malformed, or has bits set behind its prefix.
+    Raise `InvalidInput` if it is malformed, or has host bits set.
     """
     address, _, length = text.partition("/")
     is_written_so = _LENGTH.fullmatch(length) is not None and "%" not in address
@@ -71,7 +71,7 @@ def vpc_ipv6(text: str) -> str:
 
 
 def subnet_range(field: str, text: str) -> str:
-    """Return a network of a subnet; `field` decides of which version it must be.
+    """Return a network for a subnet in canonical form; `field` implies the IP version.
 
     Raise `InvalidInput` if a subnet cannot have it.
     """
@@ -86,7 +86,7 @@ def subnet_range(field: str, text: str) -> str:
 
 
 def lies_in(inner: Network, outer: str | None) -> bool:
-    """Return True if a network lies within another one of its version."""
+    """Return True if a network lies within another one of the same IP version."""
     if outer is None:
         return False
     found = ip_network(outer)
@@ -94,5 +94,5 @@ def lies_in(inner: Network, outer: str | None) -> bool:
 
 
 def overlap(one: str | None, other: str | None) -> bool:
-    """Return True if two networks of one version have an address in common."""
+    """Return True if two networks of the same IP version have an address in common."""
     return None not in (one, other) and ip_network(one or "").overlaps(ip_network(other or ""))

@@ -1,8 +1,9 @@
 """Compute from the plan of a VPC who can begin which flows to whom.
 
-Interfaces that no rule distinguishes are one *place*: same subnet, same groups, in the same of the
-networks that rules name. A result about places holds for each of their interfaces, and a VPC with
-thousands of instances has only as many places as its owner has made kinds of them.
+Interfaces that no rule distinguishes are one *place*: they have the same subnet and groups, and are
+in the same ones of the networks that rules name. A result about a place holds for each of its
+interfaces. A VPC with thousands of instances has only as many places as there are kinds of
+instances.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _Peer: TypeAlias = IPv4Network | IPv6Network | str | None
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Flows that may begin: ranges of ports by protocol, ascending, with gaps between them."""
+    """Flows that may begin: for each protocol, sorted port ranges with gaps between them."""
 
     ranges: tuple[tuple[Kind, _Ranges], ...] = ()
 
@@ -42,7 +43,7 @@ class Traffic:
         return self == EVERYTHING
 
     def has(self, kind: Kind, port: int = 0) -> bool:
-        """Return True if a packet to a port may begin a flow."""
+        """Return True if a packet to this port may begin a flow."""
         found = dict(self.ranges).get(kind, ())
         return any(first <= port <= last for first, last in found)
 
@@ -62,7 +63,7 @@ class Traffic:
 
 
 def _common(one: _Ranges, other: _Ranges) -> _Ranges:
-    """Return the ports in both, by one pass over each."""
+    """Return the ports that are in both, in one pass over each."""
     found, at, to = [], 0, 0
     while at < len(one) and to < len(other):
         first, last = max(one[at][0], other[to][0]), min(one[at][1], other[to][1])
@@ -98,7 +99,7 @@ EVERYTHING: Final = _traffic((kind, *_PORTS[kind]) for kind in KINDS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Interfaces of a subnet that no rule distinguishes."""
+    """Interfaces of one subnet that no rule distinguishes."""
 
     subnet: SubnetPlan
     group_ids: tuple[str, ...]
@@ -110,13 +111,13 @@ class Place:
     inbound: Mapping[_Peer, Traffic]
 
     def address(self, version: Version) -> Address | None:
-        """Return an address of one of its interfaces, which stands for all."""
+        """Return the address of one of the interfaces, which represents all, or None."""
         one = self.interfaces[0]
         return one.address_ipv4 if version == 4 else one.address_ipv6
 
 
 class Outside(NamedTuple):
-    """Flows that may begin to or from some addresses of the internet."""
+    """Flows that may begin to or from a network in the internet."""
 
     network: IPv6Network
     """As a rule names it; `GLOBAL` stands for all."""
@@ -124,7 +125,7 @@ class Outside(NamedTuple):
 
 
 def places(plan: VpcPlan) -> Sequence[Place]:
-    """Return the places of a VPC, in the order of their first interfaces."""
+    """Return the places of a VPC, sorted by their first interfaces."""
     subnets = {each.id: each for each in plan.subnets}
     networks = {
         rule.peer
@@ -162,7 +163,7 @@ def places(plan: VpcPlan) -> Sequence[Place]:
 
 
 def _by_peer(group: GroupPlan, direction: str) -> Mapping[_Peer, Traffic]:
-    """Return the flows that the rules of a group allow, by the other end that they name."""
+    """Map each peer that the rules of a group name to the flows that they allow with it."""
     found: defaultdict[_Peer, list[tuple[Kind, int, int]]] = defaultdict(list)
     for rule in group.rules:
         if rule.direction == direction:
@@ -179,7 +180,7 @@ def _together(groups: Iterable[Mapping[_Peer, Traffic]]) -> Mapping[_Peer, Traff
 
 
 def between(source: Place, target: Place, version: Version) -> Traffic:
-    """Return the flows that may begin from an interface of `source` to another one of `target`."""
+    """Return the flows that may begin from one interface of `source` to another of `target`."""
     here, there = source.address(version), target.address(version)
     if here is None or there is None:
         return NOTHING
@@ -190,30 +191,30 @@ def between(source: Place, target: Place, version: Version) -> Traffic:
 
 
 def to_internet(source: Place) -> Sequence[Outside]:
-    """Return the flows that may begin to the internet, where a route leads there."""
+    """Return the flows that security groups let begin to the internet, if addresses allow it."""
     if source.is_balancer or not _may_be_outside(source):
         return ()
     return _outside(source.outbound)
 
 
 def from_internet(target: Place) -> Sequence[Outside]:
-    """Return the flows that may begin from the internet, where a route lets them in."""
+    """Return the flows that groups let begin from the internet, if addresses allow it."""
     if target.is_balancer or not _may_be_outside(target):
         return ()
     return _outside(target.inbound)
 
 
 def is_open(plan: VpcPlan, subnet: SubnetPlan) -> bool:
-    """Return True if groups and routes let the internet begin flows to a subnet."""
+    """Return True if the routes let the internet begin flows to a subnet."""
     targets = [each for to, each in subnet.routes if isinstance(to, IPv6Network)]
     is_there = "internet_gateway" in [existing_gateway(plan, each) for each in targets]
     return is_global(subnet) and is_there and not is_egress_only(plan, subnet)
 
 
 def gateway_of(plan: VpcPlan, subnet: SubnetPlan) -> str | None:
-    """Return the gateway through which a subnet reaches the internet; None if it has none.
+    """Return the gateway through which a subnet reaches the internet, or None.
 
-    It is that of ``::/0``, and otherwise that of the widest route that leads out.
+    It is the gateway of the route to ``::/0``, or else of the widest route to a gateway.
     """
     routes = [
         (network, gateway)
@@ -230,7 +231,7 @@ def _may_be_outside(place: Place) -> bool:
 
 
 def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
-    """Return the flows with the internet, by the networks that rules name."""
+    """Return the flows with the internet, one entry for each network that rules name."""
     found: dict[IPv6Network, Traffic] = {}
     for peer, traffic in allowed.items():
         if peer is None:
@@ -246,7 +247,7 @@ def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
 def _allowed(
     allowed: Mapping[_Peer, Traffic], peer: Address, peer_groups: Sequence[str]
 ) -> Traffic:
-    """Return the flows with an interface of the VPC, by its address and groups."""
+    """Return the flows with an interface of the VPC that has this address and these groups."""
     return _traffic(
         part
         for named, traffic in allowed.items()

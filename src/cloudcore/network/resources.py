@@ -63,7 +63,7 @@ class Vpc(Placed, frozen=True, kw_only=True):
 def check_vpc(new: Vpc, old: Vpc | None, _now: int) -> Vpc:
     """Return a VPC with its networks in canonical form.
 
-    Raise `InvalidInput` if a VPC cannot have them.
+    Raise `InvalidInput` if a VPC cannot have these networks.
     """
     if old is not None:
         return new
@@ -114,7 +114,7 @@ INTERNET_GATEWAY: Final = Resource(
 
 
 class PartOfVpc(Record, frozen=True, kw_only=True):
-    """Base of what a VPC consists of."""
+    """Base of the resources that belong to a VPC."""
 
     name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
     vpc: Annotated[Reference, fixed("VPC that it is of: name, id or CRN; fixed", heading="VPC")]
@@ -175,7 +175,7 @@ class RouteTable(PartOfVpc, frozen=True, kw_only=True):
 
     @property
     def gateways(self) -> tuple[Reference | None, Reference | None]:
-        """Return the internet gateway and the egress-only gateway that routes lead to."""
+        """Return the (internet, egress-only) gateways that routes lead to; None if not used."""
         return self.internet_gateway, self.egress_only_gateway
 
 
@@ -226,7 +226,7 @@ class Subnet(PartOfVpc, frozen=True, kw_only=True):
 def check_subnet(new: Subnet, old: Subnet | None, _now: int) -> Subnet:
     """Return a subnet with its networks in canonical form.
 
-    Raise `InvalidInput` if a subnet cannot have them.
+    Raise `InvalidInput` if a subnet cannot have these networks.
     """
     if old is not None:
         return new
@@ -295,7 +295,7 @@ EVERYWHERE: Final = tuple(
 
 
 def default_rules(group: Reference) -> tuple[StoredRule, ...]:
-    """Return the rules of the default group of a VPC: its interfaces reach one another."""
+    """Return a VPC's default group rules: in from its own members, out to everywhere."""
     return (StoredRule("inbound", "all", group=group), *EVERYWHERE)
 
 

@@ -46,7 +46,7 @@ class Route(ResponseBody):
 
 
 async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> Mapping[str, object]:
-    """Return the routes that a request gives, and the gateways that they lead to."""
+    """Return a request's routes, with their gateways resolved."""
     if given is not None and len(given) > MOST_ROUTES:
         raise invalid_field("routes", f"a table has at most {MOST_ROUTES}", "out_of_range")
     routes: dict[str, StoredRoute] = {}
@@ -79,7 +79,7 @@ async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> M
 
 
 async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Rows[Any], Reference]:
-    """Return the gateway of a reference, and its kind."""
+    """Return (rows of its kind, reference) for the gateway that `reference` refers to."""
     account_id, region = account_of(ctx), ctx.settings.region
     found = []
     is_crn = reference.startswith("crn:")
@@ -108,9 +108,9 @@ async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Row
 
 
 def _with_local(routes: Sequence[StoredRoute], local: Sequence[str]) -> tuple[StoredRoute, ...]:
-    """Return routes with those of the VPC's networks, `local`, first.
+    """Return the routes, preceded by those to the VPC's own networks, `local`.
 
-    Raise `InvalidInput` if one of `routes` overlaps these.
+    Raise `InvalidInput` if one of `routes` overlaps `local`.
     """
     given = []
     for each in routes:

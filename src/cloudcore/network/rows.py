@@ -1,4 +1,4 @@
-"""The rows of networks, and their relations."""
+"""The tables of networks, and queries about their relations."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def of_vpc(tx: Connection, rows: Rows[R], account_id: str, vpc_id: str) -> Seque
 
 
 def is_taken(tx: Connection, cidr_ipv6: str) -> bool:
-    """Return True if a VPC of any account has this prefix."""
+    """Return True if a VPC of any account has this IPv6 prefix."""
     row = tx.row(_TAKEN, cidr_ipv6=cidr_ipv6)
     return row is not None and bool(row[0])
 
@@ -182,23 +182,23 @@ def default_group(tx: Connection, account_id: str, vpc_id: str) -> SecurityGroup
 
 
 def bump(tx: Connection, account_id: str, vpc_id: str) -> None:
-    """Count a change of a VPC; until `tx` ends, this locks all of the VPC."""
+    """Increment a VPC's change count, which locks all of the VPC until `tx` ends."""
     tx.execute(_BUMP, account_id=account_id, vpc_id=vpc_id)
 
 
 def note_checked(tx: Connection, account_id: str, vpc_id: str) -> None:
-    """Store that the present rules of a VPC are checked."""
+    """Record that the current rules of a VPC are checked."""
     tx.execute(_NOTE_CHECKED, account_id=account_id, vpc_id=vpc_id)
 
 
 def user_of_subnet(tx: Connection, subnet: Subnet) -> str | None:
-    """Return the CRN of a resource with an address of a subnet, or None."""
+    """Return the CRN of one resource with an address of a subnet, or None."""
     row = tx.row(_USER_OF_SUBNET, account_id=subnet.account_id, subnet_id=subnet.id)
     return row[0] if row else None
 
 
 def member(tx: Connection, group: SecurityGroup) -> str | None:
-    """Return the CRN of a resource whose interface is in a group, or None."""
+    """Return the CRN of one resource whose interface is in a group, or None."""
     row = tx.row(_MEMBER, account_id=group.account_id, group_id=group.id)
     return row[0] if row else None
 

@@ -1,4 +1,4 @@
-"""The family of networks in a server."""
+"""The network family in a server."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Rule(ResponseBody):
 
 
 async def _resolve(ctx: RequestContext, given: Sequence[GivenRule] | None) -> Mapping[str, object]:
-    """Return the rules of a request; without any, all flows may begin from within."""
+    """Return the request's rules; by default, all outbound traffic."""
     if given is None:
         return {"rules": EVERYWHERE}
     if len(given) > MOST_RULES:

@@ -36,7 +36,7 @@ def _before_save(tx: Connection, new: Subnet, old: Subnet | None) -> Subnet:
 
 
 def _check_networks(tx: Connection, new: Subnet) -> None:
-    """Refuse networks outside the VPC, which is locked, and those that overlap another subnet."""
+    """Refuse networks outside the VPC (which is locked) or overlapping another subnet's."""
     vpc = rows.VPCS.get(tx, new.account_id, new.region, new.vpc.id)
     networks = {
         "cidr_ipv4": (new.cidr_ipv4, vpc.cidr_ipv4),
@@ -53,7 +53,7 @@ def _check_networks(tx: Connection, new: Subnet) -> None:
 
 
 def _table(tx: Connection, new: Subnet) -> Reference:
-    """Return the named route table of a subnet, or by default the main one of its VPC."""
+    """Return the named route table for a subnet, or by default its VPC's main one."""
     if new.route_table is None:
         found = rows.main_table(tx, new.account_id, new.vpc.id)
     else:

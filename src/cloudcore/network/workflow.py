@@ -1,7 +1,7 @@
 """Apply the plans of VPCs on their machines, and remove deleted VPCs.
 
-The workflow of a VPC has one step: apply all of its plan, whatever has changed. After a restart of
-the machine, all of its VPCs are applied again.
+The workflow of a VPC has one step: apply the whole plan, whatever has changed. After a restart of
+the machine, all its VPCs are applied again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def goal(vpc: Vpc, _now: int) -> Goal | None:
-    """Return the next work of a VPC."""
+    """Return the next step for a VPC, or None."""
     if vpc.status == DELETING:
         return Goal("remove")
     if vpc.status != "active" or vpc.applied != vpc.generation:
@@ -69,7 +69,7 @@ def _degraded(current: Vpc, _now: int) -> Vpc:
 
 
 async def _bring_about(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
-    """Apply the plan of a VPC; return its generation.
+    """Apply the plan of a VPC; return the generation that was applied.
 
     Another process may have applied a newer plan meanwhile. So the plan is read again until it is
     unchanged.
@@ -101,14 +101,14 @@ PLACING: Final = Placing(rows.VPCS, VPC_WORK.wake)
 
 
 class NetworkReconciler:
-    """Applies the rows to this machine's kernel: all once, later what is missing."""
+    """Applies the rows to this machine's kernel: all of them once, later only missing ones."""
 
     def __init__(self, needs: NetworkNeeds) -> None:
         self._needs: Final = needs
         self._is_all_done = False
 
     async def turn(self) -> None:
-        """Apply what the rows have, and remove what they do not have.
+        """Apply the VPCs that have rows, and remove those that have none.
 
         Only what this install has made is ever removed.
         """
@@ -129,7 +129,7 @@ class NetworkReconciler:
 
 
 def removal_of(part: Rows[P]) -> Callable[[Connection, P, int], None]:
-    """Return the `removal` of a kind of parts of VPCs, which wakes the work of its VPC."""
+    """Return the `removal` function for a kind of VPC parts; it wakes the workflow of the VPC."""
 
     def remove(tx: Connection, found: P, now: int) -> None:
         part.remove(tx, found, now)
@@ -139,7 +139,7 @@ def removal_of(part: Rows[P]) -> Callable[[Connection, P, int], None]:
 
 
 def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
-    """Have the machine of a VPC apply a change once `tx` is committed.
+    """Have the machine of a VPC apply a change after `tx` is committed.
 
     Until then this locks all of the VPC, so later readers see the change.
     """

@@ -1,6 +1,7 @@
-"""Control groups: bounds on the memory, processors and processes of programs (cgroups(7)).
+"""Control groups: limits on the memory, processors and processes of programs (cgroups(7)).
 
-Version 1 has a hierarchy for each controller, version 2 one for all; a machine has either or both.
+Version 1 has one hierarchy for each controller, version 2 one for all; a machine has either or
+both.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SECONDS_TO_END: Final = 30.0
 
 
 class Bounds(NamedTuple):
-    """The most that a group may use; the kernel enforces each bound."""
+    """The limits of a group, which the kernel enforces."""
 
     memory_mb: int
     """Of 1,048,576 bytes, with what the kernel keeps for the group."""
@@ -34,7 +35,7 @@ class Bounds(NamedTuple):
 
 
 class Hierarchy(NamedTuple):
-    """A mounted hierarchy."""
+    """A mounted cgroup hierarchy, and this process's group in it."""
 
     version: int
     mount: Path
@@ -56,18 +57,18 @@ class GroupsMissing(Exception):
 
 
 def shares(cpu_millis: int) -> int:
-    """Return the weight of a group: a tenth of its processors', so that the service comes first."""
+    """Return the CPU weight of a group: low, a tenth, so that the service takes precedence."""
     return max(2, cpu_millis // 10)
 
 
 def hierarchies() -> Sequence[Hierarchy]:
-    """Return the mounted hierarchies."""
+    """Return the hierarchies that are mounted here."""
     groups, mounts = Path("/proc/self/cgroup"), Path("/proc/self/mountinfo")
     return [*hierarchies_of(groups.read_text("utf-8"), mounts.read_text("utf-8"))]
 
 
 def hierarchies_of(groups: str, mounts: str) -> Iterator[Hierarchy]:
-    """Read the groups of a process (cgroups(7)) and its mounts (proc_pid_mountinfo(5))."""
+    """Parse the groups of a process (cgroups(7)) and its mounts (proc_pid_mountinfo(5))."""
     own = {}
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -89,10 +90,10 @@ def _inside(mount: str, root: str, path: str) -> Path:
 
 
 def delegated() -> Mapping[str, tuple[int, Path]]:
-    """Return the version and the group of each controller below which this process may make groups.
+    """Map each controller to the (version, group) below which this process may make groups.
 
-    That is the process's own group, or in version 2 its parent, as a group with processes may have
-    no child groups there.
+    That is the process's own group, or in version 2 its parent, as a group with processes may not
+    have child groups there.
 
     Raise `GroupsMissing` if there is none.
     """
@@ -120,7 +121,7 @@ def delegated() -> Mapping[str, tuple[int, Path]]:
 
 
 def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> list[Path]:
-    """Make the groups of a name, with their bounds."""
+    """Make the groups with this name below their parents, with their limits; return them."""
     groups = []
     for controller, (version, parent) in parents.items():
         group = parent / name
@@ -133,7 +134,7 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
 
 
 def existing(name: str) -> Sequence[Path]:
-    """Return the groups of a name, there or not; none if this process may make none."""
+    """Return the paths of a name's groups, existing or not; none if this process may make none."""
     try:
         return [parent / name for _, parent in delegated().values()]
     except GroupsMissing:
@@ -141,7 +142,7 @@ def existing(name: str) -> Sequence[Path]:
 
 
 def make_shim_group(version: int, parent: Path) -> Path:
-    """Make the group of all shims, with half of the processor weight of a group beside it."""
+    """Make the group of all shims, with half of the CPU weight of its sibling groups."""
     group = parent / SHIMS
     group.mkdir(exist_ok=True)
     file, weight = ("cpu.shares", 512) if version == 1 else ("cpu.weight", 50)
@@ -170,7 +171,7 @@ def _bounds(controller: str, version: int, bounds: Bounds) -> list[tuple[str, ob
 def remove(groups: Iterable[Path]) -> None:
     """Kill the processes in groups and remove the groups; raise `OSError` after 30 seconds.
 
-    The shim of these processes may be unknown, if its folder was lost.
+    This works even if the shim of these processes is unknown because its folder was lost.
     """
     end = time.monotonic() + _SECONDS_TO_END
     for group in groups:
@@ -187,7 +188,7 @@ def remove(groups: Iterable[Path]) -> None:
 
 
 def _kill_all(group: Path) -> None:
-    """Kill the processes of a group, each through a descriptor, as ids may be reused."""
+    """Kill the processes of a group through pid descriptors, as process ids may be reused."""
     for pid in _processes(group):
         with suppress(OSError):  # it has ended, or is none that may be seen here
             descriptor = os.pidfd_open(int(pid))

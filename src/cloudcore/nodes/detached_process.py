@@ -1,12 +1,12 @@
 """Processes that outlive the service: proxies, and the shims of instances and database servers.
 
-Each has a folder. This file is run as a program of the standard library alone to start a process:
-it takes the folder's lock, checks that the process does not run already, writes the process's
-identity and becomes it by `exec`. So whatever dies at any moment, a folder never has two processes,
-and every process that runs is recorded in its folder.
+Each has a folder. To start a process, this file is run as a program that imports only the standard
+library: it locks the folder, checks that the process is not already running, writes the process's
+identity and becomes the process by `exec`. So whatever dies at any moment, a folder never has two
+processes, and every running process is recorded in its folder.
 
 A process is identified by its id, its start time and the boot of the machine, as the kernel reuses
-ids. Signals go through a descriptor, which stays with that process.
+ids. Signals go through a descriptor, which always refers to that same process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLONE_NEWNET: Final = 0x40000000
 
 
 class LaunchFailed(Exception):
-    """A process could not be started; the message says why."""
+    """A process could not be started; the message has the reason."""
 
 
 class DetachedProcess(NamedTuple):
@@ -47,13 +47,13 @@ class DetachedProcess(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Return True if the process runs; a zombie does not."""
+        """Return True if the process runs; a zombie counts as ended."""
         return _began(self.pid) == self.began
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal; return False if the process has ended.
 
-        Never signal one that has reused its id.
+        A process that has reused the id is never signalled.
         """
         with self._descriptor() as descriptor:
             if descriptor is None:
@@ -65,7 +65,7 @@ class DetachedProcess(NamedTuple):
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Block until the process has ended, at most so long; return True if it has."""
+        """Block until the process has ended, at most `seconds`; return True if it has."""
         with self._descriptor() as descriptor:
             if descriptor is None:
                 return True
@@ -75,7 +75,7 @@ class DetachedProcess(NamedTuple):
 
     @contextlib.contextmanager
     def _descriptor(self) -> Iterator[int | None]:
-        """Open the process, then check its identity: the descriptor cannot change from then on."""
+        """Open a descriptor of the process, then check its identity; yield None if it has ended."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -95,12 +95,12 @@ def start(
     netns: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> DetachedProcess:
-    """Start a process in a session of its own and return it, or return the one that the folder has.
+    """Start a folder's process in a session of its own, unless it already runs; return it.
 
-    Its working folder is the folder; its environment is `env` alone, its standard input is empty,
-    and its output goes to `OUTPUT`. `netns` is the network namespace that it starts in, which takes
-    root. It inherits the descriptors `pass_fds` by the same numbers. The call takes as long as an
-    interpreter to start.
+    Its working directory is the folder, its environment is only `env`, its standard input is empty,
+    and its output goes to `OUTPUT`. `netns` is the network namespace that it starts in, which
+    requires root. It inherits the descriptors `pass_fds` under the same numbers. The call takes as
+    long as an interpreter needs to start.
 
     Raise `LaunchFailed` if it cannot be started.
     """
@@ -126,7 +126,7 @@ def start(
 
 
 def find(folder: Path) -> DetachedProcess | None:
-    """Return the process of a folder if it is alive."""
+    """Return the process of a folder, or None if it is not alive."""
     try:
         pid, began, boot = (folder / IDENTITY).read_text("ascii").split()
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -145,7 +145,7 @@ def _boot() -> str:
 
 
 def _began(pid: int) -> int | None:
-    """Return when a process started; None if there is none, or a zombie (proc(5))."""
+    """Return when a process started, or None if there is none, or only a zombie (proc(5))."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -154,7 +154,7 @@ def _began(pid: int) -> int | None:
 
 
 def launch(folder: Path, argv: list[str], env: dict[str, str], netns: str | None) -> None:
-    """Become the process of a folder, if it has none; errors go to standard output."""
+    """Become the process of a folder, unless it has one; print errors to standard output."""
     os.setsid()
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -182,7 +182,7 @@ def launch(folder: Path, argv: list[str], env: dict[str, str], netns: str | None
 
 
 def _found(program: str, env: Mapping[str, str]) -> str:
-    """Return the path of a program, found as the shell finds it."""
+    """Return the path of a program, searched as a shell does."""
     for entry in [""] if "/" in program else env.get("PATH", os.defpath).split(":"):
         path = Path(entry, program)
         if os.access(path, os.X_OK) and path.is_file():

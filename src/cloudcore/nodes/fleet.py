@@ -42,7 +42,7 @@ _LOCK: Final = Statement(sa.select(_f.name, _f.value).order_by(_f.name).with_for
 
 
 class Difference(NamedTuple):
-    """A setting that differs between this machine and the running ones."""
+    """A setting whose value differs between this machine and the running ones."""
 
     name: str
     here: str
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
 
 
 class Differs(Conflict):
-    """A machine has other settings than those that run."""
+    """A machine's settings differ from those of the running machines."""
 
 
 class Joined(NamedTuple):
@@ -65,10 +65,10 @@ class Joined(NamedTuple):
 def join(
     tx: Connection, node: Node, identity: str, settings: Mapping[str, str], now: int
 ) -> Joined:
-    """Register a machine, if its settings are those of the running machines.
+    """Register a machine, if its settings are the same as those of the running machines.
 
-    Machines that start at the same time are registered one after the other. A setting that only one
-    version of the program has is compared among machines of that version.
+    Machines that start at the same time are registered one after the other. A setting that exists
+    only in one version of the program is compared only among machines with that version.
 
     Raise `Conflict` if another machine has its name.
     """
@@ -87,7 +87,7 @@ def join(
 def check_same(tx: Connection, _now: int, *, settings: Mapping[str, str]) -> None:
     """Compare the settings of a running machine: others may have started while it was silent.
 
-    No machine starts before the transaction ends.
+    No machine can start before the transaction ends.
 
     Raise `Differs` if others have started with other settings.
     """

@@ -1,6 +1,6 @@
 """The machine that a process runs on.
 
-It imports the standard library alone, as drivers do, which may run where no other library is.
+Imports only the standard library, so that drivers can use it where nothing else is installed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NODE: Final[Port[Node]] = Port("platform.node")
 class Watch(NamedTuple):
     """A task that one process of a machine repeats.
 
-    No two of its turns run at once, not even in two processes.
+    Its turns never overlap, not even in two processes.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The output of a program, in two files of bounded size; the older one is overwritten."""
+"""Store the output of a program in two files of bounded size; overwrite the older one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ MOST_BYTES: Final = 5_000_000
 
 
 class Output:
-    """Writes the output of a program."""
+    """Writes the output of a program to its folder."""
 
     def __init__(self, folder: Path = Path()) -> None:
-        """Continue after the output that the folder has."""
+        """Continue after the output that the folder already has."""
         self._folder = folder
         self.last_line = b""
         self._open()
 
     def write(self, data: bytes) -> None:
-        """Append; what does not fit on the machine's disk is lost."""
+        """Append data; drop what does not fit on the machine's disk."""
         self.last_line = (self.last_line + data)[-500:].rstrip().rpartition(b"\n")[2]
         while data:
             part = data[: MOST_BYTES - self._size]
@@ -47,7 +47,7 @@ class Output:
 
 
 def tail(folder: Path, most: int) -> bytes:
-    """Return the end of an output, while it may be written to."""
+    """Return the last `most` bytes of an output, even while it is being written."""
     while True:
         inode, newer = _end(folder / NEWER, most)
         _, older = _end(folder / OLDER, most - len(newer))
@@ -56,7 +56,7 @@ def tail(folder: Path, most: int) -> bytes:
 
 
 def _end(path: Path, most: int) -> tuple[int, bytes]:
-    """Return the number of a file's inode, and the end of the file."""
+    """Return a file's inode number, and its last `most` bytes."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())

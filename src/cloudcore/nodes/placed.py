@@ -8,7 +8,7 @@ from cloudcore.resources.resource import Worked, own
 
 
 class Placed(Worked, kw_only=True, frozen=True):
-    """Base of records whose work is done on one machine, and by no other."""
+    """Base of records whose work is done on one machine, and on no other."""
 
     node: Annotated[str, own(heading="NODE")]
     """Name of the machine."""

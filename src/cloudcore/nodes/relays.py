@@ -17,14 +17,14 @@ Call = Callable[[int], None]
 
 
 class Loop:
-    """An event loop: it makes calls when files are ready, or at a moment."""
+    """An event loop: calls functions when files are ready, or at a certain time."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._moments: dict[object, tuple[float, Callable[[], None]]] = {}
 
     def watch(self, file: int | socket.socket, events: int, call: Call) -> None:
-        """Call when a file is ready for any of the events; without events, stop watching it."""
+        """Call `call` when a file is ready for any of `events`; without events, unwatch it."""
         if file not in self._selector.get_map():
             if events:
                 self._selector.register(file, events, call)
@@ -39,9 +39,9 @@ class Loop:
         file.close()
 
     def at(self, key: object, moment: float | None, call: Callable[[], None]) -> None:
-        """Call once at a moment of the monotonic clock; None cancels that.
+        """Call `call` once at a moment of the monotonic clock; None cancels the call.
 
-        A key has one such call.
+        Each key has at most one pending call.
         """
         if moment is None:
             self._moments.pop(key, None)
@@ -49,7 +49,7 @@ class Loop:
             self._moments[key] = moment, call
 
     def turn(self) -> None:
-        """Wait for the next events, and make their calls."""
+        """Wait for the next events, and call their functions."""
         wait = None
         if self._moments:
             wait = max(0.0, min(moment for moment, _ in self._moments.values()) - time.monotonic())
@@ -69,7 +69,7 @@ _CHUNK: int = 32_768
 
 
 class Gate:
-    """Accepts connections up to a maximum."""
+    """Accepts connections, up to a maximum number at a time."""
 
     def __init__(self, loop: Loop, most: int) -> None:
         self._loop = loop
@@ -77,13 +77,13 @@ class Gate:
         self._listeners: list[tuple[socket.socket, Callable[[socket.socket], None]]] = []
 
     def listen(self, listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
-        """Pass each connection of a listener to `take`, which calls `leave` at its end."""
+        """Pass each connection of a listener to `take`, which calls `leave` when that has ended."""
         listener.settimeout(0)
         self._listeners.append((listener, take))
         self._loop.watch(listener, READ, partial(self._accept, listener, take))
 
     def leave(self) -> None:
-        """Note that a connection has ended."""
+        """Record that a connection has ended, which makes room for another."""
         self._left += 1
         if self._left == 1:
             for listener, take in self._listeners:
@@ -117,7 +117,7 @@ class _End:
 
 
 class Relay:
-    """Copies bytes between two connections, in each direction as fast as they are read."""
+    """Copies bytes between two connections; reads each no faster than the other is written."""
 
     def __init__(
         self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[], None]
@@ -167,7 +167,7 @@ class Relay:
 def serve_port(
     loop: Loop, gate: Gate, listener: socket.socket, dial: Callable[[], socket.socket]
 ) -> None:
-    """Relay each connection of a listener to a connection that is dialled for it."""
+    """Relay each connection of a listener to a new connection that `dial` returns."""
 
     def take(accepted: socket.socket) -> None:
         try:

@@ -1,7 +1,7 @@
 """The machines that run the service: each writes a heartbeat every few seconds.
 
-A machine without a heartbeat for a while is lost, and so is what is placed on it, until it is back.
-Nothing of it is started elsewhere, as nobody can tell whether it still runs.
+A machine without a heartbeat for a while is lost, and so is what is placed on it, until the machine
+is back. Nothing of it is started elsewhere, as nobody can tell whether it still runs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ P = TypeVar("P", bound=Record)
 
 
 class OnNode(Generic[P]):
-    """Reads the records of a kind that are on a machine, of all accounts, in order of their ids."""
+    """Reads the records of a kind that are on a machine, of all accounts, sorted by id."""
 
     def __init__(self, rows: Rows[P]) -> None:
         c = rows.table.c
@@ -110,11 +110,11 @@ class OnNode(Generic[P]):
         self.statement: Final = paged(rows.columns.where(*here).order_by(c.id))
 
     def page(self, tx: Connection, node: str, after: str, limit: int) -> Sequence[P]:
-        """Return those after an id."""
+        """Return the next `limit` records after an id."""
         return self._rows.read_all(tx, self.statement, node=node, after=after, limit=limit)
 
     def all(self, tx: Connection, node: str) -> Sequence[P]:
-        """Return all of a machine."""
+        """Return all records on a machine."""
         found: list[P] = []
         while more := self.page(tx, node, found[-1].id if found else "", _PAGE):
             found += more
@@ -131,11 +131,11 @@ class Placing:
         lost_status: str | None = "degraded",
         needs_node: Callable[[Any], bool] = lambda _found: True,
     ) -> None:
-        """Take `rows` of `Placed` records; most have an index of ``node, id``.
+        """Describe the `rows` of `Placed` records; most tables have an index of ``node, id``.
 
-        `wake` lets the work look at one whose machine is back. `lost_status` is the
-        status of one whose machine is lost; with None the status stays. `needs_node`, a pure
-        function, returns False for one that does not need its machine any more.
+        `wake` wakes the workflow of a resource whose machine is back. A resource whose machine is
+        lost gets `lost_status`; None leaves its status. `needs_node`, a pure function, returns
+        False for a resource that no longer needs its machine.
         """
         self.rows: Final = rows
         self.wake: Final = wake
@@ -167,27 +167,27 @@ def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
 
 
 def forget_nodes(tx: Connection) -> None:
-    """Delete all machines, in a restored database, so that each name is free for a new one."""
+    """Delete all machines, in a restored database, so that new machines can take their names."""
     tx.execute(_FORGET)
 
 
 def note_seen(tx: Connection, name: str, identity: str, now: int) -> bool:
-    """Store the heartbeat of a machine; return False if another one has taken its name."""
+    """Store the heartbeat of a machine; return False if another machine has taken its name."""
     return tx.execute(_NOTE_SEEN, node=name, held=identity, seen_at=now) == 1
 
 
 def note_stopped(tx: Connection, name: str, identity: str, now: int) -> None:
-    """Store that a process of a machine was stopped; what is placed there is not lost."""
+    """Record that a process of a machine was stopped; resources placed there are not lost."""
     tx.execute(_NOTE_STOPPED, node=name, held=identity, stopped_at=now)
 
 
 def list_running(tx: Connection, now: int) -> Sequence[NodeRow]:
-    """Return the machines that run: with a recent heartbeat (`LOST_SECONDS`), and not stopped."""
+    """Return the machines that are not stopped and have a heartbeat within `LOST_SECONDS`."""
     return [each for each in list_nodes(tx) if each.stopped_at is None and not _is_late(each, now)]
 
 
 def choose(tx: Connection, capability: str, now: int) -> str | None:
-    """Return a random running machine with a capability; None if there is none."""
+    """Return a random running machine with a capability, or None if there is none."""
     fit = [
         each.name
         for each in list_running(tx, now)
@@ -203,7 +203,7 @@ def can_run(tx: Connection, name: str, capability: str) -> bool:
 
 
 async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
-    """Store on what is placed on machines which of these were lost, or are back."""
+    """Update resources on machines that were lost or are back: their status, or their job."""
     for each in await database.read(list_nodes):
         late = _is_late(each, clock())
         if late != each.is_lost:
@@ -257,7 +257,7 @@ def _find(tx: Connection, name: str) -> NodeRow | None:
 
 
 def list_nodes(tx: Connection) -> Sequence[NodeRow]:
-    """Return all machines that were ever registered, by name."""
+    """Return all machines that were ever registered, sorted by name."""
     return [_node(row) for row in tx.rows(_LIST)]
 
 

@@ -1,8 +1,9 @@
 """The system calls that a confined program may make: all others fail with ENOSYS.
 
-The list is that of container engines without capabilities, on 64-bit machines, and shorter: nothing
-that makes or joins namespaces, mounts, traces, stores keys, or reads another process's memory, and
-neither `io_uring` nor `userfaultfd`. New calls of a kernel are refused until they are listed.
+The list is the one that container engines use for programs without capabilities, on 64-bit
+machines, but shorter: it has no calls that create or join namespaces, mount, trace, store keys, or
+read another process's memory, and neither `io_uring` nor `userfaultfd`. New calls of a kernel are
+refused until they are listed.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _OPERATORS: Final = {"SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
 
 
 def runtime_profile() -> dict[str, Any]:
-    """Return the filter as a container runtime takes it (runtime-spec, "Seccomp")."""
+    """Return the filter in the form for container runtimes (runtime-spec, "Seccomp")."""
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _ENOSYS,
@@ -84,7 +85,7 @@ def runtime_profile() -> dict[str, Any]:
 
 
 class _Argument(ctypes.Structure):
-    """`struct scmp_arg_cmp` of libseccomp."""
+    """The C type `struct scmp_arg_cmp` of libseccomp."""
 
     _fields_ = (
         ("arg", ctypes.c_uint),
@@ -95,7 +96,7 @@ class _Argument(ctypes.Structure):
 
 
 def write_program(path: Path) -> None:
-    """Write the filter in the kernel's form, by libseccomp.
+    """Compile the filter with libseccomp, and write it in the kernel's form (BPF).
 
     Raise `OSError` if the library is missing or fails.
     """

@@ -1,9 +1,9 @@
-"""The shim of a program: a process beside it that outlives the service, as containerd has it.
+"""The shim of a program: a process beside it that outlives the service, like containerd's shims.
 
 The service starts `unshare` (`detached_process`); its child is the shim, the first process of a new
 process namespace. The shim works in the program's folder: it reads `ORDER`, starts the program
 confined, stores its output, and reads one line from each connection to `CONTROL`. ``stop SECONDS``
-ends the program by a signal and then by SIGKILL; that connection closes when the shim ends. The
+ends the program with a signal and later with SIGKILL; the connection closes when the shim ends. The
 shim writes its state to `STATE`, which it replaces by a rename.
 
 It imports only the standard library and the modules that shims share, as each program has a shim.
@@ -30,11 +30,11 @@ from cloudcore.nodes.relays import MOST_RELAYED, READ, Gate, Loop
 
 
 class CommandFailed(Exception):
-    """A program failed; the message is the last line that it wrote."""
+    """A program failed; the message is the last line of its output."""
 
 
 def run(*argv: str, text: str = "", pass_fds: Sequence[int] = ()) -> None:
-    """Run a program, which reads `text`; raise `CommandFailed` if it fails."""
+    """Run a program with `text` as its input; raise `CommandFailed` if it fails."""
     ended = subprocess.run(  # noqa: S603 - named by the shim and its driver
         argv,
         input=text.encode(),
@@ -53,21 +53,21 @@ CONTROL: Final = "control"
 
 
 class NoAnswer(Exception):
-    """A shim runs, but does not answer in time."""
+    """A shim runs, but did not answer in time."""
 
 
 def is_known() -> bool:
     """Return True if this process's parent is the one that the service has recorded.
 
-    If not, the service died before the kernel was told to kill this process with its parent, so
-    nothing would end this process.
+    If not, the service died before the kernel was told to kill this process together with its
+    parent, so nothing would end this process.
     """
     parent = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[1]
     return Path("process").read_bytes().split()[0] == parent
 
 
 def unix_listener(path: str) -> socket.socket:
-    """Return a listener on a socket in this folder, relative as the whole path may be too long."""
+    """Listen on a Unix socket in this folder; the path is relative, as full paths are too long."""
     Path(path).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -78,7 +78,7 @@ def unix_listener(path: str) -> socket.socket:
 def ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
     """Send a line to a shim, and wait for its answer or its end.
 
-    Raise `NoAnswer` if it does not answer in time, `OSError` if it does not listen.
+    Raise `NoAnswer` if the shim does not answer in time, `OSError` if it does not listen.
     """
     end = time.monotonic() + seconds
     opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
@@ -132,7 +132,7 @@ class Program(NamedTuple):
     and the exit code would be lost."""
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it has not ended."""
+        """Send a signal, unless the program has ended."""
         if self.descriptor is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.descriptor, number)
@@ -145,7 +145,7 @@ class Shim:
     """What ends the program, before SIGKILL."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Take the order of a program, which is not started yet."""
+        """Store the order for a program, which is not started yet."""
         self.loop = Loop()
         self.has_ended = False
         self._order = order
@@ -159,9 +159,9 @@ class Shim:
         """Bytes of output since the shim rested last."""
 
     def prepare(self) -> None:
-        """Make what the program needs, and call `watch`.
+        """Prepare what the program needs, and call `watch`.
 
-        A failure becomes the problem in the state.
+        A failure is stored as the problem in the state.
         """
         raise NotImplementedError
 
@@ -170,7 +170,7 @@ class Shim:
         raise NotImplementedError
 
     def obey(self, word: str) -> None:
-        """Carry out a command from the socket other than ``stop``."""
+        """Carry out a command from the control socket, other than ``stop``."""
 
     def note(self, **changes: object) -> None:
         """Change these fields of the state, and replace its file."""
@@ -180,7 +180,7 @@ class Shim:
         new.replace(STATE)
 
     def watch(self, control: socket.socket) -> None:
-        """Watch the output and the children, and accept connections to the socket."""
+        """Watch the output and the children, and accept connections to the control socket."""
         self._listen()
         controls = Gate(self.loop, MOST_RELAYED)
         controls.listen(control, lambda accepted: self._answer(accepted, controls))
@@ -190,7 +190,7 @@ class Shim:
         self.loop.watch(woken, READ, lambda _events: self._reap(woken))
 
     def start(self) -> None:
-        """Start the program; if that fails, its output becomes the problem in the state."""
+        """Start the program; if that fails, store its output as the problem in the state."""
         try:
             self._program = self.launch()
         except (OSError, CommandFailed) as error:
@@ -203,12 +203,12 @@ class Shim:
         self.note(status="running", started_at=time.time_ns() // 1000)
 
     def finish(self) -> None:
-        """Store the last of the output, and set the state to ``stopped``."""
+        """Store the rest of the output, and set the state to ``stopped``."""
         self._read()
         self.note(status="stopped")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send the program a signal, if it runs."""
+        """Send a signal to the program, if it runs."""
         if self._program is not None:
             self._program.signal(number)
 
@@ -240,7 +240,7 @@ class Shim:
         self.loop.at(self, time.monotonic() + grace, lambda: self.signal(signal.SIGKILL))
 
     def _reap(self, woken: int) -> None:
-        """Wait for all children that have ended: this is the first process of a namespace."""
+        """Reap all children that have ended: this is the first process of a process namespace."""
         with contextlib.suppress(BlockingIOError):
             os.read(woken, 4096)
         awaited = self._program and self._program.awaited
@@ -255,7 +255,7 @@ class Shim:
         self.loop.watch(self._reader, READ, lambda _events: self._read())
 
     def _read(self) -> None:
-        """Store the output that is there: a part of it, or all once the program has ended."""
+        """Store some of the available output, or all of it once the program has ended."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._reader, _CHUNK):
                 self._output.write(data)
@@ -265,7 +265,7 @@ class Shim:
             self.loop.watch(self._reader, 0, lambda _events: None)  # nobody has it open any more
 
     def _rest_after(self, count: int) -> None:
-        """Stop reading the output for a while, if there was much of it."""
+        """Stop reading the output for a while after reading `count` bytes, if that is much."""
         self._taken += count
         if self._taken < _CHUNK:
             return
@@ -303,7 +303,7 @@ def start_by_bubblewrap(
 ) -> Program:
     """Start a program by `bwrap` in control groups; `bwrap` waits for it and returns its exit code.
 
-    `files` are what it reads, by the numbers of descriptors.
+    `files` maps descriptor numbers to files that `bwrap` reads.
     """
     opened = {number: os.open(name, os.O_RDONLY) for number, name in files.items()}
     info, opened[INFO_FD] = os.pipe2(os.O_CLOEXEC)
@@ -336,10 +336,10 @@ def start_process(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> subprocess.Popen[bytes]:
-    """Start a child, which the kernel kills early when memory is short, and which dumps no core.
+    """Start a child, which the kernel kills first when memory is short, and which dumps no core.
 
-    `output` is the descriptor for what it writes; it enters the control groups `groups` (their
-    folders) before it runs, and is started within the context that `within` makes.
+    `output` is the descriptor for its output. Before it runs, it enters the control groups `groups`
+    (folders). It is started within the context that `within` makes.
     """
 
     def enter() -> None:

@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class ProgramThreads:
-    """Runs blocking calls about programs in threads of its own, one call a program at a time."""
+    """Runs blocking calls about programs in threads, one call at a time for each program."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
-        """Use these threads, which are not shared with other calls."""
+        """Use these threads, which nothing else may use."""
         self._threads = threads
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
@@ -46,20 +46,20 @@ class ProgramThreads:
 
     @asynccontextmanager
     async def held(self, program_id: str) -> AsyncIterator[None]:
-        """Keep all other calls about a program waiting during the block."""
+        """Make all other calls about a program wait during the block."""
         async with self._locks.setdefault(program_id, asyncio.Lock()):
             yield
 
 
 def require_programs(setting: str, programs: Mapping[str, str]) -> None:
-    """Raise `DriverUnusable` if a program of these is not installed, each with its package."""
+    """Raise `DriverUnusable` if a program is not installed; `programs` maps names to packages."""
     for program, package in programs.items():
         if shutil.which(program) is None:
             raise DriverUnusable(f"{setting} needs {program}: install the package {package}")
 
 
 def require_confinement(setting: str) -> None:
-    """Raise `DriverUnusable` if system calls cannot be filtered here, or memory not be bounded."""
+    """Raise `DriverUnusable` if system calls cannot be filtered, or memory limited, here."""
     try:
         seccomp.write_program(Path(os.devnull))
         control_groups.delegated()
@@ -71,9 +71,9 @@ def require_confinement(setting: str) -> None:
 
 
 def shim_command(module: str, options: Sequence[str]) -> Sequence[str]:
-    """Return the command that runs `main` of a module as a shim in new namespaces (unshare(1)).
+    """Return the command that runs a module's `main` as a shim in new namespaces (unshare(1)).
 
-    Killing that command kills the shim.
+    Killing the process that it starts kills the shim.
     """
     begin = f"import sys; sys.path.append({str(PACKAGES)!r})"
     run = f"{begin}; from {module} import main; main()"
@@ -92,9 +92,9 @@ def living(folder: Path) -> DetachedProcess | None:
 
 
 def stop(folder: Path, grace_seconds: float) -> None:
-    """Let the shim of a folder end its program within a grace, and wait until it has ended.
+    """Have the shim of a folder end its program within a grace period; wait until it has ended.
 
-    One that does not listen or does not end is left to `kill`.
+    A shim that does not listen or does not end must be killed with `kill`.
     """
     process = living(folder)
     if process is not None:
@@ -128,7 +128,7 @@ def write_file(
 
 
 def settle(made: Path, place: Path) -> None:
-    """Move a complete folder to its place, durably."""
+    """Move a complete folder to `place`, durably."""
     made.rename(place)
     folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -138,7 +138,7 @@ def settle(made: Path, place: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file of ours; an empty one if the file is absent or torn."""
+    """Return the object in a JSON file of ours; empty if the file is absent or truncated."""
     try:
         found = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -1,7 +1,7 @@
 """Run the watches of this machine in one of its processes, and write the machine's heartbeat.
 
-The process with the lock of the machine's folder runs them. The kernel releases the lock when that
-process ends for any reason, and another process continues.
+The process that holds the lock on the machine's folder runs them. The kernel releases the lock when
+that process ends for any reason, and another process continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cloudcore.nodes.node import Node, Watch
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Lock a file during the block, and yield True; yield False if another process has it."""
+    """Lock a file during the block, and yield True; yield False if another process holds it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def identity_of(folder: Path) -> str:
-    """Make a folder if it is absent; return its identity, which it gets once. Blocks."""
+    """Make a folder if it is absent; return its identity, which is generated once. Blocks."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = folder / _IDENTITY
     with suppress(FileNotFoundError):
@@ -76,9 +76,9 @@ async def begin(
 ) -> Sequence[NodeWatcher]:
     """Register this machine; return its watcher if there is anything to watch.
 
-    `lost` is called if another machine takes its name later, or if the `check` fails.
+    `lost` is called if another machine later takes this one's name, or if the `check` fails.
 
-    Raise `Conflict` if another machine has its name, or the check fails.
+    Raise `Conflict` if another machine has the name, or the check fails.
     """
     if not watches:
         return ()
@@ -145,9 +145,9 @@ class NodeWatcher(BackgroundTask):
                 each.cancel()
 
     def claim(self, tx: Connection) -> None:
-        """Register this machine, unless it must not go on.
+        """Register this machine, unless it has lost its name or differs in its settings.
 
-        Raise `Conflict` if another machine has its name, or the check fails.
+        Raise `Conflict` if another machine has the name, or the check fails.
         """
         now = self._clock()
         self._check(tx, now)

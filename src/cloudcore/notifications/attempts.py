@@ -41,7 +41,7 @@ _FULL_SECONDS: Final = 60
 
 
 class AttemptOutcome(NamedTuple):
-    """The outcome of an attempt."""
+    """The outcome of a delivery attempt."""
 
     result: Literal["delivered", "retry", "failed"]
     code: str = ""
@@ -54,7 +54,7 @@ class AttemptOutcome(NamedTuple):
 
 
 class Attempted(NamedTuple):
-    """An attempt, with what was sent."""
+    """A delivery attempt, with the envelope that was sent."""
 
     delivery: PendingDelivery
     envelope: Mapping[str, Any]
@@ -77,7 +77,7 @@ def record(
     now: int,
     not_before: int,
 ) -> None:
-    """Apply outcomes of attempts, and schedule the next deliveries.
+    """Apply the outcomes of attempts, and schedule the next deliveries.
 
     They are due at `not_before` at the earliest.
     """
@@ -148,7 +148,7 @@ class _Recording:
         self._add(MESSAGE_DROPPED, f"message {message.id} is lost: {why}")
 
     def _bury(self, attempted: Attempted, outcome: AttemptOutcome, message: Publication) -> None:
-        """Send the envelope to the dead-letter queue; none, or one that is gone, is a fault."""
+        """Send the envelope to the dead-letter queue; add a fault if that is missing or unset."""
         subscription, delivery = self.subscription, attempted.delivery
         if subscription.dead_letter_queue is None:
             self._drop(message, "there is no queue for it")
@@ -175,7 +175,7 @@ class _Recording:
             self.faults = [each for each in self.faults if each.code != DEAD_LETTER_QUEUE_MISSING]
 
     def _send(self, attempted: Attempted) -> AttemptOutcome:
-        """Send an envelope to a queue, which is an endpoint."""
+        """Send an envelope to a queue that is the subscription's endpoint."""
         envelope = attempted.envelope
         try:
             self._send_to(self.subscription.endpoint, envelope, envelope["attributes"])

@@ -59,7 +59,7 @@ _SETTINGS: Final = (
 
 
 def _created(_run: Invocation, made: Record) -> str:
-    """Return the sentence about a new subscription, with the signing secret of a webhook."""
+    """Return the message about a new subscription, with the signing secret of a webhook."""
     secret = made.get("signing_secret")
     told = f"; its signing secret is {secret}" if secret else ""
     return f"Created the subscription {made['id']}{told}"

@@ -1,15 +1,15 @@
 """Deliver to the endpoint of one subscription; a step of the job `delivery_rows.DELIVER`.
 
-A step takes a few deliveries that are due, tries them at once, and records the outcomes in one
+A step takes a few due deliveries, tries them concurrently, and records the outcomes in one
 transaction. If the process dies in between, another repeats the step: an endpoint may get a message
-twice, with one ``webhook-id``, but never not at all.
+twice, with the same ``webhook-id``, but always at least once.
 
-A slow endpoint gives up its slot, so that slow ones never hold all slots of a worker. An endpoint
-that is not known as slow may always be called. After `SLOW_SECONDS` it is known as slow for a
-while, and its turn goes on only if there is room among the slow ones; else the turn gives up. One
-that is known as slow is called only if there is room. So each slot that is not for slow turns is
-free again after `SLOW_SECONDS`; and an endpoint that was slow once waits a few seconds at most for
-its next turn.
+A slow endpoint gives up its slot, so that slow ones never occupy all slots of a worker. An endpoint
+that is not known to be slow may always be called. After `SLOW_SECONDS` it counts as slow for a
+while, and its turn continues only if a slot for slow endpoints is free; otherwise the turn gives
+up. An endpoint that is known to be slow is called only if such a slot is free. So each other slot
+is free again after `SLOW_SECONDS`; and an endpoint that was slow once waits a few seconds at most
+for its next turn.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Known(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """A turn at an endpoint."""
+    """A series of deliveries to one endpoint."""
 
     endpoint: str
     origin: str
@@ -79,7 +79,7 @@ class Turn:
 
 
 class EndpointTurns:
-    """The current turns at endpoints, and which endpoints were slow."""
+    """The current turns at endpoints, and which endpoints were slow recently."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class EndpointTurns:
     def begin(self, endpoint: str, origin: str, account_id: str | None) -> Turn | None:
         """Begin a turn, or return None if a slow endpoint has to wait for another one to end.
 
-        `account_id` is None for an origin that all accounts share, and that is always slow.
+        `account_id` is None for an origin that all accounts share, which always counts as slow.
         """
         now = self._seconds()
         known = self._remembered.get(endpoint)
@@ -122,7 +122,7 @@ class EndpointTurns:
         return turn.is_slow
 
     def end(self, turn: Turn) -> None:
-        """End a turn; an endpoint that was fast is no longer known as slow."""
+        """End a turn; if the endpoint was fast, it no longer counts as slow."""
         self._slow.discard(turn)
         if self._seconds() - turn.began < self.slow_seconds:
             self._remembered.pop(turn.endpoint, None)
@@ -157,7 +157,7 @@ _log = logging.getLogger(__name__)
 
 
 class DueDeliveries(NamedTuple):
-    """The deliveries that are due now, with subscription and topic."""
+    """The deliveries that are due now, with their subscription and topic."""
 
     subscription: Subscription
     topic: Topic
@@ -167,7 +167,7 @@ class DueDeliveries(NamedTuple):
 
     @property
     def retries(self) -> Retries:
-        """Return the settings of its retries."""
+        """Return the retry settings of the subscription."""
         return merged(self.topic.delivery_policy, self.subscription.delivery_policy)
 
 
@@ -179,7 +179,7 @@ class Deliverer:
     turns: EndpointTurns = field(default_factory=EndpointTurns)
 
     async def step(self, job: Job) -> Next | Done:
-        """Try the deliveries of a subscription that are due."""
+        """Try the deliveries of a subscription that are due; the step of `DELIVER`."""
         assert job.account_id is not None
         account_id, subscription_id = job.account_id, job.arguments["subscription_id"]
         now = self.needs.clock()
@@ -206,7 +206,7 @@ class Deliverer:
         return self._recorded(due, attempts, self.turns.pause() if has_given_up else 0)
 
     def _recorded(self, due: DueDeliveries, attempts: Sequence[Attempted], pause: float) -> Next:
-        """Return the record of attempts; no other follows for `pause` seconds."""
+        """Return the step's result, which records attempts; pause `pause` seconds after it."""
         queues, now = self.needs.queues, self.needs.clock()
         not_before = later(now, pause)
         if not pause:
@@ -218,14 +218,14 @@ class Deliverer:
         return Next(None, recorded, delay_seconds=pause)
 
     def _turn(self, subscription: Subscription) -> Turn | None:
-        """Begin a turn at an endpoint; all mail is handed over to one server."""
+        """Begin a turn at an endpoint; all mail shares one origin, as one server accepts it."""
         if subscription.protocol == "email":
             return self.turns.begin(subscription.id, "email", None)
         origin = "/".join(subscription.endpoint.split("/", 3)[:3])
         return self.turns.begin(subscription.id, origin, subscription.account_id)
 
     async def _try(self, due: DueDeliveries, turn: Turn) -> list[Attempted]:
-        """Try deliveries; return those attempts that ended before the turn had to."""
+        """Try deliveries; return the attempts that ended before the turn had to give up."""
         unsent = self._unsent(due)
         if due.subscription.protocol == "email":
             return await self._send_mails(due, unsent)
@@ -234,7 +234,7 @@ class Deliverer:
     async def _post_all(
         self, due: DueDeliveries, unsent: Sequence[Attempted], turn: Turn
     ) -> list[Attempted]:
-        """Post to a webhook, all at once."""
+        """Post deliveries to a webhook, all concurrently."""
         under_way = [asyncio.create_task(self._one(self._post, due, each)) for each in unsent]
         try:
             _, waiting = await asyncio.wait(under_way, timeout=self.turns.slow_seconds)
@@ -247,9 +247,9 @@ class Deliverer:
         return [each for each in ended if isinstance(each, Attempted)]
 
     async def _send_mails(self, due: DueDeliveries, unsent: Sequence[Attempted]) -> list[Attempted]:
-        """Send mails, one after the other: a turn has one connection, and waits for no other.
+        """Send mails one after another, as a turn uses one connection to the mail server.
 
-        None is begun after `_MAIL_SECONDS`, and none is left while the server may have it.
+        No mail is begun after `_MAIL_SECONDS`, and none is abandoned while the server may have it.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + _MAIL_SECONDS
@@ -322,7 +322,7 @@ def _list_due(
 
 
 def _look_again(account_id: str, subscription_id: str, now: int, tx: Connection) -> None:
-    """Wake the job if a delivery was inserted meanwhile, or one is due later."""
+    """Wake the job if deliveries are left: some may have been inserted meanwhile."""
     due_at = delivery_rows.first_due(tx, account_id, subscription_id)
     if due_at is not None:
         wake(tx, account_id, subscription_id, now, due_at)

@@ -1,4 +1,4 @@
-"""Retry settings of deliveries: a topic's, overridden field by field."""
+"""Retry settings of deliveries: those of a topic, overridden field by field by a subscription."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DeliveryPolicy(RequestBody):
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The settings that hold for a subscription."""
+    """The retry settings that apply to a subscription."""
 
     max_retries: int = 3
     min_delay_seconds: int = 20
@@ -55,7 +55,7 @@ class Retries:
 
 
 def stored(policy: DeliveryPolicy | None) -> dict[str, Any]:
-    """Return the fields of a policy that are set."""
+    """Return the fields of a policy that are set, for storage."""
     if policy is None:
         return {}
     fields = msgspec.structs.asdict(policy)
@@ -63,10 +63,10 @@ def stored(policy: DeliveryPolicy | None) -> dict[str, Any]:
 
 
 def shown(settings: Mapping[str, Any]) -> DeliveryPolicy | None:
-    """Return a stored policy for an answer, or None if no field is set."""
+    """Convert stored settings for an answer; None if no field is set."""
     return msgspec.convert(settings, DeliveryPolicy) if settings else None
 
 
 def merged(topic: Mapping[str, Any], subscription: Mapping[str, Any]) -> Retries:
-    """Return the settings of a subscription: its own fields, over those of its topic."""
+    """Return the settings for a subscription: its own fields, else its topic's, else defaults."""
     return Retries(**{**topic, **subscription})

@@ -65,7 +65,7 @@ _OF_SUBSCRIPTION: Final = given(_d.account_id, _d.subscription_id)
 
 
 class Backlog(NamedTuple):
-    """Deliveries that wait."""
+    """The size of the deliveries that wait."""
 
     deliveries: int
     size: int
@@ -156,7 +156,7 @@ forget_publications: Final = deletion(
 
 
 def add_publication(tx: Connection, publication: Publication) -> bool:
-    """Insert a publication; return False if all deliveries of it were inserted already."""
+    """Insert a publication; return False if all its deliveries have already been inserted."""
     values = publication._asdict() | {"attributes": encoded(publication.attributes)}
     if tx.execute(_ADD_PUBLICATION, **values):
         return True
@@ -165,7 +165,7 @@ def add_publication(tx: Connection, publication: Publication) -> bool:
 
 
 def end_publication(tx: Connection, account_id: str, publication_id: str, now: int) -> None:
-    """Note that all deliveries of a publication were inserted."""
+    """Record that all deliveries of a publication have been inserted."""
     tx.execute(_END, account_id=account_id, id=publication_id, now=now)
 
 
@@ -178,9 +178,9 @@ def add_delivery(
     *,
     size: int = 0,
 ) -> None:
-    """Insert a delivery of a message of so many bytes, due now.
+    """Insert a delivery of a message of `size` bytes, due now.
 
-    Without a publication it is a request to confirm.
+    Without a publication, it is a request to confirm the subscription.
     """
     tx.execute(
         _ADD,
@@ -226,7 +226,7 @@ def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) ->
 
 
 def postpone(tx: Connection, delivery: PendingDelivery, attempts: int, due_at: int) -> None:
-    """Let a delivery be tried again."""
+    """Schedule the next attempt of a delivery."""
     tx.execute(
         _POSTPONE,
         id=delivery.id,
@@ -237,23 +237,23 @@ def postpone(tx: Connection, delivery: PendingDelivery, attempts: int, due_at: i
 
 
 def remove_delivery(tx: Connection, delivery: PendingDelivery) -> bool:
-    """End a delivery; return False if it has ended, or its subscription is gone."""
+    """Delete a delivery; return False if it is already gone."""
     return tx.execute(_REMOVE, id=delivery.id, account_id=delivery.account_id) == 1
 
 
 def remove_requests(tx: Connection, account_id: str, subscription_id: str) -> None:
-    """End the requests to confirm a subscription."""
+    """Delete the deliveries that ask to confirm a subscription."""
     tx.execute(_REMOVE_REQUESTS, account_id=account_id, subscription_id=subscription_id)
 
 
 def drop_deliveries(tx: Connection, account_id: str, topic_id: str) -> bool:
-    """Drop some deliveries to the subscribers of a topic; return True if there may be more."""
+    """Delete a batch of deliveries to a topic's subscribers; return True if more may be left."""
     ids = {"account_id": account_id, "topic_id": topic_id}
     return tx.execute(_DROP_DELIVERIES, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
 
 def drop_publications(tx: Connection, account_id: str, topic_id: str) -> bool:
-    """Drop some messages of a topic with their deliveries; return True if there may be more."""
+    """Delete a batch of a topic's messages and deliveries; return True if more may be left."""
     ids = {"account_id": account_id, "topic_id": topic_id}
     return tx.execute(_DROP_PUBLICATIONS, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
@@ -277,7 +277,7 @@ RELEASE: Final = "notifications.release"
 def wake(
     tx: Connection, account_id: str, subscription_id: str, now: int, due_at: int | None = None
 ) -> None:
-    """Schedule the job of a subscription's deliveries for now, or `due_at` at the latest."""
+    """Schedule the job for a subscription's deliveries now, or by `due_at`."""
     delay = 0.0 if due_at is None else max(0, due_at - now) / MICROSECONDS
     job = NewJob(
         DELIVER,
@@ -291,6 +291,6 @@ def wake(
 
 
 def enqueue_release(tx: Connection, account_id: str, topic_id: str, now: int) -> None:
-    """Enqueue the delivery of the events that wait for a topic."""
+    """Enqueue the job that delivers the events waiting for a topic."""
     job = NewJob(RELEASE, {"topic_id": topic_id}, account_id=account_id, dedup_key=topic_id)
     enqueue(tx, job, now)

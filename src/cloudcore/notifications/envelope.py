@@ -1,9 +1,8 @@
-"""The messages to endpoints: envelope, signature of webhooks, and links with tokens.
+"""The messages to endpoints: envelopes, signatures of webhooks, and links with tokens.
 
 Signatures are those of Standard Webhooks (``webhook-signature: v1,…``). A signing secret is sealed
-in its subscription's row. Tokens of links are derived from the root key: that of a confirmation
-from a nonce, which each new request changes, and that of an unsubscription from the subscription's
-id.
+in its subscription's row. Tokens of links are derived from the root key: the confirmation token
+from a nonce, which each new request changes, and the unsubscribe token from the subscription's id.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _UNSUBSCRIBE: Final = re.compile(rf"({UUID_PATTERN})\.({UUID_PATTERN})\.([A-Za-z
 
 
 def new_secret() -> str:
-    """Return a new signing secret."""
+    """Return a new random signing secret."""
     return PREFIX + b64encode(os.urandom(_SECRET_BYTES)).decode()
 
 
@@ -44,7 +43,7 @@ def open_secret(keyring: Keyring, subscription_id: str, sealed: bytes) -> str:
 
 
 def secrets_of(keyring: Keyring, subscription: Subscription, now: int) -> list[str]:
-    """Return the secrets that sign for a subscription now: the current one, and maybe the last."""
+    """Return the secrets that sign for a subscription now: the current, maybe the previous too."""
     sealed = [subscription.signing_secret]
     if subscription.previous_until is not None and now < subscription.previous_until:
         sealed.append(subscription.previous_secret)
@@ -52,7 +51,7 @@ def secrets_of(keyring: Keyring, subscription: Subscription, now: int) -> list[s
 
 
 def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """Return the value of ``webhook-signature``: one signature by each secret.
+    """Return the value of ``webhook-signature``: one signature per secret.
 
     `timestamp` is in seconds since the epoch.
     """
@@ -64,7 +63,7 @@ def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: byt
 
 
 def new_nonce() -> str:
-    """Return a new nonce of a confirmation's token."""
+    """Return a new nonce for a confirmation token."""
     return base64url.encode(os.urandom(24))
 
 
@@ -75,19 +74,19 @@ def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> st
 
 
 def token_hash(token: str) -> bytes:
-    """Return the stored hash of a token."""
+    """Return the hash of a token, as stored."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -> str:
-    """Return the token that ends a subscription; it holds as long as the subscription."""
+    """Return the token that ends a subscription; it is valid as long as the subscription exists."""
     key = keyring.derive("notifications unsubscribe token")
     mac = hmac.digest(key, f"{account_id} {subscription_id}".encode(), "sha256")
     return f"{account_id}.{subscription_id}.{base64url.encode(mac)}"
 
 
 def read_unsubscribe_token(keyring: Keyring, token: str) -> tuple[str, str] | None:
-    """Return the account and the subscription in a token, or None if the token is not ours."""
+    """Return (account id, subscription id) in a token, or None if the token is not ours."""
     found = _UNSUBSCRIBE.fullmatch(token)
     if found is None:
         return None
@@ -118,7 +117,7 @@ class RecipientLinks(NamedTuple):
     """Base URL at which clients reach the platform."""
 
     def token(self, subscription: Subscription) -> str:
-        """Return the token that confirms a subscription that is not confirmed."""
+        """Return the token that confirms a pending subscription."""
         assert subscription.confirmation_nonce is not None
         return confirmation_token(self.keyring, subscription.id, subscription.confirmation_nonce)
 
@@ -135,7 +134,7 @@ class RecipientLinks(NamedTuple):
 def notification(
     topic: Topic, subscription: Subscription, publication: Publication, links: RecipientLinks
 ) -> dict[str, Any]:
-    """Return the envelope of a publication; it is the same for every attempt."""
+    """Return the envelope for a publication; it is the same for every attempt."""
     return {
         "type": "notification",
         "message_id": publication.id,
@@ -157,7 +156,7 @@ def confirmation(
     requested_at: int,
     links: RecipientLinks,
 ) -> dict[str, Any]:
-    """Return the envelope of a request to confirm a subscription."""
+    """Return the envelope for a request to confirm a subscription."""
     token = links.token(subscription)
     url = links.confirmation(token)
     return {

@@ -1,4 +1,4 @@
-"""The family of notifications: topics, subscriptions, and deliveries that survive crashes."""
+"""The notifications family: topics, subscriptions, and deliveries that survive crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The needs of notifications, and the ports that they use."""
+"""The dependencies of notifications, and the ports that they use."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from cloudcore.resource_references import Authorize
 
 
 class QueueRef(Protocol):
-    """A queue."""
+    """A reference to a queue."""
 
     @property
     def id(self) -> str:
-        """Return its id."""
+        """Return the queue's id."""
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the queue's CRN."""
 
 
 class Queues(Protocol):
@@ -42,13 +42,14 @@ class Queues(Protocol):
         *,
         field: str = ...,
     ) -> QueueRef:
-        """Return the queue of an account that a name, an id or a CRN means.
+        """Return the queue of an account that a name, an id or a CRN refers to.
 
-        `authorize` raises unless the caller may use it; None if the platform itself asks.
+        `authorize` raises unless the caller may use the queue; None if the platform itself is the
+        caller.
 
         Raises:
             InvalidInput: it is none of these, or of another account or region; `field` is named.
-            AccessDenied: by `authorize`.
+            AccessDenied: `authorize` refused.
             NotFound: there is no such queue.
 
         """
@@ -61,11 +62,11 @@ class Queues(Protocol):
         body: str,
         attributes: Mapping[str, str],
     ) -> str:
-        """Send a message to a queue when `tx` commits; return its id.
+        """Send a message to a queue when `tx` commits; return the message's id.
 
         Raises:
             NotFound: there is no such queue.
-            InvalidInput: the message is larger than queues take.
+            InvalidInput: the message is larger than queues accept.
             QuotaExceeded: the queue is full.
 
         """

@@ -1,7 +1,7 @@
-"""Publish messages, and fan messages and events out from the outbox to subscriptions.
+"""Publish messages, and turn messages and events from the outbox into deliveries.
 
-An event for a topic waits if the topic does not exist, or others wait for it already. Waiting
-events are released when the topic has an active subscription.
+An event for a topic waits if the topic does not exist, or earlier events already wait for it.
+Waiting events are released when the topic has an active subscription.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _COUNTED: Final = {
 
 
 async def drop_messages(database: Database, topic: Topic) -> None:
-    """Drop the messages and deliveries of a topic that is to be deleted.
+    """Delete the messages and deliveries of a topic that is about to be deleted.
 
-    It uses many short transactions, between which others can write. A single one could take many
-    seconds, in which nothing else could write to SQLite.
+    This takes many short transactions, between which others can write. A single one could take many
+    seconds, during which nothing else could write to SQLite.
     """
     for drop in (delivery_rows.drop_deliveries, delivery_rows.drop_publications):
         while await database.write(drop, topic.account_id, topic.id):
@@ -64,7 +64,7 @@ async def drop_messages(database: Database, topic: Topic) -> None:
 def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
     """Delete a topic with its subscriptions and their deliveries.
 
-    Raise `TopicMissing` if it was deleted meanwhile.
+    Raise `TopicMissing` if it was already deleted.
     """
     lock_account(tx, topic.account_id)
     if tx.execute(TOPICS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
@@ -83,10 +83,10 @@ def publish(
     content_type: str | None = None,
     checks_room: bool = True,
 ) -> str:
-    """Publish a message to a topic; return its id.
+    """Publish a message to a topic; return the message's id.
 
-    Raise `TopicMissing` if it was deleted; with `checks_room`, raise `QuotaExceeded` if too many
-    messages of the account wait.
+    Raise `TopicMissing` if the topic was deleted; with `checks_room`, raise `QuotaExceeded` if too
+    many messages of the account wait.
     """
     if TOPICS.hold(tx, topic.account_id, topic.id) is None:
         raise TopicMissing
@@ -123,7 +123,7 @@ class FanOut(NamedTuple):
     needs: NotificationNeeds
 
     async def receive(self, event: OutboxEvent) -> None:
-        """Insert the deliveries of an event; done again, it inserts none twice."""
+        """Insert the deliveries of an event; a repeated call inserts none twice."""
         payload = event.payload
         if event.type == PUBLISHED:
             await self._publish(event)
@@ -132,12 +132,12 @@ class FanOut(NamedTuple):
                 await self._tell(event, crn)
 
     async def _asking(self, event: OutboxEvent) -> Sequence[str]:
-        """Return the topics that rules name for an event now (`events.tell_later`)."""
+        """Return the topics that rules currently name for an event from `events.tell_later`."""
         topics_of = self.needs.events.topics_of
         return await self.needs.database.read(topics_of, event.account_id, event.type)
 
     async def _publish(self, event: OutboxEvent) -> None:
-        """Deliver a message; if its topic is gone, nobody is to have it."""
+        """Deliver a message; drop it if its topic is gone."""
         topic_id = event.payload["topic_id"]
         topic = await self.needs.database.read(TOPICS.find, event.account_id, topic_id)
         if topic is not None:
@@ -154,7 +154,7 @@ class FanOut(NamedTuple):
             await insert_deliveries(self.needs, topic, message, event.created_at)
 
     async def _tell(self, event: OutboxEvent, crn: str) -> None:
-        """Deliver an event to a topic, or let it wait."""
+        """Deliver an event to a topic, or let the event wait."""
         try:
             name = Crn.parse(crn).name
         except InvalidInput:
@@ -172,7 +172,7 @@ class FanOut(NamedTuple):
 def find_ready_topic(
     tx: Connection, account_id: str, region: str, name: str, crn: str
 ) -> Topic | None:
-    """Return a topic, or None if it does not exist, or events wait for it."""
+    """Return a topic, or None if it does not exist or earlier events wait for it."""
     topic = TOPICS.find_named(tx, account_id, region, name)
     if topic is None or topics.list_waiting(tx, account_id, crn, 1):
         return None
@@ -182,7 +182,7 @@ def find_ready_topic(
 def wait_unless_ready(
     tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
 ) -> Topic | None:
-    """Make an event wait for its topic, or return the topic if it is ready by now."""
+    """Insert an event as waiting for its topic, or return the topic if it is ready by now."""
     lock_account(tx, event.account_id)
     topic = find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:
@@ -199,7 +199,7 @@ def wait_unless_ready(
 
 
 def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
-    """Enqueue the delivery of a topic's waiting events, if it has some and is heard."""
+    """If a topic has waiting events and an active subscription, enqueue their delivery."""
     account_id = topic.account_id
     is_told = topics.list_waiting(tx, account_id, topic.crn, 1)
     if is_told and subscriptions.is_heard(tx, account_id, topic.id):
@@ -207,7 +207,7 @@ def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
 
 
 async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
-    """Deliver some of the events that wait for a topic; the step of `RELEASE`."""
+    """Deliver some of the events that wait for a topic; the step of the job `RELEASE`."""
     assert job.account_id is not None
     database = needs.database
     topic = await database.read(TOPICS.find, job.account_id, job.arguments["topic_id"])
@@ -228,9 +228,10 @@ def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None
 
 
 def event_message(event: OutboxEvent, topic: Topic) -> Publication:
-    """Return the message of an event for a topic.
+    """Return the message that tells a topic of an event.
 
-    One event may go to several topics; each message has an id of its own, the same every time.
+    One event may go to several topics; each message has its own id, which is the same in every
+    attempt.
     """
     data: Any = event.payload.get("data")
     message = {
@@ -258,7 +259,7 @@ def event_message(event: OutboxEvent, topic: Topic) -> Publication:
 async def insert_deliveries(
     needs: NotificationNeeds, topic: Topic, message: Publication, active_at: int
 ) -> None:
-    """Insert the deliveries of a message to the subscriptions active at `active_at` that match."""
+    """Insert a message's deliveries to matching subscriptions that were active at `active_at`."""
     after: str | None = ""
     while after is not None:
         after = await needs.database.write(
@@ -269,7 +270,7 @@ async def insert_deliveries(
 def _insert_page(
     tx: Connection, topic: Topic, message: Publication, active_at: int, after: str, now: int
 ) -> str | None:
-    """Insert the deliveries to some subscriptions; return the last one's id, or None at the end."""
+    """Insert one page of deliveries; return the last subscription's id, or None at the end."""
     if TOPICS.hold(tx, topic.account_id, topic.id) is None:
         return None  # deleted meanwhile, with its subscriptions
     found = subscriptions.list_active(tx, topic.account_id, topic.id, active_at, after, PAGE)

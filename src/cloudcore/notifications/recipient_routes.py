@@ -145,7 +145,7 @@ def _unsubscribe(
 def _audit(
     tx: Connection, ctx: RequestContext, action: str, found: Subscription, topic: Topic
 ) -> None:
-    """Record what somebody did who has a link; a URL's path may be a secret."""
+    """Record what the holder of a link did; a URL's path may be a secret, so it is left out."""
     where = origin_of(found.endpoint) if found.is_webhook else found.endpoint
     details = {
         "topic_id": topic.id,

@@ -1,4 +1,4 @@
-"""The family of notifications in a server."""
+"""The notifications family in a server."""
 
 from __future__ import annotations
 

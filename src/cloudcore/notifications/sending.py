@@ -1,6 +1,6 @@
-"""Send to webhooks, by Standard Webhooks, and by mail.
+"""Send to webhooks, as Standard Webhooks specifies, and by mail.
 
-The address of a webhook is vetted each time.
+The address of a webhook is checked at every call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def post(
     envelope: Mapping[str, Any],
     raw: Publication | None,
 ) -> AttemptOutcome:
-    """Post an envelope, or the message of `raw`, once; only the head of the answer is read."""
+    """Post an envelope, or the raw message `raw`, once; read only the head of the response."""
     now = needs.clock()
     body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
     message_id, timestamp = envelope["message_id"], now // MICROSECONDS
@@ -69,7 +69,7 @@ def _outcome(head: AnswerHead, now: int) -> AttemptOutcome:
 
 
 def _retry_after(text: str | None, now: int) -> int:
-    """Return the seconds of a ``Retry-After`` (RFC 9110 §10.2.3); 0 if it says none."""
+    """Return the seconds in a ``Retry-After`` field (RFC 9110 §10.2.3), or 0."""
     if text is None:
         return 0
     if text.isascii() and text.isdigit():
@@ -85,7 +85,7 @@ _REASON: Final = "You get this because {address} is subscribed to {topic}.\nTo e
 
 
 def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str) -> EmailMessage:
-    """Return the e-mail of an envelope: text for the reader, and the envelope as an attachment."""
+    """Return the e-mail for an envelope: text for the reader, and the envelope as an attachment."""
     is_request = envelope["type"] == "subscription_confirmation"
     topic, url = envelope["topic_name"], envelope["unsubscribe_url"]
     subject = envelope["subject"] or f"Notification from {topic}"
@@ -122,9 +122,9 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
 
 @cache
 def _policy() -> EmailPolicy[EmailMessage]:
-    """Return the form of mails: that of SMTP, with the address of an unsubscription in one piece.
+    """Return the mail policy: SMTP, with the unsubscribe URL in one piece.
 
-    The library would fold it into encoded words, which are no part of it (RFC 2369 §2).
+    The library would fold the URL into encoded words, which are not allowed there (RFC 2369 §2).
     """
 
     class OneLine(UniqueUnstructuredHeader):
@@ -137,8 +137,9 @@ def _policy() -> EmailPolicy[EmailMessage]:
 
 
 def _as_it_is(subject: str) -> str:
-    """Return a subject in which the mail library finds no encoded word (RFC 2047).
+    """Change a subject so that the mail library finds no encoded word (RFC 2047) in it.
 
-    It would decode one, and write what that holds, line breaks too, into the head of the mail.
+    The library would decode an encoded word, and write its content, even line breaks, into the
+    header.
     """
     return subject.replace("=?", "= ?")

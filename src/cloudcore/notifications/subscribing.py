@@ -1,4 +1,4 @@
-"""Changes of subscriptions, with their rules."""
+"""Changes of subscriptions, and their rules."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
 
 
 def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Count a request to confirm: endpoints may be of strangers, who never asked for one.
+    """Count a request to confirm, as the endpoint may belong to a stranger.
 
-    Raise `TooManyConfirmations` if its endpoint, or others of its account, were asked too often.
+    Raise `TooManyConfirmations` if this endpoint, or all those of the account, got too many.
     """
     subjects = (
         ("notifications endpoint", _endpoint(subscription), OF_ENDPOINT),
@@ -48,7 +48,7 @@ def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
 
 
 def _endpoint(subscription: Subscription) -> str:
-    """Return a digest of what forms of one endpoint have in common."""
+    """Return a digest that is the same for all spellings of an endpoint."""
     if subscription.protocol == "email":
         local, _, domain = subscription.endpoint.rpartition("@")
         common = f"{local.partition('+')[0]}@{domain}".lower()
@@ -68,7 +68,7 @@ Finish = Callable[[Connection, Subscription], Subscription]
 
 
 class BadToken(InvalidInput):
-    """The token confirms nothing: it is unknown, expired or superseded, without saying which."""
+    """The token is unknown, expired or superseded; callers cannot tell which."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -80,7 +80,7 @@ class BadToken(InvalidInput):
 
 
 def pending(subscription: Subscription, nonce: str, token: str, now: int) -> Subscription:
-    """Return a subscription that waits for its confirmation by a token."""
+    """Return a subscription in the state of waiting to be confirmed with a token."""
     return structs.replace(
         subscription,
         status="pending_confirmation",
@@ -94,14 +94,14 @@ def pending(subscription: Subscription, nonce: str, token: str, now: int) -> Sub
 def find_or_create(
     tx: Connection, topic: Topic, wanted: Subscription, finish: Finish, now: int
 ) -> Subscription:
-    """Return the subscription of a topic to an endpoint; create it if there is none.
+    """Return a topic's subscription to an endpoint; create it if there is none.
 
     A new one is completed by `finish`, and its endpoint is asked to confirm it.
 
     Raises:
         TopicMissing: the topic was deleted.
-        QuotaExceeded: the topic has as many as it may.
-        TooManyConfirmations: the endpoint, or the account's, were asked to confirm too often.
+        QuotaExceeded: the topic has the maximum number of subscriptions.
+        TooManyConfirmations: this endpoint, or all those of the account, got too many requests.
 
     """
     TOPICS.lock(tx, topic.account_id, topic.id)
@@ -140,7 +140,7 @@ def delete_subscription(tx: Connection, subscription: Subscription) -> None:
 def rotate_secret(
     tx: Connection, subscription: Subscription, sealed: bytes, now: int
 ) -> Subscription:
-    """Give a webhook a new signing secret; the one before signs too for `COSIGN_SECONDS`."""
+    """Set a new signing secret; the previous one also signs for `COSIGN_SECONDS`."""
     found = ROWS.lock(tx, subscription.account_id, subscription.id)
     check_has_secret(found)
     changed = structs.replace(
@@ -154,7 +154,7 @@ def rotate_secret(
 
 
 def check_has_secret(subscription: Subscription) -> None:
-    """Refuse a subscription without a signing secret: only webhooks have one."""
+    """Raise an error for a subscription without a signing secret, which only webhooks have."""
     if subscription.signing_secret is None:
         raise NotFound("only webhooks (http, https) have a signing secret")
 
@@ -162,10 +162,10 @@ def check_has_secret(subscription: Subscription) -> None:
 def resend_confirmation(
     tx: Connection, subscription: Subscription, nonce: str, token: str, now: int
 ) -> Subscription:
-    """Ask the endpoint again to confirm, by a new token.
+    """Ask the endpoint again to confirm, with a new token.
 
-    Raise `Conflict` if the subscription is confirmed, `TooManyConfirmations` if the endpoint, or
-    the account's, were asked to confirm too often.
+    Raise `Conflict` if the subscription is already confirmed, `TooManyConfirmations` if this
+    endpoint, or all those of the account, got too many requests.
     """
     # First: a step too locks its job, and then the subscription.
     wake(tx, subscription.account_id, subscription.id, now)
@@ -179,9 +179,9 @@ def resend_confirmation(
 
 
 def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
-    """Confirm a subscription; return it, with its topic.
+    """Confirm a subscription; return it with its topic.
 
-    Raise `BadToken` if no subscription waits for this token, or its time is over.
+    Raise `BadToken` if no subscription waits for this token, or the token has expired.
     """
     found = subscriptions.lock_confirmed_by(tx, token_hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:
@@ -207,7 +207,7 @@ def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
 def unsubscribe(
     tx: Connection, account_id: str, subscription_id: str
 ) -> tuple[Subscription, Topic] | None:
-    """Delete a subscription for its recipient; return what it was, or None if there is none."""
+    """Delete a subscription for its recipient; return (subscription, topic), or None if missing."""
     found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None or not subscriptions.remove_subscription(tx, account_id, subscription_id):
         return None
@@ -215,7 +215,7 @@ def unsubscribe(
 
 
 def _ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Let the endpoint be asked to confirm."""
+    """Insert the delivery that asks the endpoint to confirm."""
     count_ask(tx, subscription, now)
     ids = (subscription.account_id, subscription.id)
     wake(tx, *ids, now)

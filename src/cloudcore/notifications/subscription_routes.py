@@ -45,20 +45,20 @@ ONE: Final = PATH + "/{subscription_id:str}"
 
 
 class _OwnQueues(NamedTuple):
-    """The queues of an account to which the caller itself may send."""
+    """The account's queues, limited to those to which the caller itself may send."""
 
     ctx: RequestContext
     needs: NotificationNeeds
     account_id: str
 
     def crn_of(self, tx: Connection, reference: str, field: str) -> str:
-        """Return the CRN of a queue, which is named in a field of the request."""
+        """Return the CRN of the queue that a field of the request refers to."""
         authorize = self.ctx.right_to(SEND_MESSAGE)
         queues = self.needs.queues
         return queues.resolve(tx, self.account_id, reference, authorize, field=field).crn
 
     def dead_letters(self, tx: Connection, policy: DeadLetters | None) -> str | None:
-        """Return the CRN of the queue for dead letters, or None if there is to be none."""
+        """Return the CRN of the dead-letter queue, or None if there is to be none."""
         if policy is None:
             return None
         return self.crn_of(tx, policy.dead_letter_queue, "redrive_policy.dead_letter_queue")
@@ -67,7 +67,7 @@ class _OwnQueues(NamedTuple):
 async def authorized_subscription(
     ctx: RequestContext, topic_id: str, subscription_id: str
 ) -> Subscription:
-    """Return a subscription to a topic of the caller's account, on which the action is allowed."""
+    """Return a subscription of the caller's account if the route's action is allowed on it."""
     topic = await TOPICS.authorized(ctx, topic_id)
     return await ctx.database.read(
         subscribing.get_subscription, topic.account_id, topic.id, subscription_id
@@ -209,9 +209,9 @@ async def delete_subscription(
 
 
 async def _endpoint(needs: NotificationNeeds, data: Subscribe) -> str:
-    """Return the normalized endpoint; of a queue, as it was sent.
+    """Return the normalized endpoint, or a queue's unchanged.
 
-    Raise `InvalidInput` if it is malformed, or may not be asked.
+    Raise `InvalidInput` if it is malformed, or may not be called.
     """
     if data.protocol == "queue":
         return data.endpoint

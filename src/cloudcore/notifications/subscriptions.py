@@ -105,7 +105,7 @@ _SAVE_FAULTS: Final = Statement(
 def find_same(
     tx: Connection, account_id: str, topic_id: str, protocol: Protocol, endpoint: str
 ) -> Subscription | None:
-    """Return the subscription of a topic to an endpoint, or None."""
+    """Return a topic's subscription to an endpoint, or None."""
     of = {"account_id": account_id, "topic_id": topic_id}
     return SUBSCRIPTION_ROWS.read_one(tx, _FIND_SAME, **of, protocol=protocol, endpoint=endpoint)
 
@@ -122,7 +122,7 @@ def find_with_topic(
 
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> Subscription | None:
-    """Return the subscription that a token confirms, or None; block changes of it."""
+    """Lock and return the subscription that a token confirms, or None."""
     return SUBSCRIPTION_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, confirmation_hash=token_hash)
 
 
@@ -137,7 +137,7 @@ def list_subscriptions(
 def list_active(
     tx: Connection, account_id: str, topic_id: str, published_at: int, after: str, limit: int
 ) -> list[tuple[str, dict[str, list[str]]]]:
-    """Return ids and filters of the subscriptions active at a moment, after an id."""
+    """Return (id, filter) of the subscriptions that were active at a moment, after an id."""
     of = {"account_id": account_id, "topic_id": topic_id, "published_at": published_at}
     rows = tx.rows(_LIST_ACTIVE, **of, after=after, limit=limit)
     return [(row[0], msgspec.json.decode(row[1])) for row in rows]
@@ -163,7 +163,7 @@ def save_faults(
 
 
 def remove_subscription(tx: Connection, account_id: str, subscription_id: str) -> bool:
-    """Delete a subscription with its deliveries; return False if there is none."""
+    """Delete a subscription with its deliveries; return False if it does not exist."""
     remove = SUBSCRIPTION_ROWS.statements["remove"]
     return tx.execute(remove, of_id=subscription_id, account_id=account_id) == 1
 

@@ -100,14 +100,14 @@ class TopicMissing(NotFound):
 
 
 class SubscriptionMissing(NotFound):
-    """The subscription does not exist, or is of another topic."""
+    """The subscription does not exist, or belongs to another topic."""
 
     def __init__(self) -> None:
         super().__init__("there is no such subscription")
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a malformed name; it never looks like an id."""
+    """Refuse a malformed topic name; valid ones never look like an id."""
     if _NAME.fullmatch(name) is None or parse_uuid(name) is not None:
         raise invalid_field(
             "name", "1 to 256 of a-z A-Z 0-9 . _ -, begins with a letter or digit and is no UUID"
@@ -115,7 +115,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_message(message: str, subject: str | None, attributes: Mapping[str, str]) -> None:
-    """Refuse a message that is too long, or a subject or an attribute that is no plain text."""
+    """Refuse a message that is too long, or a subject or attribute that is not plain text."""
     size = len(msgspec.json.encode([message, subject, attributes, attributes]))
     if size > MAX_MESSAGE_BYTES:
         raise invalid_field(
@@ -137,13 +137,13 @@ def check_message(message: str, subject: str | None, attributes: Mapping[str, st
 
 
 def message_size(message: Publication) -> int:
-    """Return the bytes of a message with its attributes, as they are stored."""
+    """Return the stored size of a message with its attributes, in bytes."""
     texts = (message.message, *message.attributes, *message.attributes.values())
     return sum(len(each.encode()) for each in texts)
 
 
 def check_filter(policy: FilterPolicy) -> None:
-    """Refuse a filter with a name that no attribute can have, or with too many values."""
+    """Refuse a filter with an impossible attribute name, or with too many values."""
     for name in policy:
         if not _ATTRIBUTE.fullmatch(name):
             raise invalid_field(
@@ -156,7 +156,7 @@ def check_filter(policy: FilterPolicy) -> None:
 
 
 def check_raw(protocol: Protocol, *, is_raw: bool) -> None:
-    """Refuse raw delivery unless the protocol is that of a webhook."""
+    """Refuse raw delivery unless the protocol is a webhook's."""
     if is_raw and protocol not in WEBHOOKS:
         raise invalid_field(
             "raw_message_delivery",
@@ -166,7 +166,7 @@ def check_raw(protocol: Protocol, *, is_raw: bool) -> None:
 
 
 def matches(policy: FilterPolicy, attributes: Mapping[str, str]) -> bool:
-    """Return True if for each name of a filter the message's attribute has one of its values."""
+    """Return True if for each name in a filter, the message's attribute has one of the values."""
     return all(attributes.get(name) in values for name, values in policy.items())
 
 
@@ -185,7 +185,7 @@ def mailbox(endpoint: str) -> str:
 def webhook_url(protocol: Protocol, destination: Destination) -> str:
     """Return the URL of a destination, with its host in lower case and no default port.
 
-    Raise `InvalidInput` if its scheme is not the protocol.
+    Raise `InvalidInput` if the URL's scheme is not `protocol`.
     """
     if destination.scheme != protocol:
         raise bad_endpoint(f"it must begin with {protocol}://, as the protocol", "wrong_scheme")
@@ -198,7 +198,7 @@ def bad_endpoint(words: str, reason: str) -> InvalidInput:
 
 
 def strings_of(data: Mapping[str, object]) -> dict[str, str]:
-    """Return the attributes of an event: texts in its data, and names of references.
+    """Return an event's attributes: the texts in its data, and the names of references.
 
     Values too long for an attribute are left out.
     """
@@ -229,7 +229,7 @@ class Topic(Record, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the topic's CRN."""
         return TOPIC.crn_of(self)
 
 
@@ -288,7 +288,7 @@ class Subscription(Record, frozen=True, kw_only=True):
 
     @property
     def is_webhook(self) -> bool:
-        """Return True if it is delivered to over HTTP."""
+        """Return True if deliveries go over HTTP."""
         return self.protocol in WEBHOOKS
 
 

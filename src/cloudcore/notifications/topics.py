@@ -1,6 +1,6 @@
 """The topics of accounts: their rows and rules, and topics that do not exist yet.
 
-Events for a missing topic wait for it.
+Events for a missing topic wait until it is created.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MissingTopic(NamedTuple):
 
     @property
     def dropped(self) -> int:
-        """Return how many of these were dropped, because too many waited."""
+        """Return how many of these events were dropped, because too many waited."""
         return max(0, self.events - MAX_WAITING)
 
 
@@ -125,23 +125,23 @@ forget_old_missing: Final = deletion(_m.last_at, kept_seconds=WAITING_SECONDS)
 
 
 def note_missing(tx: Connection, account_id: str, crn: str, events: int, now: int) -> None:
-    """Note that a topic does not exist, and that `events` more were sent to it."""
+    """Record that a topic does not exist, and that `events` more were sent to it."""
     tx.execute(_NOTE_MISSING, account_id=account_id, crn=crn, events=events, now=now)
 
 
 def forget_missing(tx: Connection, account_id: str, crn: str) -> None:
-    """Note that a topic exists."""
+    """Delete the record of a missing topic, which now exists."""
     tx.execute(_FORGET_MISSING, account_id=account_id, crn=crn)
 
 
 def list_missing(tx: Connection, account_id: str, crns: Sequence[str]) -> dict[str, MissingTopic]:
-    """Return the notes of missing topics among these, by CRN."""
+    """Map CRN to the record of a missing topic, for those among `crns`."""
     rows = tx.rows(_LIST_MISSING, account_id=account_id, crns=text_list(crns))
     return {row[0]: MissingTopic(*row) for row in rows}
 
 
 def add_waiting(tx: Connection, event: OutboxEvent, crn: str) -> bool:
-    """Make an event wait for a topic; return False if it already does."""
+    """Insert an event as waiting for a topic; return False if it already waits."""
     added = tx.execute(
         _ADD_WAITING,
         event_id=event.id,
@@ -160,7 +160,7 @@ def drop_oldest_waiting(tx: Connection, account_id: str, crn: str) -> None:
 
 
 def list_waiting(tx: Connection, account_id: str, crn: str, limit: int) -> list[OutboxEvent]:
-    """Return the events that wait for a topic, oldest first."""
+    """Return up to `limit` events that wait for a topic, oldest first."""
     return [
         OutboxEvent(event_id, owner, kind, msgspec.json.decode(payload), created_at)
         for event_id, owner, kind, payload, created_at in tx.rows(
@@ -170,7 +170,7 @@ def list_waiting(tx: Connection, account_id: str, crn: str, limit: int) -> list[
 
 
 def remove_waiting(tx: Connection, account_id: str, crn: str, ids: Sequence[str]) -> None:
-    """End the wait of events for a topic."""
+    """Delete events from those that wait for a topic."""
     tx.execute(_REMOVE_WAITING, account_id=account_id, crn=crn, ids=text_list(ids))
 
 
@@ -187,7 +187,7 @@ _IDS_NAMED: Final = Statement(
 
 
 class TopicState(NamedTuple):
-    """The id of a topic that a rule names, or the note that it is missing."""
+    """The id of a topic that a rule names, or the record that the topic is missing."""
 
     id: str | None
     """None if there is no such topic."""
@@ -196,7 +196,7 @@ class TopicState(NamedTuple):
 
 
 def _found(tx: Connection, topic: Topic, old: Topic | None) -> Topic:
-    """Note that a topic that is new is no longer missing."""
+    """If a topic is new, delete the record that it was missing; return the topic."""
     if old is None:
         forget_missing(tx, topic.account_id, topic.crn)
     return topic
@@ -227,7 +227,7 @@ TOPICS: Final = Methods(
 def states_of(
     tx: Connection, account_id: str, region: str, crns: Sequence[str]
 ) -> dict[str, TopicState]:
-    """Return the states of these topics of an account, by CRN."""
+    """Map each of these CRNs of an account's topics to the topic's state."""
     if not crns:
         return {}
     names = {crn: Crn.parse(crn).name for crn in crns}

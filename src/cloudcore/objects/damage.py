@@ -1,4 +1,4 @@
-"""Kinds of damage: of stored bytes, and of numbers that differ from their recount."""
+"""Kinds of damage: of stored bytes, and of stored counts that differ from a recount."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNREADABLE: Final = "unreadable"
 
 
 class Miscount(NamedTuple):
-    """A number that differs from its recount."""
+    """A stored count that differs from its recount."""
 
     what: str
     recorded: object

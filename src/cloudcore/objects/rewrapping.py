@@ -1,11 +1,11 @@
 """Rewrap: move stored bytes to another KMS key, in steps of a job.
 
-Each step takes some *uses* of stored bytes, wraps their data keys under the new key, and moves the
+Each step takes some *uses* of stored bytes, wraps their data keys under the new key, and points the
 uses to these wraps in one transaction. If the new key changes meanwhile, the run starts again with
-that one.
+the changed key.
 
-A use whose key is disabled or deleted stays: otherwise the right to rewrap would open what the
-key's owner has shut.
+A use whose key is disabled or deleted is left as it is: otherwise the right to rewrap would open
+what the key's owner has closed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class WrapUse(Protocol):
 
     @property
     def stored_id(self) -> str:
-        """Return the id of the bytes."""
+        """Return the stored id of the bytes."""
 
     @property
     def obstacle(self) -> str | None:
-        """Return the reason in its row why it cannot move, as a name of `COUNTS`; or None."""
+        """Return why the use cannot move, by its row: a name in `COUNTS`, or None."""
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
@@ -51,7 +51,7 @@ U = TypeVar("U", bound=WrapUse)
 
 
 class UsePage(NamedTuple, Generic[U]):
-    """The uses of one step."""
+    """The uses that one step moves."""
 
     target: str
     """The KMS key to move to."""
@@ -75,9 +75,9 @@ async def run_step(
 ) -> Next | Done:
     """Wrap the data keys of the next uses; return the change that moves them.
 
-    `read` finds the portion at a cursor, `write` moves uses to wraps by stored id and returns their
-    number; both raise `StepFailed` if the step must be repeated, or the run ended. `unusable` is
-    raised if the new key has been closed.
+    `read` returns the page of uses at a cursor; `write` moves uses to wraps, keyed by stored id,
+    and returns the number moved. Both raise `StepFailed` if the step must be repeated, or the run
+    ended. `unusable` is raised if the new key has been closed.
     """
     portion = await database.read(read, run, job.cursor)
     movable = [use for use in portion.uses if use.obstacle is None]
@@ -105,5 +105,5 @@ async def run_step(
 
 
 def changed_meanwhile() -> StepFailed:
-    """Return the failure of a step that must be repeated."""
+    """Return the error for a step that must be repeated because of concurrent changes."""
     return StepFailed("CHANGED_MEANWHILE", "stored bytes or keys were changed meanwhile")

@@ -1,11 +1,11 @@
 """The record of stored bytes: when they were verified, and whether they are damaged.
 
-Bytes are named by their *stored id*. Other bytes have another one, and `verified_at` changes when
-they are verified. So a finding of damage marks neither other bytes nor bytes that were found whole
-since.
+Bytes are identified by their *stored id*. If an object gets other bytes, its stored id changes, and
+`verified_at` changes when they are verified. So a report of damage never marks other bytes, nor
+bytes that were verified since.
 
-The scrub goes by `verified_at`, the longest ago first (0: never, or that is unknown). So it needs
-no other record of where it stopped.
+The scrub proceeds by `verified_at`, the oldest first (0 means never, or unknown). So it needs no
+other record of where it stopped.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NamedObject(NamedTuple):
 
 
 class StoredTotals(NamedTuple):
-    """The number of objects that have bytes, and of those that were verified lately."""
+    """The number of objects that have bytes, and how many were verified recently."""
 
     objects: int
     stored_bytes: int
@@ -77,13 +77,13 @@ class StoredTotals(NamedTuple):
 
 
 class StoredRows:
-    """The statements over one tenant's table, and their functions; each is a part of a transaction.
+    """The statements for one tenant's table, and functions that run them in a transaction.
 
-    `rows` is a query for the `ObjectRow`s of the table, `stored_id` the column that names their
-    bytes, and `has_bytes` the condition that a row has some. An index of ``verified_at, id`` has
-    the rows that it holds for and whose `damage` is null. `is_stored` is the condition that the
-    bytes are in the store, also if nothing needs them; of the table, statements for backups read
-    only the columns of these conditions and of `NamedObject`.
+    `rows` is a query for the `ObjectRow`s of the table, `stored_id` the column that identifies
+    their bytes, and `has_bytes` the condition that a row has some. An index on ``verified_at, id``
+    covers the rows with bytes whose `damage` is null. `is_stored` is the condition that the bytes
+    are in the store, even if nothing needs them. Statements for backups read only the columns of
+    these conditions and of `NamedObject`.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class StoredRows:
 
     @property
     def statements(self) -> dict[str, Statement]:
-        """Return the statements by name, for tests of all statements."""
+        """Map names to statements, for tests of all statements."""
         return {
             name.removeprefix("_"): each
             for name, each in vars(self).items()
@@ -163,7 +163,8 @@ class StoredRows:
     ) -> list[ObjectRow]:
         """Return a page of undamaged objects last verified before a moment, the oldest first.
 
-        `after` is the `verified_at` and id of the last one of the page before; at first `FIRST`.
+        `after` is the `verified_at` and id of the previous page's last row; `FIRST` for the first
+        page.
         """
         at = {"after_at": after[0], "after_id": after[1]}
         return find_all(
@@ -173,7 +174,7 @@ class StoredRows:
     def all(
         self, tx: Connection, after: str, limit: int, verified_before: int = EVER
     ) -> list[ObjectRow]:
-        """Return a page of objects last verified before a moment, damaged ones too, by id."""
+        """Return a page of objects last verified before a moment, even damaged ones, by id."""
         of = {"verified_before": verified_before, "after": after}
         return find_all(tx, ObjectRow, self._all, **of, limit=limit)
 
@@ -194,21 +195,21 @@ class StoredRows:
         return StoredTotals(*map(int, row))
 
     def count_stored(self, tx: Connection) -> tuple[int, int]:
-        """Return the number of objects in the store, and of their bytes there."""
+        """Return (number of objects in the store, their total bytes there)."""
         row = tx.row(self._count_stored)
         assert row is not None
         return int(row[0]), int(row[1])
 
     def list_stored(self, tx: Connection, after: str, limit: int) -> list[NamedObject]:
-        """Return a page of the objects in the store, by stored id."""
+        """Return a page of the objects in the store, sorted by stored id."""
         return find_all(tx, NamedObject, self._list_stored, after=after, limit=limit)
 
     def find_stored(self, tx: Connection, stored_ids: Sequence[str]) -> set[str]:
-        """Return those of some stored ids that objects in the store have."""
+        """Return those of `stored_ids` that belong to objects in the store."""
         return {row[0] for row in tx.rows(self._find_stored, ids=text_list(stored_ids))}
 
     def is_unchanged(self, tx: Connection, row: ObjectRow) -> bool:
-        """Return False if an object is gone, has other bytes now, or was verified since."""
+        """Return False if an object is gone, has other bytes now, or was verified meanwhile."""
         seen = _seen(row.account_id, row.stored_id, row.verified_at)
         return tx.row(self._is_unchanged, **seen, object_id=row.id) is not None
 
@@ -223,8 +224,8 @@ class StoredRows:
     ) -> bool:
         """Mark the object that has these bytes as damaged.
 
-        Return False if it is already marked or gone, has other bytes now, or they were verified
-        since `verified_at` was read. Read that before the bytes.
+        Return False if it is already marked or gone, has other bytes now, or was verified after
+        `verified_at` was read. Read `verified_at` before the bytes.
         """
         seen = _seen(account_id, stored_id, verified_at)
         return tx.execute(self._mark, **seen, found=damage, now=now) == 1
@@ -238,18 +239,19 @@ class StoredRows:
         damage: str | None,
         now: int,
     ) -> None:
-        """Remove the mark of the object whose bytes are whole; they were verified `now`.
+        """Record that an object's bytes are intact: remove the mark, set `verified_at` to `now`.
 
-        Change nothing if it has other bytes now, or was verified or marked since `verified_at` and
-        `damage` were read. Read those before the bytes.
+        Change nothing if it has other bytes now, or was verified or marked after `verified_at` and
+        `damage` were read. Read these before the bytes.
         """
         seen = _seen(account_id, stored_id, verified_at)
         tx.execute(self._confirm, **seen, damage_before=damage or "", now=now)
 
     def confirm_all(self, tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
-        """Confirm objects that were read and are whole.
+        """Record that these objects were read and are intact; see `confirm`.
 
-        Marks made since they were read stay: hours may lie between reading the first and the last.
+        Marks made since the rows were read stay: hours may pass between reading the first and the
+        last.
         """
         for row in rows:
             self.confirm(tx, row.account_id, row.stored_id, row.verified_at, row.damage, now)

@@ -1,8 +1,8 @@
 """Wraps: the data key of stored bytes, encrypted under a KMS key; move it to another key.
 
 One data key seals one sequence of stored bytes. A wrap of it is bound to their stored id, so it
-opens nothing else. To let another KMS key open the bytes, none of them is read. Families turn the
-errors here into their own.
+opens nothing else. Letting another KMS key open the bytes does not require reading them. Families
+convert the errors here to their own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class KeyDisabled(AccessDenied):
 
 
 class WrapBroken(Exception):
-    """A wrapped data key does not open: its row was changed. Clients never see this error."""
+    """A wrapped data key cannot be opened: its row was changed. Clients never see this error."""
 
 
 CLOSED: Final = (KeyDeleted, KeyDisabled)
@@ -53,23 +53,23 @@ class WrappedKey(NamedTuple):
 
 
 class DataKeys(Protocol[K]):
-    """Wraps and opens data keys; both raise.
+    """Wraps and opens data keys; both methods raise the errors below.
 
-    KeyDeleted, KeyDisabled: of a KMS key.
-    Unavailable: the provider of its material is not there.
+    KeyDeleted, KeyDisabled: the KMS key cannot be used; Unavailable: its provider cannot be
+    reached.
     """
 
     async def open_all(self, account_id: str, wraps: Sequence[WrappedKey], /) -> list[K]:
-        """Return the data keys of these wraps; raise `WrapBroken` if one does not open."""
+        """Return the data keys in these wraps; raise `WrapBroken` if one cannot be opened."""
 
     async def wrap_all(
         self, account_id: str, kms_key_id: str, data_keys: Sequence[tuple[str, K]], /
     ) -> list[bytes]:
-        """Wrap data keys, each given with its stored id, under one KMS key."""
+        """Wrap (stored id, data key) pairs under one KMS key."""
 
 
 class Rewrapped(NamedTuple):
-    """Data keys in their new wraps, and the reasons for those without one; both by stored id."""
+    """New wraps of data keys, and the reasons for keys without one; both map from stored id."""
 
     wraps: dict[str, bytes]
     kept: dict[str, str]
@@ -79,11 +79,11 @@ class Rewrapped(NamedTuple):
 async def rewrap(
     keys: DataKeys[K], account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]]
 ) -> Rewrapped:
-    """Wrap data keys under a KMS key, each opened by the first of its wraps that does.
+    """Wrap data keys under a KMS key; open each with the first of its wraps that can be opened.
 
     Raises:
-        KeyDeleted, KeyDisabled: of the KMS key to wrap under.
-        Unavailable: the provider of a key's material is not there.
+        KeyDeleted, KeyDisabled: the KMS key to wrap under cannot be used.
+        Unavailable: the provider of a key's material cannot be reached.
 
     """
     opened: dict[str, K] = {}
@@ -104,7 +104,7 @@ async def _open(
     opened: dict[str, K],
     kept: dict[str, str],
 ) -> None:
-    """Open all at once; if that fails, those of each KMS key; if one is broken, each by itself."""
+    """Open all at once; if that fails, separately for each KMS key, and then one by one."""
     try:
         found = await keys.open_all(account_id, wraps)
     except (*CLOSED, WrapBroken) as error:

@@ -1,5 +1,5 @@
-"""Requests to hosts that users name: every address is vetted, and the vetted one is dialled.
+"""Requests to hosts that users name: every address is checked, and only checked ones are called.
 
-`destinations` vets, `host_lookup` and `dns_resolver` resolve, `http_client` speaks HTTP/1.1 over
+`destinations` checks, `host_lookup` and `dns_resolver` resolve, `http_client` speaks HTTP/1.1 over
 `http_connection`; `mail_transfer` sends mail, for accounts and for the platform itself.
 """

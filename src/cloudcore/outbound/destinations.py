@@ -1,8 +1,8 @@
-"""Check the addresses and URLs that users name, because the install's own network trusts it.
+"""Check addresses and URLs that users name, because the install's own network trusts it.
 
-Only https, and only addresses of the public internet. An operator lists exceptions: an origin may
-have any address and may be plain HTTP; hosts in a network are called over https. One purpose,
-webhooks, takes plain HTTP too.
+Only https is allowed, and only addresses of the public internet. An operator can list exceptions: a
+listed origin may have any address and may be plain HTTP; hosts in a listed network are called over
+https. For webhooks alone, plain HTTP is allowed too.
 
 `ipaddress.is_global` does not check for public addresses: in Python 3.11 it is true for multicast,
 for ``64:ff9b::7f00:1`` (127.0.0.1 behind NAT64), ``2002:7f00:1::`` (6to4), ``::127.0.0.1``,
@@ -59,7 +59,7 @@ _LAST_32_BITS: Final = 0xFFFF_FFFF
 
 
 def unwrapped(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 one reaches (mapped, or by NAT64), or `address`."""
+    """Return the IPv4 address that an IPv6 address embeds (mapped, NAT64), or else `address`."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:
@@ -101,7 +101,7 @@ _LAST_SYSTEM_PORT: Final = 1023
 
 
 class NotAllowed(ValueError):
-    """A URL may not be asked; the message says why."""
+    """A URL may not be called; the message has the reason."""
 
 
 class Allowed(NamedTuple):
@@ -130,7 +130,7 @@ class Destination(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Return the origin as browsers write it."""
+        """Return the origin in the form that browsers use."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{host}{port}"
@@ -144,16 +144,16 @@ class Destination(NamedTuple):
 def origin_of(url: str) -> str:
     """Return the origin of a URL as browsers write it: in lower case, without a default port.
 
-    Raise `NotAllowed` if it is no URL of HTTP.
+    Raise `NotAllowed` if it is no HTTP URL.
     """
     return _parsed(url).origin
 
 
 def check_url(url: str, allowed: Allowed) -> Destination:
-    """Return the destination of a URL that may be asked, before its name is resolved.
+    """Return the destination of a URL that may be called, before its name is resolved.
 
     Raises:
-        NotAllowed: with the reason as a sentence.
+        NotAllowed: the URL may not be called; the message is a sentence.
 
     """
     found = _parsed(url)
@@ -178,7 +178,7 @@ def check_addresses(
 ) -> None:
     """Check all addresses of a destination.
 
-    Raise `NotAllowed` if there is none, or one of them is not public and not in a listed network.
+    Raise `NotAllowed` if there is none, or one is neither public nor in a listed network.
     """
     if not addresses:
         raise NotAllowed(f"{destination.host} has no address")
@@ -187,7 +187,7 @@ def check_addresses(
 
 
 def literal_address(host: str) -> Address | None:
-    """Return the address that a host is written as, or None if it is a name."""
+    """Return the IP address that `host` is, or None if it is a name."""
     try:
         return IPv6Address(host) if ":" in host else IPv4Address(host)
     except AddressValueError:

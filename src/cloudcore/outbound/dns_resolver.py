@@ -20,14 +20,14 @@ class DnsFailed(Exception):
 
 
 class DnsResolver:
-    """Queries name servers: those of the machine, or the one that the operator has set."""
+    """Queries the machine's name servers, or the one that the operator has configured."""
 
     def __init__(self, server: tuple[str, int] | None = None) -> None:
         self._server = server
         self._dns: Dns | None = None
 
     async def cname(self, name: str) -> str | None:
-        """Return the target of a name's CNAME, with a dot at its end; None if it has none.
+        """Return the target of a name's CNAME, with a final dot, or None if it has none.
 
         Raise `DnsFailed` if no name server gives a valid answer.
         """
@@ -35,7 +35,7 @@ class DnsResolver:
         return None if answer is None else str(answer[0].target).lower()
 
     async def texts(self, name: str) -> list[bytes]:
-        """Return the TXT records of a name, each in one piece (RFC 7208 §3.3).
+        """Return the TXT records of a name, each joined to one string (RFC 7208 §3.3).
 
         Raise `DnsFailed` if no name server gives a valid answer.
         """
@@ -43,7 +43,7 @@ class DnsResolver:
         return [] if answer is None else [b"".join(each.strings) for each in answer]
 
     async def mail_exchangers(self, name: str) -> list[tuple[int, str]]:
-        """Return preference and host of the MX records of a domain, best first.
+        """Return (preference, host) of a domain's MX records, best first.
 
         A null MX (RFC 7505) has an empty host.
 
@@ -55,7 +55,7 @@ class DnsResolver:
         return sorted(hosts)
 
     async def addresses(self, name: str) -> list[Address]:
-        """Return the addresses of a host, those of IPv4 first.
+        """Return the addresses of a host, IPv4 first.
 
         Raise `DnsFailed` if no name server gives a valid answer.
         """
@@ -74,7 +74,7 @@ class DnsResolver:
         return found
 
     async def _answer(self, name: str, kind: str) -> Answer | None:
-        """Return the records of a kind, or None if the name has none."""
+        """Return a name's records of one type, or None if it has none."""
         from dns import exception, resolver  # noqa: PLC0415 - a tenth of a second
 
         try:

@@ -1,7 +1,7 @@
-"""Look up names of hosts, each in a thread of its own.
+"""Look up host names, each in a thread of its own.
 
 The system's call cannot be cancelled. In a pool, such as the event loop's with four threads, the
-first names whose servers do not answer would block all other look-ups.
+first names whose servers do not answer would block all other lookups.
 """
 
 from __future__ import annotations

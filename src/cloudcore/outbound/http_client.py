@@ -1,8 +1,8 @@
-"""An HTTP client for hosts that users name: vetted addresses, no proxies, no redirects.
+"""An HTTP client for hosts that users name: checked addresses, no proxies, no redirects.
 
-A name is resolved once for each connection, all its addresses are vetted, and one of them is
-dialled without a second resolution; the certificate must still be for the name. Connections are
-kept for later requests to the same origin.
+A name is resolved once for each connection, all its addresses are checked, and one of them is
+connected to without a second resolution; the certificate must still be for the name. Connections
+are reused for later requests to the same origin.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cloudcore.outbound.http_connection import (
 class BodyRate:
     """Measures the rate of one body, over seconds of waiting.
 
-    Only the time in which its reader waited counts: a slow disk on our side is not the host's
+    Only the time in which the reader waited counts: a slow disk on our side is not the host's
     fault.
     """
 
@@ -48,7 +48,7 @@ class BodyRate:
         self._received = 0
 
     def add(self, count: int, waited: float) -> None:
-        """Count bytes and the seconds waited for them.
+        """Count bytes, and the seconds spent waiting for them.
 
         Raise `Unreachable` if they were too slow over the last window.
         """
@@ -75,7 +75,7 @@ class IdleConnections:
         )
 
     def take(self, origin: str) -> HttpConnection | None:
-        """Return the connection that was used last and still stands, or None."""
+        """Return the most recently used connection that is still open, or None."""
         kept = self._kept.get(origin, [])
         while kept:
             connection, timer = kept.pop()
@@ -88,7 +88,7 @@ class IdleConnections:
         return None
 
     def give_back(self, origin: str, connection: HttpConnection) -> None:
-        """Keep a connection if its answer was read to the end, or close it."""
+        """Store a connection for reuse if its response was read to the end; otherwise close it."""
         kept = self._kept[origin]
         if not connection.is_reusable or len(kept) >= self._max_per_origin:
             connection.abort()
@@ -100,7 +100,7 @@ class IdleConnections:
         kept.append((connection, timer))
 
     def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for kept in self._kept.values():
             for connection, timer in kept:
                 timer.cancel()
@@ -140,7 +140,7 @@ TIME_LIMITS: Final = TimeLimits()
 
 
 class HttpAnswer:
-    """An answer whose body has not been read yet."""
+    """A response whose body has not been read yet."""
 
     def __init__(self, head: AnswerHead, connection: HttpConnection, limits: TimeLimits) -> None:
         self.head = head
@@ -148,7 +148,7 @@ class HttpAnswer:
         self._limits = limits
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it comes.
+        """Yield the body as it arrives.
 
         Raise `RequestFailed` if it is too slow, or ends before its length.
         """
@@ -199,7 +199,7 @@ class HttpClient:
         tls: ssl.SSLContext | None = None,
         max_idle: int = MAX_IDLE,
     ) -> None:
-        """Make a client; `tls` replaces the public roots, `max_idle` counts by origin."""
+        """Make a client; `tls` replaces the public roots, `max_idle` is a limit per origin."""
         self.allowed = allowed
         self._resolve = resolve
         self._limits = limits
@@ -211,7 +211,7 @@ class HttpClient:
 
         A name that cannot be resolved now is accepted: each connection checks again.
 
-        Raise `NotAllowed` if the URL or one of its addresses may not be asked.
+        Raise `NotAllowed` if the URL or one of its addresses may not be called.
         """
         destination = check_url(url, self.allowed)
         try:
@@ -230,10 +230,10 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncIterator[HttpAnswer]:
-        """Send a request; leaving the context ends it, also before the body's end.
+        """Send a request; leaving the context ends it, even before the end of the body.
 
-        Raise `NotAllowed` if the URL or one of its addresses may not be asked, `RequestFailed` if
-        it cannot be reached, or its answer is not valid.
+        Raise `NotAllowed` if the URL or one of its addresses may not be called, `RequestFailed` if
+        the host cannot be reached, or its response is not valid.
         """
         destination = check_url(url, self.allowed)
         request = _request_bytes(method, destination, headers or {}, body)

@@ -1,4 +1,4 @@
-"""One client connection of HTTP/1.1: send requests, parse answers, and the errors of both.
+"""One HTTP/1.1 client connection: send requests, parse responses, and the errors of both.
 
 The parser is httptools', as on the server side: each byte of a body is copied once.
 """
@@ -18,11 +18,11 @@ RequestStage = Literal["dns", "connect", "tls", "answer"]
 
 
 class RequestFailed(Exception):
-    """A request has no usable answer; the message says why, without headers and secrets."""
+    """A request has no usable response; the message has the reason, without headers and secrets."""
 
 
 class Unreachable(RequestFailed):
-    """The host could not be asked, or stopped in the middle of its answer."""
+    """The host could not be reached, or stopped in the middle of its response."""
 
     def __init__(self, message: str, stage: RequestStage) -> None:
         super().__init__(message)
@@ -31,11 +31,11 @@ class Unreachable(RequestFailed):
 
 
 class BadAnswer(RequestFailed):
-    """The answer is not HTTP, or larger than allowed."""
+    """The response is not HTTP, or larger than allowed."""
 
 
 class AnswerTooLong(BadAnswer):
-    """The answer is larger than allowed."""
+    """The response is larger than allowed."""
 
 
 MAX_HEAD: Final = 64 * 1024
@@ -50,14 +50,14 @@ _OPENING: Final = b"HTTP/"
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """Status and headers of an answer."""
+    """The status and headers of a response."""
 
     status: int
     headers: Sequence[tuple[str, str]]
     """Names in lower case."""
 
     def all(self, name: str) -> list[str]:
-        """Return the values of a header."""
+        """Return all values of a header."""
         return [value for known, value in self.headers if known == name]
 
     def get(self, name: str) -> str | None:
@@ -74,10 +74,10 @@ class AnswerHead:
 
 
 class AnswerParser:
-    """Parses one answer, and buffers the unread part of its body."""
+    """Parses one response, and buffers the unread part of its body."""
 
     def __init__(self, *, to_head: bool) -> None:
-        """Make a parser of the next answer; an answer to HEAD has no body."""
+        """Prepare for the next response; with `to_head`, for HEAD, it has no body."""
         self.head: AnswerHead | None = None
         self.failure: RequestFailed | None = None
         self.is_done = False
@@ -99,7 +99,7 @@ class AnswerParser:
 
     @property
     def has_begun(self) -> bool:
-        """Return True if bytes arrived, and the first may be those of an answer."""
+        """Return True if bytes arrived that may be the start of the response."""
         return bool(self._first) and _OPENING.startswith(self._first)
 
     def feed(self, data: bytes) -> None:
@@ -119,9 +119,9 @@ class AnswerParser:
             self._fail_for_head()
 
     def end(self, *, is_error: bool) -> None:
-        """Take the end of the connection, which may have failed.
+        """Process the end of the connection; `is_error` means that it broke.
 
-        It completes an answer that has neither a length nor chunks; any other fails.
+        This completes a response that has neither a length nor chunks; any other one fails.
         """
         if self.is_done:
             return
@@ -131,12 +131,12 @@ class AnswerParser:
             self.fail(Unreachable("it closed the connection before the answer's end", "answer"))
 
     def fail(self, failure: RequestFailed) -> None:
-        """Note a failure; the first one counts."""
+        """Store a failure, unless there already is one."""
         self.failure = self.failure or failure
         self.keeps_alive = False
 
     def take(self) -> bytes:
-        """Return the unread bytes of the body that arrived; empty if all are read."""
+        """Return the unread bytes of the body that arrived; empty if all have been read."""
         if not self._pieces:
             return b""
         if len(self._pieces[0]) >= _WHOLE_PIECE or len(self._pieces) == 1:
@@ -150,7 +150,7 @@ class AnswerParser:
     # What httptools calls:
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, or drop a trailer."""
+        """Store a header, or drop a trailer."""
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > MAX_HEAD:
             self._fail_for_head()
@@ -158,7 +158,7 @@ class AnswerParser:
             self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
-        """Take the head, unless it is informational (1xx)."""
+        """Store the head, unless it is informational (1xx)."""
         if self.is_done:  # a second answer
             self.keeps_alive = False
             return
@@ -178,7 +178,7 @@ class AnswerParser:
         self.is_done = self._to_head or status in _BODILESS
 
     def on_body(self, data: bytes) -> None:
-        """Keep bytes of the body until they are read."""
+        """Buffer bytes of the body until they are read."""
         if self.is_done:  # a body where none belongs
             self.keeps_alive = False
         elif self.failure is None:
@@ -186,7 +186,7 @@ class AnswerParser:
             self.buffered += len(data)
 
     def on_message_complete(self) -> None:
-        """End the answer."""
+        """Mark the response as complete."""
         if self.head is not None:
             self.is_done = True
 
@@ -199,7 +199,7 @@ _LOW_WATER: Final = 256 * 1024
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection to a vetted address."""
+    """A connection to a checked address."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -210,9 +210,9 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Return True if another request can be sent: the last answer is complete and allows it.
+        """Return True if another request can be sent: the last response is complete and allows it.
 
-        Bytes that arrived since would be taken for the next answer.
+        Return False if unexpected bytes arrived since, which would be taken for the next response.
         """
         answer = self._answer
         is_over = answer is not None and answer.is_done and answer.keeps_alive
@@ -220,7 +220,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def has_begun_answer(self) -> bool:
-        """Return True if the answer to the last request has begun."""
+        """Return True if the response to the last request has begun."""
         return self._answer is not None and self._answer.has_begun
 
     def send(self, method: str, request: bytes) -> None:
@@ -233,9 +233,9 @@ class HttpConnection(asyncio.Protocol):
             self._answer.end(is_error=True)
 
     async def head(self) -> AnswerHead:
-        """Return the head of the answer; the caller limits the time.
+        """Return the head of the response; the caller limits the time.
 
-        Raise `RequestFailed` if it does not arrive whole and valid.
+        Raise `RequestFailed` if it does not arrive completely, or is not valid.
         """
         answer = self._current()
         while answer.head is None:
@@ -245,8 +245,8 @@ class HttpConnection(asyncio.Protocol):
     async def read(self) -> bytes:
         """Return the next bytes of the body, or none at its end; the caller limits the time.
 
-        Raise `RequestFailed` if the connection fails, but only after all bytes that came before
-        were returned.
+        If the connection fails, raise `RequestFailed`, but only after all bytes that came before
+        have been returned.
         """
         answer = self._current()
         while not answer.buffered and not answer.is_done:
@@ -266,7 +266,7 @@ class HttpConnection(asyncio.Protocol):
     # What asyncio calls:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
+        """Store the transport."""
         # The transports of uvloop are of no class of asyncio.
         self._transport, self._is_open = cast("asyncio.Transport", transport), True
 
@@ -285,14 +285,14 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the answer: an error, unless it extends to the end of the connection."""
+        """End the response; that is an error unless its end is the end of the connection."""
         self._is_open = False
         if self._answer is not None:
             self._answer.end(is_error=error is not None)
         self._wake()
 
     def _has_unread(self) -> bool:
-        """Return True if the socket has bytes, or its end, that the event loop has not read."""
+        """Return True if the socket has bytes, or an end, that the event loop has not read."""
         assert self._transport is not None
         if self._transport.is_closing():
             return True

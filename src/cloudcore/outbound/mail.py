@@ -1,4 +1,4 @@
-"""The URL of a smarthost, and the error of mail that was not sent."""
+"""The URL of a smarthost, and the error for mail that was not sent."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _PORTS: Final = {"smtp": 25, "smtps": 465}
 
 
 class SmtpUrlError(ValueError):
-    """A URL is not that of a smarthost; the message has the reason, without the password."""
+    """A URL is not a smarthost's; the message has the reason, without the password."""
 
 
 class Smarthost(NamedTuple):
-    """The operator's mail server that takes our mail."""
+    """The operator's mail server, which relays our mail."""
 
     scheme: Literal["smtp", "smtps"]
     host: str
@@ -47,9 +47,9 @@ class Smarthost(NamedTuple):
 
 
 def parse_smarthost(url: str) -> Smarthost:
-    """Return the smarthost of ``smtp://[USER:PASSWORD@]HOST[:PORT]``, or ``smtps://…``.
+    """Parse ``smtp://[USER:PASSWORD@]HOST[:PORT]``, or ``smtps://…``.
 
-    Raise `SmtpUrlError` if the URL is not written so.
+    Raise `SmtpUrlError` if the URL has another form.
     """
     try:
         parts = urlsplit(url)

@@ -1,7 +1,7 @@
 """Send one message for one recipient to a mail server, by SMTP (RFC 5321).
 
-Either to the server of the recipient's domain, whose addresses are vetted, or to the operator's
-smarthost. Each delivery is a transaction of its own, so that recipients are refused one by one.
+The server is either that of the recipient's domain, whose addresses are checked, or the operator's
+smarthost. Each delivery is a separate SMTP transaction, so that recipients are refused one by one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Envelope(NamedTuple):
 
 
 class _TryNext(Exception):
-    """Another host or address of the same domain may take the message."""
+    """The server failed, but another host or address of the same domain may accept the message."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -74,12 +74,12 @@ class MailSender(Protocol):
     """Sends mail."""
 
     def destination_of(self, recipient: str) -> str:
-        """Return the destination that deliveries by the same way share."""
+        """Return a key that all deliveries to the same servers share."""
 
     async def send(self, envelope: Envelope) -> None:
         """Send a message.
 
-        A failed call may have sent it: the connection broke before the answer.
+        Even a failed call may have sent it, if the connection broke before the server's reply.
 
         Raise `MailRefused` if no mail server has confirmed that it accepts the message.
         """
@@ -97,15 +97,15 @@ class DirectSender:
     port: int = SMTP_PORT
 
     def destination_of(self, recipient: str) -> str:
-        """Return the domain."""
+        """Return the recipient's domain."""
         return recipient.rpartition("@")[2].lower()
 
     async def send(self, envelope: Envelope) -> None:
         """Send a message to the first mail server of the domain that can be reached.
 
-        TLS is used if it is offered, with any certificate: no expected one is known.
+        TLS is used if the server offers it, with any certificate, as the expected one is unknown.
 
-        Raise `MailRefused` if none can be reached in time, or the one that is reached refuses.
+        Raise `MailRefused` if no server can be reached in time, or the reached one refuses.
         """
         domain = self.destination_of(envelope.recipient)
         try:
@@ -135,7 +135,7 @@ class DirectSender:
         raise next((each for each in failures if not each.is_permanent), failures[0])
 
     async def _hosts(self, domain: str) -> list[str]:
-        """Return the mail servers of a domain, best first; without records, the domain itself."""
+        """Return the mail servers of a domain, best first; without MX, the domain itself."""
         try:
             found = await self.resolver.mail_exchangers(domain)
         except DnsFailed as error:
@@ -182,10 +182,10 @@ class DirectSender:
 
 @dataclass(frozen=True)  # no slots: cached properties
 class SmarthostSender:
-    """Sends mail to the operator's smarthost, which is not vetted.
+    """Sends mail to the operator's smarthost, whose address is not checked.
 
-    Credentials go only over TLS whose certificate is verified; without them, TLS is used if it is
-    offered, whatever its certificate.
+    Credentials are sent only over TLS with a verified certificate; without credentials, TLS is used
+    if it is offered, with any certificate.
     """
 
     smarthost: Smarthost
@@ -198,7 +198,7 @@ class SmarthostSender:
     """False: errors have only the code of an answer, and the log has its words."""
 
     def destination_of(self, recipient: str) -> str:  # noqa: ARG002 - as the protocol has it
-        """Return the same for all recipients."""
+        """Return the same key for all recipients."""
         return ""
 
     async def send(self, envelope: Envelope) -> None:
@@ -262,9 +262,9 @@ class SmarthostSender:
 
 
 def _reachable(addresses: list[Address], source: str | None) -> tuple[list[Address], str | None]:
-    """Return the addresses that can be dialled from `source`, which has one version of IP.
+    """Return (addresses, source), keeping the addresses of the IP version of `source`.
 
-    If there are none, all of them, which are dialled from any address.
+    If there are none, return all addresses, and no source.
     """
     of = None if source is None else literal_address(source)
     same = [each for each in addresses if of is not None and each.version == of.version]
@@ -275,7 +275,7 @@ def _reachable(addresses: list[Address], source: str | None) -> tuple[list[Addre
 async def _connected(
     host: str, port: int, source: str | None, name: str, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[SMTP]:
-    """Connect and greet; raise `_TryNext` if the server cannot be reached or does not want us."""
+    """Connect and greet; raise `_TryNext` if the server cannot be reached or rejects us."""
     from aiosmtplib import SMTP, SMTPException, SMTPResponseException  # noqa: PLC0415 - 3 MiB
 
     smtp = SMTP(
@@ -312,7 +312,7 @@ async def _greet(smtp: SMTP) -> None:
 
 
 async def _start_tls(smtp: SMTP, host: str, tls: ssl.SSLContext) -> None:
-    """Go on over TLS; raise `_TryNext` if that fails."""
+    """Switch to TLS; raise `_TryNext` if that fails."""
     from aiosmtplib import SMTPException  # noqa: PLC0415 - as above
 
     try:
@@ -328,9 +328,9 @@ _Stage = Literal["sender", "recipient", "message"]
 
 
 async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
-    """Send one message; return as soon as the server has taken it.
+    """Send one message; return as soon as the server has accepted it.
 
-    Raise `MailRefused` if the server does not take it.
+    Raise `MailRefused` if the server does not accept it.
     """
     from aiosmtplib import SMTPException, SMTPResponseException  # noqa: PLC0415 - as above
 
@@ -359,13 +359,13 @@ async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
 
 
 def _answered(code: int, message: str) -> str:
-    """Return an answer as one line."""
+    """Return an SMTP reply as one line."""
     words = " ".join("".join(c if c.isprintable() else " " for c in message).split())
     return f"{code} {words}"[:_MOST_REASON]
 
 
 def _words(error: BaseException) -> str:
-    """Return why there was no answer, without the server's name and address."""
+    """Return why there was no reply, without the server's name and address."""
     from aiosmtplib import SMTPConnectError, SMTPTimeoutError  # noqa: PLC0415 - as above
 
     cause = error.__cause__ if isinstance(error, SMTPConnectError) and error.__cause__ else error
@@ -381,7 +381,7 @@ def _words(error: BaseException) -> str:
 
 
 def unverified_tls() -> ssl.SSLContext:
-    """Return a context that accepts any certificate, where plain text would be the alternative."""
+    """Return a context that accepts any certificate; for use in place of plain text."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -398,7 +398,7 @@ SMARTHOST_SECONDS: Final = 30.0
 class PlatformMail:
     """Sends the platform's own mail, each message to one recipient.
 
-    Suppressions and rates of accounts do not apply to it.
+    Suppressions and rate limits of accounts do not apply to it.
     """
 
     through: MailSender
@@ -407,7 +407,7 @@ class PlatformMail:
     """In which each message is sent."""
 
     async def send(self, message: EmailMessage) -> None:
-        """Hand a message over.
+        """Send a message.
 
         Raise `MailRefused` if the sender does not deliver it.
         """
@@ -420,6 +420,6 @@ class PlatformMail:
 def smarthost_mail(
     smarthost: Smarthost, host_name: str, sender: str, seconds: float = SMARTHOST_SECONDS
 ) -> PlatformMail:
-    """Return the platform's mail by a smarthost; `seconds` are for one message."""
+    """Return the platform's mail through a smarthost; each message may take `seconds`."""
     through = SmarthostSender(smarthost, host_name, seconds, shows_answers=False)
     return PlatformMail(through, sender, asyncio.Semaphore(CONNECTIONS))

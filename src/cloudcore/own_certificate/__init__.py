@@ -1,1 +1,1 @@
-"""The certificate of a server's own names: ordered by ACME, kept in a folder, renewed in time."""
+"""The certificate for a server's own names: ordered by ACME, stored in files, renewed in time."""

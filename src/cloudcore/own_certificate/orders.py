@@ -1,4 +1,4 @@
-"""Order the certificate of a server's own names, by ACME."""
+"""Order the certificate for a server's own names, by ACME."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LIFE: Final = timedelta(days=1)
 
 
 class CertificateOrder(NamedTuple):
-    """The names of a server's certificate, and its authority."""
+    """The names for a server's certificate, and the authority that issues it."""
 
     names: tuple[str, ...]
     directory: Directory
@@ -45,23 +45,23 @@ class CertificateOrder(NamedTuple):
 
     @property
     def reach(self) -> str:
-        """Return the address that the authority must reach, in words."""
+        """Describe the address that the authority must be able to reach."""
         port = "443" if self.challenge == TLS_ALPN else "80"
         return f"port {port} of {', '.join(self.names)} ({self.challenge})"
 
     @property
     def proofs(self) -> Path:
-        """Return the folder of the proofs, which exists while an authority checks them."""
+        """Return the folder of the proofs, which exists only while an authority checks them."""
         return self.folder / "proofs"
 
     @property
     def files(self) -> TlsFiles:
-        """Return the files that are served."""
+        """Return the certificate and key files that the server uses."""
         return own_certificate(self.folder)
 
 
 def acme_certificate(wanted: CertificateOrder) -> OwnCertificate:
-    """Return the keeper of a certificate by ACME."""
+    """Return the object that obtains and renews a certificate by ACME."""
     url, setting = wanted.directory.url, wanted.setting
     subject = CertificateSubject(wanted.names, wanted.files, url, wanted.reach, setting)
     return OwnCertificate(
@@ -70,10 +70,10 @@ def acme_certificate(wanted: CertificateOrder) -> OwnCertificate:
 
 
 async def obtain(wanted: CertificateOrder) -> None:
-    """Order a certificate, prove that the names are ours, and write it where it is served.
+    """Order a certificate, prove control of the names, and write it where the server reads it.
 
-    Raise `AcmeRefused` or `AcmeUnreachable` if the certificate before stays, `OSError` if a file
-    cannot be written.
+    Raise `AcmeRefused` or `AcmeUnreachable` if that fails, so that the old certificate stays;
+    `OSError` if a file cannot be written.
     """
     with _alone(wanted.folder):
         account = AcmeAccount(wanted.directory, load_account_key(wanted.folder), wanted.email)
@@ -104,7 +104,7 @@ def _withdraw(folder: Path) -> None:
 
 
 def _validation(proof: ChallengeProof) -> bytes:
-    """Return the certificate that proves the control of a name, with its key (RFC 8737 §3)."""
+    """Return the certificate, with key, that proves control of a name (RFC 8737 §3)."""
     key = ec.generate_private_key(ec.SECP256R1())
     digest = hashlib.sha256(proof.value.encode()).digest()
     now = datetime.now(UTC)
@@ -126,9 +126,9 @@ def _validation(proof: ChallengeProof) -> bytes:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let no other process order meanwhile, such as that of a server which is being replaced.
+    """Keep other processes from ordering meanwhile, such as a server that is being replaced.
 
-    Raise `AcmeUnreachable` if another one does.
+    Raise `AcmeUnreachable` if another one is ordering.
     """
     descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:

@@ -1,6 +1,6 @@
-"""Paths of the certificate of a server's own names, and counters of its orders.
+"""Paths of the certificate for a server's own names, and the metrics of its orders.
 
-Cheap to import, as settings are.
+Cheap to import, as settings import it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cloudcore.serving.tls.paths import TlsFiles
 
 
 def own_folder(beside: Path, directory: str) -> Path:
-    """Return the folder of one authority's files, in the folder of the root key.
+    """Return the folder of one ACME authority's files, beside the root key.
 
-    Each directory has its own: a certificate of a test authority is not served for long once the
-    real one is configured.
+    Each ACME directory has its own, so that a test certificate does not stay in use once the real
+    authority is configured.
     """
     host = (urlsplit(directory).hostname or "").replace(":", "-")
     known = hashlib.sha256(directory.encode()).hexdigest()[:8]
@@ -26,23 +26,23 @@ def own_folder(beside: Path, directory: str) -> Path:
 
 
 def own_certificate(folder: Path) -> TlsFiles:
-    """Return the path of certificate and key: one file, so that they change together."""
+    """Return the paths of certificate and key: one file, so that they change together."""
     path = folder / "certificate.pem"
     return TlsFiles(path, path)
 
 
 def pause_file(files: TlsFiles) -> Path:
-    """Return the path of the pause between failing orders."""
+    """Return the path of the file that stores the pause between failing orders."""
     return files.certificate.with_name("pause.json")
 
 
 def local_folder(beside: Path) -> Path:
-    """Return the folder of the install's own authority's files, in that of the root key."""
+    """Return the folder of the built-in authority's files, beside the root key."""
     return beside / "tls-own"
 
 
 def root_file(folder: Path) -> Path:
-    """Return the path of the root of the install's own authority, for clients to trust."""
+    """Return the path of the built-in authority's root certificate, for clients to trust."""
     return folder / "root.pem"
 
 

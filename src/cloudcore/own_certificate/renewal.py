@@ -1,4 +1,4 @@
-"""Renew the certificate of a server's own names: files, times, and the last fault."""
+"""Renew the certificate for a server's own names: its files, due times, and the last fault."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _MOST_COMMON_NAME: Final = 64
 
 
 def prepare(folder: Path, name: str, now: float) -> bool:
-    """Make the folder; return True if it has a certificate of an authority that can be served.
+    """Make the folder; return True if it has a usable certificate from an authority.
 
     Otherwise write a self-signed one, which no client trusts, so that the server can listen. `name`
     is the server's, `now` the Unix time in seconds.
 
-    Raise `TlsNotYetValidError` if there is one, and the clock is behind; it stays until that is
-    set. Raise `OSError` if the folder cannot be written.
+    Raise `TlsNotYetValidError` if a certificate exists but is not valid yet, as the clock is
+    behind; it stays until the clock is set. Raise `OSError` if the folder cannot be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = own_certificate(folder)
@@ -70,7 +70,7 @@ def names_in(pem: bytes) -> set[str]:
 
 
 def load_account_key(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the key of the account at the authority; make it if there is none."""
+    """Return the key of the account at the authority; generate it if there is none."""
     path = folder / "account.pem"
     try:
         key = load_pem_private_key(path.read_bytes(), None)
@@ -111,7 +111,7 @@ _MOST_DOUBLINGS: Final = 20
 
 
 class Pause(NamedTuple):
-    """The failures of an order in a row, and the end of the pause after them."""
+    """The number of failed orders in a row, and when the pause after them ends."""
 
     wanted: str
     """What was ordered; something else is ordered at once."""
@@ -131,7 +131,7 @@ _DECODER: Final = msgspec.json.Decoder(Pause)
 def read_pause(path: Path, wanted: str, now: float) -> Pause:
     """Return the pause that an earlier process stored, or an empty one.
 
-    A pause longer than the longest comes from a wrong clock.
+    Ignore a pause longer than the maximum, which comes from a wrong clock.
     """
     none = Pause(wanted)
     try:
@@ -143,7 +143,7 @@ def read_pause(path: Path, wanted: str, now: float) -> Pause:
 
 
 def keep_pause(path: Path, pause: Pause) -> None:
-    """Store a pause, or delete it after a success; if that fails, a restart ends it."""
+    """Store a pause, or delete it after a success; if storing fails, a restart ends the pause."""
     with suppress(OSError):
         if pause.failures:
             write_private(path, msgspec.json.encode(pause))
@@ -170,7 +170,7 @@ _ADVICE: Final = {
 
 
 class CertificateSubject(NamedTuple):
-    """The names of a server's certificate, and words for log and errors."""
+    """The names of a server's certificate, and how logs and errors mention them."""
 
     names: tuple[str, ...]
     """Host names in lower case, or addresses."""
@@ -184,7 +184,7 @@ class CertificateSubject(NamedTuple):
 
     @property
     def listed(self) -> str:
-        """Return the names."""
+        """Return the names as one string."""
         return ", ".join(self.names)
 
 
@@ -237,7 +237,7 @@ class OwnCertificate:
         return self._due_at() <= self.clock()
 
     async def _try(self) -> tuple[str, str]:
-        """Order once; return what is wrong, and the type of ACME's problem; both may be empty."""
+        """Order once; return (what is wrong, ACME problem type); both are empty after a success."""
         try:
             await self.order()
         except AcmeRefused as error:
@@ -250,7 +250,7 @@ class OwnCertificate:
         return "", ""
 
     def _due_at(self) -> float:
-        """Return when to order: a third of the life before the end, or now."""
+        """Return when to order: when a third of the lifetime is left, or now."""
         identity = self._served()
         if identity is None or identity.is_stand_in or not self._names_all():
             return 0.0
@@ -263,7 +263,7 @@ class OwnCertificate:
             return None
 
     def _names_all(self) -> bool:
-        """Return True if the certificate is of all the names, and not of those set before."""
+        """Return True if the certificate has all the configured names."""
         return set(self.subject.names) <= names_in(self.subject.files.certificate.read_bytes())
 
     def _tell(self, problem: str, code: str, delay: float) -> None:

@@ -1,5 +1,5 @@
 """Queues: messages that wait until a consumer has leased and acknowledged them.
 
-`queue` describes one, `queues` is its rows and rules, `messages` and `message_rows` send, lease and
-acknowledge, `long_polling` lets consumers wait.
+`queue` describes one, `queues` has its rows and rules, `messages` and `message_rows` send, lease
+and acknowledge messages, `long_polling` lets consumers wait.
 """

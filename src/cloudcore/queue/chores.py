@@ -1,4 +1,4 @@
-"""Move on the messages that are due in queues that nothing leases from; delete purged ones."""
+"""Settle due messages in queues from which nobody leases; delete purged messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVERY_POSITION: Final = (1 << 63) - 1
 
 
 async def settle_queues(needs: QueueNeeds) -> None:
-    """Settle due messages of all queues, in transactions of a hundred, and delete purged ones."""
+    """Settle due messages of all queues, a hundred per transaction, and delete purged ones."""
     after = ""
     while queues := await needs.database.read(list_live, after, _PAGE):
         for queue in queues:

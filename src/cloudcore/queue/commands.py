@@ -23,7 +23,7 @@ _LEASE_IDS: Final = argument("lease_ids", "as 'lease' printed them", "texts", me
 
 
 def _for_each_lease(run: Invocation, verb: str, field: str, word: str) -> bool:
-    """Do something to leases; return False if one was refused."""
+    """Acknowledge or extend leases; return False if one was refused."""
     answer = run.client.call("POST", f"{run.path}/messages/{verb}", run.values)
     done, failures = answer[field], answer["failures"]
     if done or run.is_for_program:

@@ -1,4 +1,4 @@
-"""The family of queues: messages wait until a consumer has leased and acknowledged them."""
+"""The queue family: messages wait until a consumer has leased and acknowledged them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Wait for messages without a transaction and without polling the database.
 
-A send in this process wakes the consumers of its queue. Commits of other processes are noticed by
-the database's version, which costs microseconds: only when that has changed is the queue read. So a
-thousand waiting consumers of quiet queues cost next to nothing.
+A send in this process wakes the consumers of its queue. Commits of other processes are detected
+through the database's version, which costs microseconds: the queue is read only when that has
+changed. So a thousand waiting consumers of quiet queues cost next to nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ConsumerSignals:
         database.listen(self.notify_all)
 
     def notify(self, queue_id: str, count: int) -> None:
-        """Wake the longest waiting consumers of a queue: one for each of `count` messages."""
+        """Wake the longest waiting consumers of a queue, one for each of `count` messages."""
         waiting = self._waiting.get(queue_id)
         if waiting is None:
             return
@@ -43,14 +43,14 @@ class ConsumerSignals:
             each.set()
 
     def notify_all(self) -> None:
-        """Wake all consumers: a change that announced itself was committed."""
+        """Wake all consumers, after a commit that called `announce`."""
         for waiting in self._waiting.values():
             for each in waiting:
                 each.set()
 
     @contextmanager
     def waiting(self, queue_id: str) -> Iterator[asyncio.Event]:
-        """Yield an event that sends to a queue set."""
+        """Yield an event that is set when messages are sent to a queue."""
         event = asyncio.Event()
         self._waiting.setdefault(queue_id, deque()).append(event)
         try:
@@ -66,7 +66,7 @@ class ConsumerSignals:
 
 @dataclass(slots=True)
 class Waiter:
-    """Waits until a function returns something."""
+    """Waits until a function returns a non-empty result."""
 
     database: Database
     clock: Clock
@@ -80,11 +80,11 @@ class Waiter:
         check: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[list[T]]],
     ) -> list[T]:
-        """Return the result of `take` once it is not empty; nothing after `seconds`.
+        """Return the result of `take` once it is not empty; return nothing after `seconds`.
 
-        `due_at` returns the earliest moment for that, in microseconds since the epoch, or None if
-        it is unknown. `take` is called only after that moment; after a wait, `check` is called
-        first, which raises if the caller has lost its rights.
+        `due_at` returns when that may happen at the earliest, in microseconds since the epoch, or
+        None if unknown. `take` is called only after that moment. If there was a wait, `check` is
+        called before `take`; it raises if the caller has lost its rights.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds

@@ -1,4 +1,4 @@
-"""The table of messages, and its queries. Each names a queue and its account."""
+"""The table of messages, and its queries. Each query is about one queue of an account."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ _FIRST: Final = paged(sa.select(_m.queued_at).where(_IN_QUEUE, _NOT_PURGED).orde
 def add_messages(
     tx: Connection, account_id: str, queue_id: str, messages: Sequence[Message]
 ) -> None:
-    """Insert messages behind all others of a queue; it must be held."""
+    """Insert messages at the end of a queue, whose row the caller must hold."""
     for each in messages:
         row = {name: getattr(each, name) for name in _NEW}
         row["attributes"] = msgspec.json.encode(each.attributes).decode()
@@ -195,7 +195,7 @@ def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> lis
 
 
 def first_due(tx: Connection, queue: Queue, kept_from: int) -> int | None:
-    """Return when the next message of a queue can be leased, 0 if one can be now, or None."""
+    """Return when the next message can be leased (0: one can be now), or None if there is none."""
     if tx.row(_FIRST_VISIBLE, **_kept_in(queue), kept_from=kept_from, limit=1) is not None:
         return 0
     row = tx.row(_FIRST_HIDDEN, **_in(queue))
@@ -205,7 +205,7 @@ def first_due(tx: Connection, queue: Queue, kept_from: int) -> int | None:
 def lease_messages(
     tx: Connection, queue: Queue, ids: Sequence[str], token: str, lease_end: int
 ) -> list[Message]:
-    """Lease locked messages under a token; return them in the order of arrival."""
+    """Lease locked messages under a token; return them in the order in which they arrived."""
     listed_ids = text_list(ids)
     tx.execute(_LEASE, **_in(queue), ids=listed_ids, token=token, lease_end=lease_end)
     return [_message(row) for row in tx.rows(_FIND_ALL, **_in(queue), ids=listed_ids)]
@@ -214,24 +214,24 @@ def lease_messages(
 def lock_leases(
     tx: Connection, queue: Queue, ids: Sequence[str]
 ) -> dict[str, tuple[str | None, int | None]]:
-    """Lock messages; return the lease token and the end of the hiding by id."""
+    """Lock messages; map each id to (lease token, end of the lease or delay)."""
     rows = tx.rows(_LOCK_LEASES, **_kept_in(queue), ids=text_list(ids))
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
 def lock_due(tx: Connection, queue: Queue, now: int, limit: int) -> list[Message]:
-    """Lock and return hidden messages whose delay or lease has ended, except locked ones."""
+    """Lock and return hidden messages whose delay or lease has ended; skip locked rows."""
     rows = tx.rows(_LOCK_DUE, **_in(queue), now=now, limit=limit)
     return [_message(row) for row in rows]
 
 
 def show_messages(tx: Connection, queue: Queue, ids: Sequence[str]) -> None:
-    """Make hidden messages visible, in their old place."""
+    """Make hidden messages visible, at their old position."""
     tx.execute(_SHOW, **_in(queue), ids=text_list(ids))
 
 
 def hide_messages(tx: Connection, queue: Queue, ids: Sequence[str], lease_end: int) -> None:
-    """Move the end of leases."""
+    """Set the end of leases."""
     tx.execute(_HIDE, **_in(queue), ids=text_list(ids), lease_end=lease_end)
 
 
@@ -252,7 +252,7 @@ def lock_expired(tx: Connection, queue: Queue, kept_from: int, limit: int) -> li
 def delete_purged(
     tx: Connection, account_id: str, queue_id: str, purged_through: int, limit: int
 ) -> int:
-    """Delete some rows of purged messages; return how many."""
+    """Delete a batch of purged messages; return the number deleted."""
     return tx.execute(
         _DELETE_PURGED,
         account_id=account_id,
@@ -263,7 +263,7 @@ def delete_purged(
 
 
 def has_purged(tx: Connection, account_id: str, queue_id: str, purged_through: int) -> bool:
-    """Return True if there are rows of purged messages."""
+    """Return True if purged messages still have rows."""
     row = tx.row(
         _PURGED, account_id=account_id, queue_id=queue_id, purged_through=purged_through, limit=1
     )
@@ -284,7 +284,7 @@ def _has_expired(tx: Connection, queue: Queue, kept_from: int) -> bool:
 
 
 def used(tx: Connection, queue: Queue) -> tuple[int, int]:
-    """Return the number of messages in a queue, and their bytes."""
+    """Return (number, bytes) of the messages in a queue."""
     row = tx.row(_USED, **_kept_in(queue))
     return (row[0], int(row[1])) if row else (0, 0)
 
@@ -305,7 +305,7 @@ def _in(queue: Queue) -> dict[str, Any]:
 
 
 def _kept_in(queue: Queue) -> dict[str, Any]:
-    """Return the parameters of what is in a queue and not purged."""
+    """Return the parameters that select a queue's messages that are not purged."""
     return _in(queue) | {"purged_through": queue.purged_through}
 
 

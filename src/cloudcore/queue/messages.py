@@ -1,13 +1,14 @@
-"""Messages: send, lease, acknowledge, extend, and move on what is due.
+"""Messages: send, lease, acknowledge, extend, and settle what is due.
 
 A message is delivered at least once: it leaves its queue only when a lease of it is acknowledged,
-by retention, by a purge, or to the dead-letter queue. Messages that can be leased are leased in the
-order in which they arrived; one whose lease ended is back in its old place. Timers move on what is
-due in queues that nobody leases from, and delete what was purged.
+its retention ends, the queue is purged, or it is moved to the dead-letter queue. Messages are
+leased in the order in which they arrived; one whose lease ended is back at its old position. Timers
+settle what is due in queues from which nobody leases, and delete purged messages.
 
-The id of a lease is 32 bytes in base64url: those of the message's id, and 16 random ones that all
-messages of one request share. Only who leased a message knows them. An id is good for one
-acknowledgement, and until the lease ends: another lease of the message has other random bytes.
+The id of a lease is 32 bytes in base64url: the 16 of the message's id, and 16 random ones that all
+messages of one request share. Only the client that leased a message knows them. An id can be
+acknowledged once, and only until the lease ends: another lease of the message has other random
+bytes.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _TOKEN_BYTES: Final = 16
 
 
 class LeaseId(NamedTuple):
-    """A lease id that was read."""
+    """A parsed lease id."""
 
     message_id: str
     token: str
 
 
 def new_token() -> str:
-    """Return the random part of new lease ids, as the column holds it."""
+    """Return the random part of new lease ids, as stored in the column."""
     return base64url.encode(os.urandom(_TOKEN_BYTES))
 
 
@@ -57,7 +58,7 @@ def lease_id(message_id: str, token: str | None) -> str:
 
 
 def read_lease_id(text: str) -> LeaseId | None:
-    """Return the parts of a lease id, or None if it is malformed."""
+    """Parse a lease id; return None if it is malformed."""
     if len(text) != _LENGTH or not text.isascii():
         return None
     try:
@@ -104,10 +105,9 @@ def send_messages(
     *,
     checks_room: bool,
 ) -> list[Message]:
-    """Add messages behind all others of a queue, all or none.
+    """Add messages at the end of a queue, all or none.
 
-    Raise `QueueMissing` if it was deleted, `QuotaExceeded` if the queue is full, if the send
-    `checks_room`.
+    Raise `QueueMissing` if it was deleted; with `checks_room`, raise `QuotaExceeded` if it is full.
     """
     queue = ROWS.hold(tx, account_id, queue_id)
     if queue is None:
@@ -127,11 +127,11 @@ def _found(tx: Connection, account_id: str, queue_id: str) -> Queue:
 
 
 def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int | None:
-    """Return when a message of a queue can be leased next, or None while there is none.
+    """Return when a message of a queue can be leased next, or None if there is none.
 
-    The moment is in microseconds since the epoch; one in the past means now.
+    The moment is in microseconds since the epoch; a past one means now.
 
-    Raise `QueueMissing` if it was deleted.
+    Raise `QueueMissing` if the queue was deleted.
     """
     queue = _found(tx, account_id, queue_id)
     return message_rows.first_due(tx, queue, _kept_from(queue, now))
@@ -145,13 +145,14 @@ def lease_messages(
     lease_seconds: int | None,
     now: int,
 ) -> list[Message] | None:
-    """Lease the oldest messages of a queue; return them in the order of arrival.
+    """Lease the oldest messages of a queue; return them in the order in which they arrived.
 
-    Without `lease_seconds`, the queue's default holds.
+    Without `lease_seconds`, the queue's default applies.
 
-    Return None if `tx` has settled as many as it may, behind which there may be others.
+    Return None if `tx` has settled its maximum of due messages, so that a new transaction must look
+    for more.
 
-    Raise `QueueMissing` if it was deleted.
+    Raise `QueueMissing` if the queue was deleted.
     """
     queue = _found(tx, account_id, queue_id)
     settled = settle(tx, queue, now)
@@ -172,7 +173,7 @@ def lease_messages(
 def acknowledge(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
 ) -> tuple[list[str], list[FailedLease]]:
-    """Delete the messages of leases that have not ended; return these leases, and the others."""
+    """Delete the messages of leases that have not ended; return (these leases, failed leases)."""
     held, failed = _held(tx, queue, lease_ids, now)
     if held:
         message_rows.delete_messages(tx, queue, list(held.values()))
@@ -184,7 +185,7 @@ def extend(
 ) -> tuple[list[str], list[FailedLease]]:
     """Set the end of leases that have not ended, in seconds from now; 0 ends them.
 
-    Return these leases, and the others.
+    Return (these leases, failed leases).
     """
     held, failed = _held(tx, queue, lease_ids, now)
     if held:
@@ -193,15 +194,15 @@ def extend(
 
 
 def has_due(tx: Connection, queue: Queue, now: int) -> bool:
-    """Return True if `settle` would move something on."""
+    """Return True if `settle` would change anything."""
     return message_rows.has_due(tx, queue, _kept_from(queue, now), now)
 
 
 def settle(tx: Connection, queue: Queue, now: int) -> int:
-    """Settle messages whose delay, lease or retention has ended; return how many.
+    """Settle messages whose delay, lease or retention has ended; return their number.
 
-    A message whose lease ended can be leased again, unless it was leased as often as the redrive
-    policy allows: then it goes to the dead-letter queue.
+    A message whose lease ended can be leased again, unless the redrive policy's maximum is reached:
+    then it is moved to the dead-letter queue.
     """
     kept_from = _kept_from(queue, now)
     gone = message_rows.lock_expired(tx, queue, kept_from, SETTLED_AT_ONCE)
@@ -224,7 +225,7 @@ def settle(tx: Connection, queue: Queue, now: int) -> int:
 
 
 def _check_room(tx: Connection, queue: Queue) -> None:
-    """Refuse more messages in a full queue (`QuotaExceeded`)."""
+    """Raise `QuotaExceeded` if the queue is full."""
     count, size = message_rows.used(tx, queue)
     advice = "lease and acknowledge some first"
     words = f"a queue holds at most {{limit}} messages; {advice}"
@@ -234,9 +235,9 @@ def _check_room(tx: Connection, queue: Queue) -> None:
 
 
 def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> None:
-    """Move messages to the dead-letter queue, in which they arrive now.
+    """Move messages to the dead-letter queue, where they arrive now.
 
-    If that was deleted since `queue` was read, its policy was changed before: they wait for it.
+    If that queue was deleted since `queue` was read, the redrive policy has changed, and they stay.
     """
     assert queue.dead_letter_queue is not None
     target = ROWS.hold(tx, queue.account_id, queue.dead_letter_queue.id)
@@ -253,7 +254,7 @@ def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> No
 def _held(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
 ) -> tuple[dict[str, str], list[FailedLease]]:
-    """Return the leases that have not ended, with the ids of their messages; and the others."""
+    """Return (map from leases that have not ended to message ids, failed leases)."""
     read = {each: read_lease_id(each) for each in dict.fromkeys(lease_ids)}
     found = message_rows.lock_leases(
         tx, queue, sorted({each.message_id for each in read.values() if each is not None})
@@ -291,7 +292,7 @@ def _made(queue: Queue, new: NewMessage, now: int) -> Message:
 
 
 def _kept_from(queue: Queue, now: int) -> int:
-    """Return the moment up to which messages have come that are no longer kept."""
+    """Return the moment before which messages arrived whose retention has ended."""
     return now - queue.retention_seconds * MICROSECONDS
 
 

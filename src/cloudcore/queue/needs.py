@@ -1,4 +1,4 @@
-"""The needs of queues, and their port: to resolve references, and to send in a change."""
+"""The dependencies of queues, and their port: resolve references, and send within a transaction."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ class Queues:
     ) -> Queue:
         """Return the queue of an account that an id, a name or a CRN refers to.
 
-        `authorize` raises unless the caller may use it; None if the platform itself asks.
+        `authorize` raises unless the caller may use the queue; None if the platform itself is the
+        caller.
 
         Raises:
-            InvalidInput: it is none of them, or the CRN is of another region or account; `field` is
-                named.
-            AccessDenied: by `authorize`.
+            InvalidInput: it is none of these, or the CRN is of another region or account;
+                `field` is named.
+            AccessDenied: `authorize` refused.
             NotFound: there is no such queue.
 
         """
@@ -54,7 +55,7 @@ class Queues:
         body: str,
         attributes: Mapping[str, str],
     ) -> str:
-        """Send a message when `tx` commits, and wake consumers then; return its id.
+        """Send a message when `tx` commits, and wake consumers then; return the message's id.
 
         Raises:
             NotFound: the queue was deleted.
@@ -83,7 +84,7 @@ class QueueNeeds:
 
     @classmethod
     def of(cls, database: Database, clock: Clock) -> QueueNeeds:
-        """Return the dependencies of one process."""
+        """Return the dependencies of one process, with new consumer signals."""
         signals = ConsumerSignals(database)
         waiter = Waiter(database, clock, signals)
         return cls(
@@ -92,7 +93,7 @@ class QueueNeeds:
 
 
 async def open_needs(opening: Opening) -> QueueNeeds:
-    """Return the needs of queues in this process."""
+    """Return this process's dependencies."""
     return QueueNeeds.of(opening.install.database, opening.install.clock)
 
 

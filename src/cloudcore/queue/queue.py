@@ -37,7 +37,7 @@ class QueueMissing(NotFound):
 def check_message(field: str, body: str, attributes: Mapping[str, str]) -> int:
     """Refuse an empty or too large message, or malformed attributes; return its size in bytes.
 
-    `field` is its path in the request: empty, or ``messages[3]`` and a dot.
+    `field` is the path prefix for error messages: empty, or ``messages[3].``.
     """
     if not body:
         raise invalid_field(f"{field}body", "at least one character", "out_of_range")
@@ -57,7 +57,7 @@ def check_message(field: str, body: str, attributes: Mapping[str, str]) -> int:
 
 
 def message_size(body: str, attributes: Mapping[str, str]) -> int:
-    """Return the bytes of a body and its attributes in UTF-8."""
+    """Return the size of a body and its attributes in UTF-8, in bytes."""
     texts = (body, *attributes, *attributes.values())
     return sum(len(each.encode()) for each in texts)
 
@@ -100,7 +100,7 @@ class Queue(Record, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the queue's CRN."""
         return QUEUE.crn_of(self)
 
 

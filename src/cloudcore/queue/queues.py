@@ -57,7 +57,7 @@ class QueueDepth(ResponseBody):
 
 
 def _last_position(queue_id: str) -> object:
-    """Return a query for the position of the last message of the queue with this parameter."""
+    """Return a query for the position of the last message of the queue in parameter `queue_id`."""
     of_queue = queue_messages.c.queue_id == sa.bindparam(queue_id)
     of_account = given(queue_messages.c.account_id)
     last = sa.select(sa.func.max(queue_messages.c.position)).where(of_queue, of_account)
@@ -121,9 +121,9 @@ _ERASE: Final = Statement(
 
 
 def purge(tx: Connection, queue: Queue) -> Queue:
-    """Delete all messages of a queue that were sent so far, leased ones too.
+    """Delete all messages of a queue that have been sent so far, including leased ones.
 
-    Raise `QueueMissing` if it was deleted meanwhile.
+    Raise `QueueMissing` if the queue was deleted meanwhile.
     """
     found = ROWS.lock(tx, queue.account_id, queue.id)
     tx.execute(_PURGE, queue_id=found.id, account_id=found.account_id)
@@ -131,12 +131,12 @@ def purge(tx: Connection, queue: Queue) -> Queue:
 
 
 def list_live(tx: Connection, after: str, limit: int) -> Sequence[Queue]:
-    """Return the queues of all accounts that are not deleted, after an id."""
+    """Return undeleted queues of all accounts, after an id."""
     return ROWS.read_all(tx, _LIST_LIVE, after=after, limit=limit)
 
 
 def list_deleted(tx: Connection, after: str, limit: int) -> list[tuple[str, str]]:
-    """Return (account id, queue id) of deleted queues that have a row, after an id."""
+    """Return (account id, queue id) of deleted queues that still have a row, after an id."""
     return [(row[0], row[1]) for row in tx.rows(_LIST_DELETED, after=after, limit=limit)]
 
 
@@ -146,7 +146,7 @@ def erase_queue(tx: Connection, account_id: str, queue_id: str) -> None:
 
 
 def _check_redrive(tx: Connection, queue: Queue, old: Queue | None) -> Queue:
-    """Refuse dead letters that would come back; hold the queue to which they go."""
+    """Refuse a cycle of dead-letter queues; hold the target so that it is not deleted."""
     dead = queue.dead_letter_queue
     if dead is None or (old is not None and dead == old.dead_letter_queue):
         return queue
@@ -165,7 +165,7 @@ def _check_redrive(tx: Connection, queue: Queue, old: Queue | None) -> Queue:
 
 
 def _check_sending(tx: Connection, queue: Queue) -> None:
-    """Refuse to delete a queue to which dead letters go."""
+    """Raise `Conflict` if dead letters are sent to the queue that is to be deleted."""
     sending = ROWS.name_of_one_referring(tx, "dead_letter_queue", queue.account_id, queue.id)
     if sending is not None:
         raise Conflict(
@@ -180,7 +180,7 @@ def _refusal(words: str, reason: str) -> InvalidInput:
 
 
 async def _redrive(ctx: RequestContext, given: GivenRedrivePolicy | None) -> Mapping[str, object]:
-    """Return the fields of a redrive policy, to whose queue the caller may send."""
+    """Return the fields for a redrive policy; check that the caller may send to its queue."""
     if given is None:
         return {"dead_letter_queue": None, "max_leases": None}
     found = await ctx.database.read(

@@ -244,7 +244,7 @@ async def extend_leases(
 
 
 def _new_messages(data: SendMessages) -> list[NewMessage]:
-    """Return the messages of a request, checked."""
+    """Check and return the messages of a request."""
     if data.messages is None:
         if data.body is None:
             raise invalid_field("body", "is required", "missing")

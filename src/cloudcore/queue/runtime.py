@@ -1,4 +1,4 @@
-"""The family of queues in a server."""
+"""The queue family in a server."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 Limits are read in the transaction of the change that they may refuse: if rows are counted by a
 query, in the same statement (`Counted`).
 
-An account gets an event when an addition brings it to a level (`NEARLY_REACHED` or `REACHED`), and
-the same event again only after an addition has found its use well below that level. The level of
-the last event is stored, and `Counted` reads it with the use, so an addition writes only when it
-changes.
+An account gets an event when an addition brings its use to a level (`NEARLY_REACHED` or `REACHED`),
+and the same event again only after an addition has found the use well below that level. The level
+of the last event is stored, and `Counted` reads it together with the use, so an addition writes
+only when the level changes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LOWER: Final = Statement(
 
 
 def told_level_query(name: str) -> sa.ColumnElement[Any]:
-    """Return a scalar query of the level of ``:account_id``'s last event; 0 if none."""
+    """Return a scalar query for the level of ``:account_id``'s last event; 0 if none."""
     found = sa.select(_l.percent).where(
         given(_l.account_id), _l.name == sa.literal_column(f"'{name}'")
     )
@@ -66,7 +66,7 @@ def told_level_query(name: str) -> sa.ColumnElement[Any]:
 
 
 def reached_level(used: int, limit: int) -> int:
-    """Return the level that this use has reached, in per cent; 0 below the first."""
+    """Return the level that this use has reached, in per cent; 0 if none."""
     if used >= limit:
         return ALL_OF_IT
     return MOST_OF_IT if used * 100 >= limit * MOST_OF_IT else 0
@@ -82,10 +82,10 @@ def tell_level(
     told: int,
     now: int,
 ) -> None:
-    """Emit the event that an account has reached a level, once; call it last in a change.
+    """Emit the event that an account has reached a level, once; call it last in a transaction.
 
     The account had `before`, and the change has `added` to it. `told` is the level of the last
-    event, which the statement that counted has read (`told_level_query`).
+    event, read by the statement that counted (`told_level_query`).
     """
     if before * 100 < limit * (told - _WELL_BELOW):
         told = reached_level(before, limit)
@@ -128,9 +128,9 @@ def _limit_query(
     name: sa.ColumnElement[str],
     account_id: sa.ColumnElement[Any] = _ACCOUNT,
 ) -> sa.ColumnElement[Any]:
-    """Return a scalar query of the limit that operators have set, or null.
+    """Return a scalar query for the limit that operators have set, or null.
 
-    An account's own comes before that of all accounts.
+    An account's own limit precedes the one for all accounts.
     """
     own = sa.select(_q.maximum).where(_q.account_id == account_id, _q.name == name)
     every = sa.select(_d.maximum).where(_d.name == name)
@@ -147,7 +147,7 @@ _LIST_DEFAULTS: Final = Statement(sa.select(_d.name, _d.maximum))
 
 
 class QuotaUse(NamedTuple):
-    """What a change reads to refuse what is beyond a quota, and to tell its levels."""
+    """A quota's use, limit and last event level, as a change reads them."""
 
     used: int
     limit: int
@@ -156,7 +156,7 @@ class QuotaUse(NamedTuple):
 
 
 class OperatorLimits(NamedTuple):
-    """The limits of one quota that operators have set, for an account and for the install."""
+    """The limits of one quota that operators have set: for one account and for all."""
 
     own: int | None = None
     """For the account."""
@@ -174,7 +174,7 @@ class Counted:
     """A quota with the query that counts what an account has."""
 
     def __init__(self, quota: Quota, used: sa.Select[Any]) -> None:
-        """Count by `used`, a query of one number, which has the parameter ``account_id``."""
+        """Count with `used`, a query for one number that has the parameter ``account_id``."""
         self.quota: Final = quota
         found = used.scalar_subquery()
         self.statement: Final = Statement(
@@ -188,7 +188,7 @@ class Counted:
     def read(
         self, tx: Connection, account_id: str, default: int | None = None, /, **parameters: object
     ) -> QuotaUse:
-        """Return the use and the limit of an account; `default` replaces the quota's own."""
+        """Return an account's use and limit; `default` replaces the quota's default limit."""
         row = tx.row(self.statement, account_id=account_id, **parameters)
         assert row is not None
         used, limit, told = row
@@ -199,7 +199,7 @@ class Counted:
     def check(
         self, tx: Connection, account_id: str, words: str, /, **parameters: object
     ) -> QuotaUse:
-        """Return the result of `read`; refuse one more if the limit is reached."""
+        """Return the result of `read`; raise `QuotaExceeded` if one more is not allowed."""
         use = self.read(tx, account_id, **parameters)
         if use.used >= use.limit:
             refuse(self.quota, use, words)
@@ -208,9 +208,9 @@ class Counted:
     def check_and_tell(
         self, tx: Connection, account_id: str, more: int, now: int, words: str
     ) -> None:
-        """Refuse `more` if it is beyond the limit; else emit the event of a level that it reaches.
+        """Refuse `more` if it exceeds the limit; else emit the event if a level is reached.
 
-        Call it last in a change. `words` name in the error what is limited: "MiB of memory".
+        Call it last in a transaction. `words` name in the error what is limited: "MiB of memory".
         """
         use = self.read(tx, account_id)
         if use.used + more > use.limit:
@@ -221,9 +221,9 @@ class Counted:
     def tell(
         self, tx: Connection, account_id: str, use: QuotaUse, now: int, added: int = 1
     ) -> None:
-        """Emit an event if an account, which had `use`, reaches a level with what was `added`.
+        """Emit an event if `added` brings an account, which had `use`, to a level.
 
-        Call it last in a change; see `tell_level`.
+        Call it last in a transaction; see `tell_level`.
         """
         has, limit, told = use
         tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
@@ -232,7 +232,7 @@ class Counted:
 def limit_query(
     quota: Quota, account_id: sa.ColumnElement[Any] = _ACCOUNT
 ) -> sa.ColumnElement[Any]:
-    """Return a scalar query of the limit that operators have set for an account, or null.
+    """Return a scalar query for the limit that operators have set for an account, or null.
 
     `account_id` is a parameter, or a column of the statement.
     """
@@ -246,13 +246,13 @@ def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
 
 
 def limited_to(quota: Quota, query: sa.Select[Any]) -> sa.Subquery:
-    """Return a query for no more rows than the limit; it has the parameter ``account_id``."""
+    """Limit a query's rows to the limit; the query has the parameter ``account_id``."""
     most = sa.func.coalesce(limit_query(quota), sa.literal_column(str(quota.default)))
     return query.limit(most).offset(ZERO).subquery()
 
 
 def up_to(quota: Quota, query: sa.Select[Any]) -> sa.Select[Any]:
-    """Return a query of the number of rows that `query` finds, counted no further than the limit.
+    """Return a query that counts the rows of `query`, up to the limit.
 
     It has the parameter ``account_id``.
     """
@@ -260,7 +260,7 @@ def up_to(quota: Quota, query: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words: str) -> None:
-    """Refuse one more if an account has `used` its limit; see `refuse`."""
+    """Raise `QuotaExceeded` if an account that has `used` may not have one more; see `refuse`."""
     limit = limit_of(tx, account_id, quota)
     if used >= limit:
         refuse(quota, QuotaUse(used, limit), words)
@@ -269,25 +269,25 @@ def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words:
 def refuse(
     quota: Quota, use: QuotaUse, words: str, kind: type[QuotaExceeded] = QuotaExceeded
 ) -> NoReturn:
-    """Raise `QuotaExceeded`; `words` name the limit, with ``{limit}`` and ``{used}``."""
+    """Raise `QuotaExceeded`; `words` is the message, with ``{limit}`` and ``{used}``."""
     message = words.format(limit=use.limit, used=use.used)
     raise kind(message, quota=quota.name, limit=use.limit, used=use.used)
 
 
 def operator_limits(tx: Connection, account_id: str) -> dict[str, OperatorLimits]:
-    """Return the limits that operators have set, by name."""
+    """Map quota name to the limits operators have set."""
     own: dict[str, int] = dict(tx.rows(_LIST, account_id=account_id))
     every: dict[str, int] = dict(tx.rows(_LIST_DEFAULTS))
     return {name: OperatorLimits(own.get(name), every.get(name)) for name in {*own, *every}}
 
 
 def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int) -> None:
-    """Set a limit of an account, or of `EVERY_ACCOUNT`."""
+    """Set a limit for an account, or for `EVERY_ACCOUNT`."""
     of, owner = (_PUT, {"account_id": account_id}) if account_id else (_PUT_DEFAULT, {})
     tx.execute(of, **owner, name=name, maximum=maximum, updated_at=now)
 
 
 def remove_limit(tx: Connection, account_id: str, name: str) -> bool:
-    """Delete a limit that was set; return False if there is none."""
+    """Delete a limit that was set; return False if there was none."""
     of, owner = (_REMOVE, {"account_id": account_id}) if account_id else (_REMOVE_DEFAULT, {})
     return tx.execute(of, **owner, name=name) == 1

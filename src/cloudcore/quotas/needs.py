@@ -33,7 +33,7 @@ OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
 
 @dataclass(frozen=True, slots=True)
 class QuotaNeeds:
-    """All quotas, by name."""
+    """All quotas; maps names to them."""
 
     known: Mapping[str, KnownQuota]
     defaults: Mapping[str, int] = field(default_factory=dict)
@@ -41,12 +41,12 @@ class QuotaNeeds:
     """Handles of the accounts that may set limits of others."""
 
     def names(self, after: str, limit: int) -> Sequence[str]:
-        """Return up to `limit` names of `account_quotas` that sort after a name."""
+        """Return the next `limit` names of `account_quotas` after a name."""
         return [each for each in self.account_quotas if each > after][:limit]
 
     @property
     def account_quotas(self) -> Sequence[str]:
-        """Return the names of the quotas of which each account has a limit, sorted."""
+        """Return the names of the quotas for which each account has its own limit, sorted."""
         return sorted(
             name for name, each in self.known.items() if each.quota.has_limits_of_accounts
         )
@@ -60,10 +60,10 @@ class QuotaNeeds:
         region: str,
         now: int,
     ) -> bool:
-        """Set a limit of an account, or of `EVERY_ACCOUNT`; None removes the one that was set.
+        """Set a limit for an account, or for `EVERY_ACCOUNT`; None removes the limit that was set.
 
         Return False if there was none to remove. An account gets an event if its use has reached a
-        level of its new limit. Call it last in a change.
+        level of its new limit. Call it last in a transaction.
         """
         if limit is None:
             return remove_limit(tx, account_id, name)

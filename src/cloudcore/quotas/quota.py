@@ -28,5 +28,5 @@ class Quota(NamedTuple):
 
     @property
     def has_limits_of_accounts(self) -> bool:
-        """Return True if each account has a limit of its own, which an operator can set."""
+        """Return True if each account has its own limit, which an operator can set."""
         return self.per not in ("organization", "person")

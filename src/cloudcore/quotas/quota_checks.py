@@ -14,17 +14,17 @@ _MOST: Final = 10_000
 
 
 class QuotaChecks:
-    """The moments at which resources were last found within their quota."""
+    """When resources were last found to be within their quota."""
 
     def __init__(self) -> None:
         self._checked: dict[str, int] = {}
 
     def is_due(self, thing_id: str, now: int) -> bool:
-        """Return True unless a change of the resource has counted within the last second."""
+        """Return False if the resource was checked within the last second."""
         return not 0 <= now - self._checked.get(thing_id, -_FRESH) < _FRESH
 
     def note(self, thing_id: str, now: int) -> None:
-        """Note that a change has counted, and is within the quota."""
+        """Record that the resource was counted, and is within the quota."""
         if len(self._checked) >= _MOST:
             self._checked.clear()
         self._checked[thing_id] = now

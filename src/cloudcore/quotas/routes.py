@@ -107,7 +107,7 @@ def _crn(region: str, account_id: str, name: str) -> str:
 
 
 def _authorize(ctx: RequestContext, name: str) -> str:
-    """Return the caller's account, which may do the action on its quotas of a name."""
+    """Authorize the action on the caller's quotas with this name; return the caller's account."""
     account_id = account_of(ctx)
     ctx.authorize(_crn(ctx.settings.region, account_id, name))
     return account_id
@@ -116,7 +116,7 @@ def _authorize(ctx: RequestContext, name: str) -> str:
 def _account_asked(
     ctx: RequestContext, needs: QuotaNeeds, account: str | None, tx: Connection
 ) -> str:
-    """Return the id of the account whose quotas are asked for: the caller's own by default."""
+    """Return the id of the account whose quotas are requested; by default the caller's own."""
     own = account_of(ctx)
     if account is None or account == own:
         return own
@@ -124,7 +124,7 @@ def _account_asked(
 
 
 def _other(needs: QuotaNeeds, operator: str, account: str, tx: Connection) -> str:
-    """Return the id of an account that an operator names, or raise `NotFound`."""
+    """Return the id of the account that an operator names, or raise `NotFound`."""
     _check_operator(needs, operator, tx)
     found = find_account(tx, account)
     if found is None:
@@ -147,7 +147,7 @@ def _read(
     region: str,
     now: int,
 ) -> list[QuotaAnswer]:
-    """Return quotas of an account; one query counts each."""
+    """Return quotas of an account for an answer; each is counted by one query."""
     set_limits = operator_limits(tx, account_id)
 
     def answer(name: str) -> QuotaAnswer:

@@ -27,7 +27,7 @@ G = TypeVar("G", bound=RequestBody)
 
 @dataclass(frozen=True, kw_only=True)
 class Composite(Generic[R, G]):
-    """A part of the bodies that stands for several fields of the record, or for none: a policy."""
+    """A field of the bodies that stands for several fields of the record, or none, as a policy."""
 
     name: str
     words: str = ""
@@ -47,7 +47,7 @@ class Composite(Generic[R, G]):
 
 @dataclass(frozen=True)  # no slots: cached properties
 class Bodies(Generic[R]):
-    """The types of bodies, with their names in the OpenAPI document."""
+    """The types of a resource's bodies, with their names in the OpenAPI document."""
 
     of: Resource[R]
     composites: Sequence[Composite[R, Any]] = ()
@@ -61,7 +61,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def create(self) -> type[RequestBody]:
-        """Return ``CreateQueue``."""
+        """Return the type ``CreateQueue``."""
         taken = [
             (each.name, _taken(each), each.default) for each in self.of.of_use("given", "fixed")
         ]
@@ -72,7 +72,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def update(self) -> type[RequestBody]:
-        """Return ``UpdateQueue``."""
+        """Return the type ``UpdateQueue``."""
         taken = [(each.name, _cleared(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
         parts = [
             (each.after, (each.name, each.given | UnsetType | None, UNSET)) for each in self._given
@@ -82,7 +82,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def record(self) -> type[ResponseBody]:
-        """Return ``QueueRecord``."""
+        """Return the type ``QueueRecord``."""
         shown: list[Any] = [("id", Uuid), ("crn", str | None if self._may_lack_key else str)]
         shown += [_answered(each) for each in self.of.fields.values() if not each.use.hidden]
         parts: list[tuple[str, Any]] = [
@@ -98,13 +98,13 @@ class Bodies(Generic[R]):
 
     @cached_property
     def answers(self) -> RecordAnswers[ResponseBody]:
-        """Return the bodies of answers: a record under its name, and a page of them."""
+        """Return the types of answers: a record under its name, and a page of records."""
         of = self.of
         return RecordAnswers(self.record, of.one, self.shown, many=of.many, noun=of.noun)
 
     @cached_property
     def query(self) -> type[PageQuery]:
-        """Return ``QueueQuery``: the page and the filters that a list takes."""
+        """Return the type ``QueueQuery``: the page and the filters that a list accepts."""
         fields = self.of.fields
         wanted = [
             (each.name, _filtered(fields, each.name) | None, None) for each in self.of.filters
@@ -113,7 +113,7 @@ class Bodies(Generic[R]):
         return self._made("", wanted, PageQuery, doc, self._filter_words, suffix="Query")
 
     def shown(self, found: R, **more: object) -> ResponseBody:
-        """Return the answer's record of a resource; `more` are composites not in the record."""
+        """Return a resource as it appears in answers; `more` are composites not in the record."""
         values: dict[str, object] = {
             "id": found.id,
             "crn": None if getattr(found, self.of.key) is None else self.of.crn_of(found),
@@ -184,7 +184,7 @@ class Bodies(Generic[R]):
         *,
         suffix: str = "",
     ) -> type[B]:
-        """Return a Struct; its fields have the docstrings of the record's."""
+        """Return a new Struct type, whose fields have the docstrings of the record's fields."""
         fields = [each[:2] if each[2:] == (NODEFAULT,) else each for each in fields]
         made: Any = defstruct(
             f"{verb}{camel(self.of.one)}{suffix}",
@@ -209,7 +209,7 @@ def _taken(each: Described) -> Any:  # noqa: ANN401 - a type
 
 
 def _cleared(each: Described) -> Any:  # noqa: ANN401 - a type
-    """Return the type of a field in changes, which may be null if the creation may omit it."""
+    """Return a field's type in updates; null is allowed if it may be omitted at creation."""
     return _taken(each) if each.default is NODEFAULT else _taken(each) | None
 
 
@@ -229,7 +229,7 @@ def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
 
 
 def _joined(fields: Iterable[Any], parts: Iterable[tuple[str, Any]]) -> Sequence[Any]:
-    """Return fields with those of composites, each after the field of a name, or else last."""
+    """Insert the fields of composites, each after the field that it names, or at the end."""
     joined = list(fields)
     for after, part in parts:
         names = [each[0] for each in joined]

@@ -22,10 +22,10 @@ def noun_of(
     cells: tuple[Cell, ...] = (),
     acts: tuple[Act, ...] = (),
 ) -> Noun:
-    """Return the noun of a resource: from its description, and with additions of its family.
+    """Make the noun of a resource from its description and its family's additions.
 
-    `options` are those of composite fields, `more_updates` those of changes alone, and `cells` the
-    columns after the record's own.
+    `options` are for composite fields, `more_updates` only for ``update``, and `cells` the columns
+    after the record's own.
     """
     label = of.label
     options_of = {each.name: _option(each, label) for each in of.of_use("given", "fixed")}

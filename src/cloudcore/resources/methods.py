@@ -1,8 +1,8 @@
 """The standard methods of a resource: create, list, get, update and delete (AIP-131 to 135).
 
-Each is a change in a transaction, and the handler around it; `cloudcore.resources.routes` makes the
-routes of these. Custom methods are handlers of the family, which get the record by `authorized` and
-answer with `one`.
+Each is a change in a transaction, and the handler around it; `cloudcore.resources.routes` makes
+their routes. Custom methods are handlers written by the family, which get the record by
+`authorized` and answer with `one`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNRESOLVED: Final = Reference("")
 
 
 class Referrer(NamedTuple):
-    """A kind of resource with a field that may refer to a resource, which then is not deleted."""
+    """A kind of resource with a field that may refer to this resource, which prevents deletion."""
 
     rows: Rows[Any]
     field: str
@@ -81,7 +81,7 @@ class Methods(Generic[R]):
 
     @property
     def of(self) -> Resource[R]:
-        """Return the description."""
+        """Return the description of the resource."""
         return self.rows.of
 
     @cached_property
@@ -91,7 +91,7 @@ class Methods(Generic[R]):
 
     @property
     def answers(self) -> RecordAnswers[ResponseBody]:
-        """Return the bodies of answers, and the decorators of routes that answer with them."""
+        """Return the types of answers, and the decorators of routes that answer with them."""
         return self.bodies.answers
 
     def one(self, found: R, **more: object) -> ResponseBody:
@@ -99,27 +99,27 @@ class Methods(Generic[R]):
         return self.answers.one(found, **more)
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
-        """Return a function that makes the answer for a record at a moment."""
+        """Return a function that makes the answer for a record, as of the moment `now`."""
         return lambda found: self.one(self.as_of(found, now))
 
     @staticmethod
     def changed_at(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return the `told` of `RequestContext.commit` for a record that may have changed now."""
+        """Return the `told` of `RequestContext.commit` for a record that may be unchanged."""
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:
-        """Return the path of one."""
+        """Return the path of a record's resource, for the ``Location`` header."""
         return f"{self.of.path}/{made.id}"
 
     # Changes, each in a transaction
 
     def create(self, tx: Connection, new: R) -> R:
-        """Insert one.
+        """Insert a record.
 
         Raises:
-            NotFound: what it refers to was deleted meanwhile.
+            NotFound: a resource that it refers to was deleted meanwhile.
             Conflict: its key is taken.
-            QuotaExceeded: the account has as many as it may have.
+            QuotaExceeded: the account has reached its quota.
 
         """
         lock_account(tx, new.account_id)
@@ -130,9 +130,9 @@ class Methods(Generic[R]):
         return made
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
-        """Change fields of one; one that has these values already stays as it is.
+        """Change fields of a record; if they already have these values, change nothing.
 
-        Raise `NotFound` if it, or what it refers to, was deleted.
+        Raise `NotFound` if the record, or a resource that it refers to, was deleted.
         """
         if not self.one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
@@ -145,7 +145,7 @@ class Methods(Generic[R]):
         return self.rows.save(tx, self.before_save(tx, changed, old))
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
-        """Delete one.
+        """Delete a record.
 
         Raise `NotFound` if it was deleted meanwhile, `Conflict` if another resource refers to it.
         """
@@ -162,10 +162,10 @@ class Methods(Generic[R]):
         (self.removal or self.rows.remove)(tx, old, now)
 
     def _hold_targets(self, tx: Connection, new: R, old: R | None) -> None:
-        """Keep what a record newly refers to from deletion until `tx` ends.
+        """Keep the resources to which a record newly refers from deletion until `tx` ends.
 
-        Raise `NotFound` if it was deleted since the request named it: of a kind that keeps its
-        deleted ones the row is still there, so no foreign key would refuse it.
+        Raise `NotFound` if one was deleted since the request named it. A foreign key would not
+        detect that for a kind that keeps the rows of deleted resources.
         """
         for name, rows in self.targets.items():
             meant = getattr(new, name)
@@ -175,7 +175,7 @@ class Methods(Generic[R]):
                 raise rows.missing()
 
     def _followed(self, change: Callable[..., C], needs: object) -> Callable[..., C]:
-        """Return a change that `after` follows."""
+        """Return a change that also calls `after` at its end, if there is one."""
         if (after := self.after) is None:
             return change
 
@@ -191,7 +191,8 @@ class Methods(Generic[R]):
     async def authorized(self, ctx: RequestContext, found_id: str) -> R:
         """Return a resource of the caller's account.
 
-        Raise `NotFound` if it has none of this id, `AccessDenied` unless policies allow the action.
+        Raise `NotFound` if the account has none with this id, `AccessDenied` unless policies allow
+        the action.
         """
         region = ctx.settings.region
         found = await ctx.database.read(self.rows.get, account_of(ctx), region, found_id)
@@ -199,7 +200,7 @@ class Methods(Generic[R]):
         return found
 
     def given(self, data: RequestBody) -> dict[str, Any]:
-        """Return the fields of the record that a request sets, checked without the database."""
+        """Return the record's fields that a request sets, checked without the database."""
         values = changes_of(data, self.bodies.create)
         if "tags" in values:
             check_tags(values["tags"])
@@ -252,7 +253,7 @@ class Methods(Generic[R]):
     async def answer_create(
         self, ctx: RequestContext, data: RequestBody, needs: object = None
     ) -> Reply[ResponseBody]:
-        """Create one from a request."""
+        """Create a resource as a request describes."""
         values = self.given(data)
         parts = {part.name: values.pop(part.name) for part in self.bodies.composites if part.given}
         named = {name: values[name] for name in self.targets if values.get(name) is not None}
@@ -270,7 +271,7 @@ class Methods(Generic[R]):
         return made
 
     async def answer_list(self, ctx: RequestContext) -> ResponseBody:
-        """Return the page that a request asks for."""
+        """Return the page that a request selects."""
         account_id, region = account_of(ctx), ctx.settings.region
         query = ctx.query(self.bodies.query)
         ctx.authorize(self.of.crn(region, account_id, "*"))
@@ -284,13 +285,13 @@ class Methods(Generic[R]):
         return self.answers.many([self.bodies.shown(self.as_of(each, now)) for each in found], meta)
 
     async def answer_get(self, ctx: RequestContext, found_id: str) -> ResponseBody:
-        """Return one."""
+        """Return the answer for one resource."""
         return self.at(ctx.clock())(await self.authorized(ctx, found_id))
 
     async def answer_update(
         self, ctx: RequestContext, found_id: str, data: RequestBody, needs: object = None
     ) -> Reply[ResponseBody]:
-        """Change one by a request."""
+        """Change a resource as a request describes."""
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
         now = ctx.clock()
@@ -304,7 +305,7 @@ class Methods(Generic[R]):
         return changed
 
     async def answer_delete(self, ctx: RequestContext, found_id: str, needs: object = None) -> None:
-        """Delete one."""
+        """Delete a resource."""
         found = await self.authorized(ctx, found_id)
 
         async def commit(needs: object) -> None:

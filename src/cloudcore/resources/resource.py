@@ -1,9 +1,9 @@
 """Describe a kind of resource that accounts have: its record, and the resource itself.
 
-A record is a frozen struct of the stored fields, each with its author. Requests, answers, options
-of commands and columns of tables follow from the fields, so each is written once: its type with its
-bounds, its default, its help text. A `Resource` adds the names, the actions, the filters and the
-references.
+A record is a frozen struct of the stored fields; each field declares whether the client or the
+platform sets it. Requests, answers, options of commands and columns of tables are derived from the
+fields, so each is written once: its type with its bounds, its default, its help text. A `Resource`
+adds the names, the actions, the filters and the references.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ DELETING: Final = "deleting"
 
 
 class Worked(Record, kw_only=True, frozen=True):
-    """Base of records that have work (`cloudcore.resources.workflow`)."""
+    """Base of records that have a workflow (`cloudcore.resources.workflow`)."""
 
     status: Annotated[str, own(heading="STATUS")]
     """``deleting`` from the request of its deletion until it is gone."""
@@ -94,12 +94,12 @@ class Worked(Record, kw_only=True, frozen=True):
     """What goes wrong; a success clears it."""
 
     def with_fault(self, code: str, message: str, now: int, subject: str = "") -> Self:
-        """Return it with one more fault, as `add_fault` counts."""
+        """Return a copy with one more fault, counted as by `add_fault`."""
         faults = tuple(add_fault(self.faults, code, message, now, subject=subject))
         return structs.replace(self, faults=faults)
 
     def without_faults(self, *codes: str) -> Self:
-        """Return it without the faults of these codes."""
+        """Return a copy without the faults that have these codes."""
         return structs.replace(
             self, faults=tuple(each for each in self.faults if each.code not in codes)
         )
@@ -127,61 +127,61 @@ class Described(NamedTuple):
 
     @property
     def is_moment(self) -> bool:
-        """Return True if it is a moment."""
+        """Return True if the field is a moment."""
         return self.use.form == "time"
 
     @property
     def is_optional(self) -> bool:
-        """Return True if it may be None."""
+        """Return True if the field may be None."""
         return type(None) in _members(self.bare)
 
     @property
     def bare(self) -> Any:  # noqa: ANN401 - a type
-        """Return its type without bounds, at the first level."""
+        """Return the field's type without bounds, at the outermost level."""
         return bare(self.kind)
 
     @property
     def plain(self) -> Any:  # noqa: ANN401 - a type
-        """Return its type without bounds and without None."""
+        """Return the field's type without bounds and without None."""
         members = [bare(each) for each in _members(self.bare) if each is not type(None)]
         return members[0] if len(members) == 1 else Union[tuple(members)]  # noqa: UP007
 
     @property
     def is_reference(self) -> bool:
-        """Return True if it means another resource."""
+        """Return True if the field refers to another resource."""
         return self.plain is Reference
 
     @property
     def is_faults(self) -> bool:
-        """Return True if it is the faults of a record that has work."""
+        """Return True if the field has the faults of a workflow."""
         return bool(self.plain == tuple[Fault, ...])
 
     @property
     def is_text(self) -> bool:
-        """Return True if its column has text unchanged: a text or one of several words."""
+        """Return True if the column stores plain text: any text, or one of several words."""
         return self.plain is str or get_origin(self.plain) is Literal
 
     @property
     def is_document(self) -> bool:
-        """Return True if its column has JSON: an object, a list or a struct."""
+        """Return True if the column stores JSON: for an object, a list or a struct."""
         return not (self.is_text or self.is_reference or self.plain in (int, bool, bytes))
 
     @property
     def is_bounded(self) -> bool:
-        """Return True if the bounds of a number keep it within 32 bits."""
+        """Return True if the field's bounds keep its number within 32 bits."""
         metas = [each for kind in _members(self.kind) for each in getattr(kind, "__metadata__", ())]
         ends = [end for each in metas for end in (each.ge, each.le) if end is not None]
         return len(ends) == 2 and all(-(1 << 31) <= end < 1 << 31 for end in ends)
 
     @property
     def column(self) -> str:
-        """Return the name of its column."""
+        """Return the name of the field's column."""
         return f"{self.name}_id" if self.is_reference else self.name
 
 
 @cache
 def fields_of(record: type[Record]) -> Mapping[str, Described]:
-    """Return the fields of a record, by name, without those that every record has."""
+    """Map names to fields of a record, without those that every record has."""
     return {
         each.name: Described(each.name, *_split(each.type), _default(each))
         for each in structs.fields(record)
@@ -199,7 +199,7 @@ def _members(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a type
 
 
 def _split(kind: Any) -> tuple[Any, Field]:  # noqa: ANN401 - a type
-    """Return a type without its `Field`, and that."""
+    """Split a type into the type without its `Field`, and the `Field`."""
     if get_origin(kind) is not Annotated:
         raise TypeError(f"{kind}: a field says who sets it, by given, fixed or own")
     inner = get_args(kind)[0]
@@ -223,7 +223,7 @@ _PAST: Final[Mapping[Verb, str]] = {"create": "created", "update": "updated", "d
 
 
 class Filter(NamedTuple):
-    """A query parameter of a list, which selects by a column of text."""
+    """A query parameter of a list, which filters by a text column."""
 
     name: str
     column: str = ""
@@ -235,7 +235,7 @@ class Filter(NamedTuple):
 
 
 class ReferenceTarget(NamedTuple):
-    """The resource that a field refers to."""
+    """The kind of resource to which a field refers."""
 
     resource: Resource[Any]
     action: str
@@ -244,7 +244,7 @@ class ReferenceTarget(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached properties
 class Resource(Generic[R]):
-    """A kind of resource, described by its record. It is cheap: no table, no route, no parser."""
+    """A kind of resource, described by its record. Cheap to import: no table, route or parser."""
 
     record: type[R]
     service: str
@@ -296,28 +296,28 @@ class Resource(Generic[R]):
 
     @property
     def fields(self) -> Mapping[str, Described]:
-        """Return the fields of the record, without those that every record has."""
+        """Map names to fields of the record, without those that every record has."""
         return fields_of(self.record)
 
     @property
     def label(self) -> str:
-        """Return the field by which persons know one."""
+        """Return the name of the field by which people identify a resource."""
         return self.named or self.key
 
     @property
     def noun(self) -> str:
-        """Return the word for one in sentences."""
+        """Return the singular noun for sentences."""
         return self.words or self.one.replace("_", " ")
 
     @property
     def nouns(self) -> str:
-        """Return the words for several in sentences."""
+        """Return the plural noun for sentences."""
         *before, last = self.noun.split(" ")
         return " ".join((*before, f"{last}s" if last.isupper() else self.many.rpartition("_")[2]))
 
     @property
     def room(self) -> Quota:
-        """Return how many an account may have in a region, as a quota of the family."""
+        """Return the quota for the number that an account may have in a region."""
         return Quota(self.many, self.quota, self.nouns)
 
     @property
@@ -327,11 +327,11 @@ class Resource(Generic[R]):
 
     @property
     def path_of_one(self) -> str:
-        """Return the route template of one."""
+        """Return the route template of one resource."""
         return f"{self.path}/{{{self.one}_id:str}}"
 
     def crn(self, region: str, account_id: str, key: str) -> str:
-        """Return the CRN of one; `key` may be a pattern."""
+        """Return the CRN of a resource; `key` may be a pattern."""
         return f"crn:{self.service}:{region}:{account_id}:{self.type}/{key}"
 
     def crn_of(self, found: R) -> str:
@@ -340,7 +340,7 @@ class Resource(Generic[R]):
 
     @property
     def type(self) -> str:
-        """Return the type in CRNs."""
+        """Return the type in the CRNs of this kind."""
         return self.one.replace("_", "-")
 
     def action(self, verb: Verb) -> str:
@@ -350,7 +350,7 @@ class Resource(Generic[R]):
 
     @cached_property
     def kind(self) -> ResourceKind:
-        """Return the kind and its actions for policies."""
+        """Return the kind and its actions, for the vocabulary of policies."""
         own = {self.action(verb) for verb in (*self.methods, *self.actions)}
         more = {f"{self.service}:{each}" for each in self.more_actions}
         return ResourceKind(
@@ -361,16 +361,16 @@ class Resource(Generic[R]):
 
     @cached_property
     def told_changes(self) -> Mapping[str, str]:
-        """Return the types of its events by action."""
+        """Map actions to the types of their events."""
         return {self.action(verb): f"{self.service}.{self.one}.{_PAST[verb]}" for verb in self.told}
 
     @cached_property
     def state_events(self) -> Mapping[str, str]:
-        """Return the types of the events of its states, by status."""
+        """Map statuses to the types of the events that begin them."""
         return {each: f"{self.service}.{self.one}.{each}" for each in self.states}
 
     def tell_state(self, events: Events, tx: Connection, before: R, after: R) -> None:
-        """Publish an event if a status has begun that has one."""
+        """Publish an event if the status has changed to one that has an event."""
         old, new = cast("tuple[Worked, Worked]", (before, after))
         if new.status not in self.states or new.status == old.status:
             return
@@ -384,7 +384,7 @@ class Resource(Generic[R]):
         events.tell(tx, new.account_id, self.state_events[new.status], [data], new.updated_at)
 
     def sampled(self, number: int = 0) -> Mapping[str, object]:
-        """Return a request that creates one, another for each number."""
+        """Return the fields of a sample creation request, different for each number."""
         return self.sample(number) if self.sample else {self.key: f"{self.type}-{number}"}
 
     def of_use(self, *uses: str) -> Sequence[Described]:
@@ -393,5 +393,5 @@ class Resource(Generic[R]):
 
 
 def camel(name: str) -> str:
-    """Return ``ip_pool`` as ``IpPool``."""
+    """Convert a name to camel case: ``ip_pool`` to ``IpPool``."""
     return name.title().replace("_", "")

@@ -1,4 +1,4 @@
-"""The routes of a resource's standard methods, with their words in the OpenAPI document."""
+"""The routes of a resource's standard methods, with their texts for the OpenAPI document."""
 
 # The framework reads annotations as they are at run time, so they are no strings here.
 
@@ -18,7 +18,7 @@ from cloudcore.web.app import Context, Needs
 
 
 class _Route(NamedTuple):
-    """A standard method as the framework and the OpenAPI document see it."""
+    """A standard method, as the framework and the OpenAPI document see it."""
 
     declared: Callable[..., Decorator]
     """Returns the decorator of its handler for its path, its action and `opt`."""
@@ -30,7 +30,7 @@ class _Route(NamedTuple):
 
 
 def handlers_of(*sources: Methods[Any] | ModuleType) -> tuple[HTTPRouteHandler, ...]:
-    """Return the routes of the standard methods of resources, and those that modules define."""
+    """Return the standard routes of `Methods`, and the route handlers that modules define."""
     return tuple(
         handler
         for source in sources
@@ -66,16 +66,16 @@ def standard_routes(of: Methods[Any]) -> tuple[HTTPRouteHandler, ...]:
 def custom_method(
     of: Methods[Any], name: str, action: str, *, status: int = 200, statuses: tuple[int, ...] = ()
 ) -> Decorator:
-    """Return the decorator of a custom method: a repeatable POST that answers one of a resource.
+    """Return a decorator for a custom method: a POST with an idempotency key on one resource.
 
-    Its path is that of the resource, with `name` at the end.
+    Its path is the resource's path followed by `name`.
     """
     path = f"{of.of.path_of_one}/{name}"
     return of.answers.changes(path, action, status=status, statuses=statuses)
 
 
 def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
-    """Return a handler that the framework sees with the name and the types of its resource."""
+    """Return a handler that has the name and the types of its resource."""
     types: dict[str, Any] = {"ctx": Context}
     if has_id := verb not in ("create", "list"):
         types[f"{of.of.one}_id"] = FromPath[str]

@@ -39,7 +39,7 @@ IS_DELETED: Final = sa.text("deleted_at IS NOT NULL")
 
 
 class Rows(Generic[R]):
-    """The rows of a resource."""
+    """The table of a resource, and its queries."""
 
     def __init__(
         self,
@@ -55,14 +55,13 @@ class Rows(Generic[R]):
     ) -> None:
         """Make the table and the statements.
 
-        `constraints` are those besides what follows from the description, and indexes; `unique` is
-        what makes the key unique, if not the usual index; `types` are columns that have another
-        type than usual; `references` are the rows to which each field of another resource refers,
-        or None for those of this resource. `on_delete` are the values that columns of a kept
-        deleted row get; the statement has its id as ``of_id``. Its optional references become null.
-        `missing` makes the error for one that does not exist. `conditions` are those of filters
-        without a column; each has the parameter of the filter's name. `schema` is another than the
-        product's only in tests.
+        `constraints` and indexes are added to those that follow from the description. `unique`
+        makes the key unique, in place of the usual index. `types` maps columns to types other than
+        usual. `references` maps each reference field to the rows that it refers to, or None for
+        these rows. `on_delete` has the values for columns of a kept deleted row; its statement has
+        the id as ``of_id``, and optional references become null. `missing` makes the error for a
+        missing resource. `conditions` are for filters without a column; each has a parameter with
+        the filter's name. `schema` differs from the product's only in tests.
         """
         self.of: Final = of
         self._conditions: Final = conditions or {}
@@ -137,14 +136,14 @@ class Rows(Generic[R]):
         return {name: Statement(each) for name, each in made.items()}
 
     def _region(self) -> Sequence[sa.ColumnElement[bool]]:
-        """Return the conditions of those of an account and, unless they span them, a region."""
+        """Return the conditions for the account and, unless the kind spans regions, the region."""
         c = self.table.c
         live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
         place = (c.account_id,) if self.of.spans_regions else (c.account_id, c.region)
         return (given(*place), *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> sa.Select[Any]:
-        """Return a query of the stored columns, and after them the names of what is referred to."""
+        """Return a query for the stored columns and the names of the referenced resources."""
         source: Any = self.table
         names = []
         for name, rows in targets.items():
@@ -157,18 +156,18 @@ class Rows(Generic[R]):
         return sa.select(*(self.table.c[each] for each in self._stored), *names).select_from(source)
 
     def find(self, tx: Connection, account_id: str, found_id: str) -> R | None:
-        """Return one of an account, or None."""
+        """Return a record of an account by its id, or None."""
         return self.read_one(tx, self.statements["find"], account_id=account_id, id=found_id)
 
     def get(self, tx: Connection, account_id: str, region: str, found_id: str) -> R:
-        """Return one of an account and, unless they span them, a region, or raise `NotFound`."""
+        """Return a record of an account and region (if the kind has any), or raise `NotFound`."""
         found = self.find(tx, account_id, found_id)
         if found is None or not (self.of.spans_regions or found.region == region):
             raise self.missing()
         return found
 
     def find_named(self, tx: Connection, account_id: str, region: str, key: str) -> R | None:
-        """Return the one with a key, or None."""
+        """Return the record with a key, or None."""
         named = self.statements["named"]
         return self.read_one(tx, named, account_id=account_id, region=region, key=key)
 
@@ -181,16 +180,16 @@ class Rows(Generic[R]):
         value: str,
         authorize: Authorize | None,
     ) -> R:
-        """Return the one that `value` in a request's `field` means: an id, a name or a CRN.
+        """Return the record to which `value` in a request's `field` refers: by id, name or CRN.
 
-        `authorize` raises unless the caller may use it; None if the platform itself asks. See
-        `cloudcore.resource_references.resolve` for its errors.
+        `authorize` raises unless the caller may use it; None if the platform itself is the caller.
+        See `cloudcore.resource_references.resolve` for its errors.
         """
         found: R = resolve(tx, Scope(account_id, region), self.kind, field, value, authorize)
         return found
 
     def lock(self, tx: Connection, account_id: str, found_id: str) -> R:
-        """Return one, and block its changes and its holders until `tx` ends.
+        """Return a record; block its changes and its holders until `tx` ends.
 
         Raise `NotFound` if it was deleted.
         """
@@ -200,15 +199,15 @@ class Rows(Generic[R]):
         return found
 
     def try_lock(self, tx: Connection, account_id: str, found_id: str) -> R | None:
-        """Do as `lock`; return None if it was deleted."""
+        """Lock and return a record like `lock`, but return None if it was deleted."""
         return self.read_one(tx, self.statements["lock"], account_id=account_id, id=found_id)
 
     def change(
         self, tx: Connection, account_id: str, found_id: str, changed: Callable[[R], R], now: int
     ) -> tuple[R, R] | None:
-        """Store what a function, which may read, makes of one; return it before and after.
+        """Replace a record by `changed(record)`, which may use `tx`; return (old, new).
 
-        Return None if it was deleted. One that the function leaves as it is stays so.
+        Return None if it was deleted. If the function returns an equal record, nothing is stored.
         """
         before = self.try_lock(tx, account_id, found_id)
         if before is None:
@@ -219,9 +218,9 @@ class Rows(Generic[R]):
         return before, after
 
     def hold(self, tx: Connection, account_id: str, found_id: str) -> R | None:
-        """Return one, which is not deleted until `tx` ends; None if it is deleted, or about to be.
+        """Return a record, and prevent its deletion until `tx` ends; None if that has begun.
 
-        Others may hold it too.
+        Others may hold it at the same time.
         """
         return self.read_one(tx, self.statements["hold"], account_id=account_id, id=found_id)
 
@@ -234,28 +233,28 @@ class Rows(Generic[R]):
         after: str,
         limit: int,
     ) -> Sequence[R]:
-        """Return a page of those after an id, oldest first.
+        """Return a page of records after an id, oldest first.
 
-        `asked` are the values of the filters; an empty one selects all.
+        `asked` are the values of the filters, in order; an empty one selects all.
         """
         where = {"account_id": account_id, "region": region, **self._asked(asked)}
         return self.read_all(tx, self.statements["list"], after=after, limit=limit, **where)
 
     def count(self, tx: Connection, account_id: str, region: str, asked: Sequence[str]) -> int:
-        """Count the rows that `list` lists."""
+        """Count the records that `list` lists."""
         filters = self._asked(asked)
         return count(tx, self.statements["count"], account_id=account_id, region=region, **filters)
 
     def check_room(self, tx: Connection, account_id: str, region: str) -> QuotaUse:
         """Raise `QuotaExceeded` if an account has reached its quota.
 
-        Otherwise return its use, for `counted.tell` after one more is added.
+        Otherwise return its use, to be passed to `counted.tell` after the insertion.
         """
         words = f"an account has at most {{limit}} {self.of.nouns}; delete some that nothing uses"
         return self.counted.check(tx, account_id, words, region=region)
 
     def add(self, tx: Connection, new: R) -> R:
-        """Insert one; raise `Conflict` if its key is taken."""
+        """Insert a record; raise `Conflict` if its key is taken."""
         if tx.execute(self.statements["add"], **self._values(new, self._stored)) != 1:
             label = self.of.label
             words = f"there is {with_article(self.of.noun)} of this {label}"
@@ -263,7 +262,7 @@ class Rows(Generic[R]):
         return new
 
     def save(self, tx: Connection, changed: R) -> R:
-        """Update the columns of one that can change."""
+        """Update the mutable columns of a record."""
         values = self._values(changed, self._changeable)
         tx.execute(
             self.statements["save"], of_id=changed.id, account_id=changed.account_id, **values
@@ -271,7 +270,7 @@ class Rows(Generic[R]):
         return changed
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
-        """Delete the record; only set its ``deleted_at`` if the kind keeps deleted records."""
+        """Delete a record; if the kind keeps deleted records, only set ``deleted_at``."""
         when = {"now": now} if self.of.keeps_deleted else {}
         remove = self.statements["remove"]
         tx.execute(remove, of_id=found.id, account_id=found.account_id, **when)
@@ -279,7 +278,7 @@ class Rows(Generic[R]):
     def name_of_one_referring(
         self, tx: Connection, field: str, account_id: str, to_id: str
     ) -> str | None:
-        """Return the name of one whose `field` refers to the resource of an id, or None."""
+        """Return the name of one record whose `field` refers to the resource `to_id`, or None."""
         row = tx.row(self.statements[f"referring_{field}"], account_id=account_id, to_id=to_id)
         return row[0] if row else None
 
@@ -296,11 +295,11 @@ class Rows(Generic[R]):
 
     @property
     def width(self) -> int:
-        """Return how many columns `columns` selects."""
+        """Return the number of columns that `columns` selects."""
         return len(self._stored) + len(self._references)
 
     def record_of(self, row: Row) -> R:
-        """Return the record of a row with all columns that are selected."""
+        """Make a record from a row with all selected columns."""
         size = len(self._stored)
         values = dict(zip(self._names, row[:size], strict=True))
         for name in self._booleans:  # SQLite has numbers
@@ -334,7 +333,7 @@ class Rows(Generic[R]):
 
 
 def _wanted(table: sa.Table, by: Filter, condition: Condition | None) -> sa.ColumnElement[bool]:
-    """Return the condition of a filter, whose parameter is empty if nothing is asked."""
+    """Return a filter's condition; an empty parameter selects everything."""
     every = sa.bindparam(by.name) == sa.text("''")
     if condition is not None:
         return every | condition(table)
@@ -397,7 +396,7 @@ def _target(name: str, of: Described, rows: Rows[Any] | None) -> sa.ForeignKeyCo
 
 
 def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
-    """Return the type of a field's column."""
+    """Return the SQL type of a field's column."""
     if described.is_reference:
         return Id
     if described.is_moment:

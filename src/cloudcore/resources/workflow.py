@@ -1,13 +1,13 @@
 """Carry out the changes of a resource in steps: a job runs named steps one by one.
 
-A request stores what its owner wants, and steps bring it about. Each gets the record, does one
-thing outside, and returns its result, which is stored in one transaction with the name of the next
-step. So a process that dies between two steps loses nothing, and the step in which it dies is
+A request stores what the owner wants, and steps make it so. Each gets the record, does one thing
+outside the database, and returns a result, which is stored in one transaction with the name of the
+next step. So a process that dies between two steps loses nothing, and a step in which it dies is
 repeated: each is idempotent. One job at a time works on a record.
 
-The newest request wins: the result of a step is stored in any case, but the next step is the first
-one of the newer request. A record that is being deleted keeps that status, and is removed with the
-last step.
+The newest request wins: the result of a step is always stored, but if a newer request exists, its
+first step is next. A record that is being deleted keeps that status, and is removed with the last
+step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WorkNeeds(Protocol):
 
     @property
     def database(self) -> Database:
-        """Return the database of the records."""
+        """Return the database with the records."""
 
     @property
     def clock(self) -> Clock:
@@ -61,7 +61,7 @@ def _nothing(_tx: Connection, _before: R, _after: R) -> None:
 
 
 class Goal(NamedTuple):
-    """What is to be done with a record, by the step that begins it."""
+    """What is to be done with a record: the first step, and the generation that requests it."""
 
     step: str
     generation: int = 0
@@ -69,7 +69,7 @@ class Goal(NamedTuple):
 
 
 class StepAttempt(NamedTuple):
-    """An attempt at a step, kept as the cursor of the job."""
+    """An attempt at a step, stored as the job's cursor."""
 
     goal: Goal
     step: str
@@ -91,7 +91,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StepDone(Generic[R]):
-    """The result of a step that is done."""
+    """The result of a step that has succeeded."""
 
     change: Callable[[R, int], R] = _same
     """Returns the record, as it is in the transaction, with what the step changed; it also gets the
@@ -110,7 +110,7 @@ class StepDone(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True)
 class StepRetry(Generic[R]):
-    """The result of a step that is to be tried again. Faults stay."""
+    """The result of a step that is to be retried. Faults stay."""
 
     change: Callable[[R, int], R] = _same
     also: Callable[[Connection, R, R], None] = _nothing
@@ -123,8 +123,8 @@ class StepRetry(Generic[R]):
 class Step(Generic[R, N]):
     """A step: its function and its pauses.
 
-    An exception becomes a fault, and the step is tried again; only the words of `StepFailed` and
-    of `Unavailable` are shown.
+    An exception becomes a fault, and the step is retried; only the messages of `StepFailed` and
+    `Unavailable` are shown.
     """
 
     run: Callable[[R, N, StepAttempt], Awaitable[StepDone[R] | StepRetry[R]]]
@@ -133,7 +133,7 @@ class Step(Generic[R, N]):
 
 
 class Work(Generic[R, N]):
-    """The work of a kind of resource."""
+    """The workflow of a kind of resource."""
 
     def __init__(
         self,
@@ -147,12 +147,12 @@ class Work(Generic[R, N]):
         node_of: Callable[[R], str] | None = None,
         events: Callable[[N], Events] | None = None,
     ) -> None:
-        """Make the work of `rows`.
+        """Define the workflow for `rows`.
 
-        `goal` returns what is to be done with a record at a moment, or None; it is pure. `name`,
-        `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine of
-        the work, if it is tied to one: only its processes do it. `events` returns where the states
-        are published that the resource has events of.
+        `goal` is a pure function that returns what to do with a record at a moment, or None.
+        `name`, `slots` and `step_seconds` belong to the kind of job. If the work is tied to a
+        machine, `node_of` returns its name, and only that machine's processes do the work. `events`
+        returns where state events of the resource are published.
         """
         # That of a machine is given up alone if the machine's name becomes another's.
         assert node_of is None or slots is not None, "its jobs have a worker of their own"
@@ -167,9 +167,9 @@ class Work(Generic[R, N]):
         self._argument: Final = f"{rows.of.one}_id"
 
     def job_kind(self, needs: N, node: str = "") -> JobKind:
-        """Return the kind of job that does the work in a process with these needs.
+        """Return the kind of job that runs the workflow in a process with these needs.
 
-        `node` is the machine of the process, for work that is on machines.
+        `node` is the machine of the process, for work that is tied to machines.
         """
         return JobKind(
             name=self._kind_on(node),
@@ -181,9 +181,9 @@ class Work(Generic[R, N]):
         )
 
     def begin(self, tx: Connection, new: R, old: R | None) -> R:
-        """Start the work on a new or changed record (`before_save` of `Methods`).
+        """Start the workflow of a new or changed record (for `before_save` of `Methods`).
 
-        Raise `Conflict` if it is being deleted.
+        Raise `Conflict` if the record is being deleted.
         """
         if old is not None and old.status == DELETING:
             raise Conflict(f"the {self._rows.of.noun} is being deleted", reason="being_deleted")
@@ -191,15 +191,15 @@ class Work(Generic[R, N]):
         return new
 
     def delete(self, tx: Connection, found: R, now: int) -> None:
-        """Start the deletion of a locked record (`removal` of `Methods`)."""
+        """Start the deletion of a locked record (for `removal` of `Methods`)."""
         if found.status != DELETING:
             self._rows.save(tx, structs.replace(found, status=DELETING, updated_at=now))
             self.wake(tx, found, now)
 
     def wake(self, tx: Connection, found: R, now: int, *, hastens: bool = True) -> None:
-        """Start the work on a record now, if it is not under way.
+        """Start the workflow of a record now, unless it is already running.
 
-        A step that waits for another try is started at once only if this `hastens` it.
+        If a step waits for a retry, `hastens` makes the retry due now.
         """
         new = NewJob(
             self._kind_on("" if self._node_of is None else self._node_of(found)),
@@ -241,7 +241,7 @@ class Work(Generic[R, N]):
         return Next(attempt._replace(tries=attempt.tries + 1), store, delay_seconds=pause)
 
     def _attempt(self, cursor: object, first: StepAttempt) -> StepAttempt:
-        """Return the attempt in a cursor, or the first one at a newer goal."""
+        """Return the attempt stored in a cursor, or `first` if that is for a newer goal."""
         try:
             attempt = msgspec.convert(cursor, StepAttempt)
         except msgspec.ValidationError:
@@ -270,7 +270,7 @@ class Work(Generic[R, N]):
         now: int,
         tx: Connection,
     ) -> None:
-        """Store the result of a step, which got the record as `seen`."""
+        """Store the result of a step that was called with the record `seen`."""
         current = self._rows.try_lock(tx, seen.account_id, seen.id)
         if current is None:
             return
@@ -292,7 +292,7 @@ class Work(Generic[R, N]):
             self.wake(tx, changed, now)
 
     def _end(self, account_id: str, found_id: str, now: int, tx: Connection) -> None:
-        """Begin a new job at the end of one if more is wanted meanwhile."""
+        """At the end of a job, enqueue a new one if the record has more work by now."""
         found = self._rows.find(tx, account_id, found_id)
         if found is None:
             return

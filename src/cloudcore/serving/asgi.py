@@ -47,16 +47,16 @@ class HeldBody(Protocol):
     async def receive_into(self, sink: Sink, finish: Callable[[bool], T]) -> T:
         """Move the whole body to `sink`, then call `finish`, both in a bulk thread.
 
-        `finish` gets True if the body arrived completely, False if the client disconnected,
-        stalled past the time limit or broke the framing; its result is returned. Exceptions of
-        `sink` or `finish` are raised here, and the connection closes after the response.
+        `finish` gets True if the body arrived completely, False if the client disconnected, stalled
+        past the time limit or broke the framing. Return its result. Exceptions of `sink` or
+        `finish` are raised here, and the connection closes after the response.
         """
 
     def give_back(self, data: bytes) -> None:
-        """Take back the bytes of the messages read so far; there are more to come."""
+        """Take back the bytes of the messages that were read so far; more bytes will follow."""
 
     def when_lost(self, call: Callable[[], None] | None) -> None:
-        """Call `call` when the connection is lost, or at once if it is; None cancels that."""
+        """Call `call` when the connection is lost, or now if it already is; None cancels that."""
 
 
 class Body(Protocol):
@@ -78,7 +78,7 @@ async def receive_into(
 
 
 async def _receive_messages(receive: Receive, sink: Sink) -> bool:
-    """Feed another server's messages to `sink` in units; return True if the body is complete."""
+    """Pass another server's messages to `sink` in units; return True if the body is complete."""
     pending = bytearray()
     while True:
         message = await receive()
@@ -119,7 +119,7 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
 
 
 async def _joined(parts: list[bytes], size: int) -> bytes:
-    """Join the parts; use a thread for megabytes, whose copy takes milliseconds."""
+    """Join the parts; use a thread for megabytes, as copying these takes milliseconds."""
     if len(parts) == 1:
         return parts[0]
     if size < FREE_JOIN_BYTES:
@@ -136,9 +136,9 @@ class BodyStart(NamedTuple):
 
 
 async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | BodyStart:
-    """Return a body of at most `limit` bytes, and True if it is complete; or a larger one's start.
+    """Read a body of at most `limit` bytes; return (body, is_complete), or a larger body's start.
 
-    It is incomplete if the client has disconnected.
+    A body is incomplete if the client has disconnected.
     """
     parts: list[bytes] = []
     size = 0
@@ -156,7 +156,7 @@ async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | BodySta
 
 
 def from_body_start(scope: Scope, receive: Receive, begun: BodyStart) -> tuple[Scope, Receive]:
-    """Return scope and messages by which a body is received again from its start."""
+    """Return a scope and a `receive` that yield the whole body again, from its start."""
     extensions = scope.get("extensions", {})
     held: HeldBody | None = extensions.get("entrepot.held_body")
     if held is not None and not begun.is_complete:
@@ -168,9 +168,9 @@ def from_body_start(scope: Scope, receive: Receive, begun: BodyStart) -> tuple[S
 def from_whole_body(
     scope: Scope, receive: Receive, data: bytes, *, is_complete: bool
 ) -> tuple[Scope, Receive]:
-    """Return scope and messages by which a body that was read is received again.
+    """Return a scope and a `receive` that yield again a body that was already read.
 
-    If it was incomplete, the client disconnects again.
+    If the body was incomplete, a disconnect follows it again.
     """
     ended: tuple[Message, ...] = () if is_complete else ({"type": "http.disconnect"},)
     return _received_again(scope, receive, data, *ended, is_complete=is_complete)
@@ -179,7 +179,7 @@ def from_whole_body(
 def _received_again(
     scope: Scope, receive: Receive, data: bytes, *more: Message, is_complete: bool
 ) -> tuple[Scope, Receive]:
-    """Return a scope without the held body, and first the message of `data`, and `more`."""
+    """Return a scope without the held body, and a `receive` that yields `data`, then `more`."""
     waiting: list[Message] = [
         {"type": "http.request", "body": data, "more_body": not is_complete},
         *more,
@@ -193,7 +193,7 @@ def _received_again(
 
 
 async def begin_stream(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Read the first part, and raise its errors here; return an iterator over all parts."""
+    """Read the first part, so that its errors are raised here; return an iterator over all."""
     return _with_first(await anext(parts, b""), parts)
 
 

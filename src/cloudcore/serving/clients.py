@@ -21,10 +21,10 @@ Network = IPv4Network | IPv6Network
 def source_address(
     peer: str | None, forwarded_for: Sequence[bytes], trusted: Sequence[Network]
 ) -> Address | None:
-    """Return the nearest address that is not a trusted proxy's, or None without an IP peer.
+    """Return the nearest address that is not a trusted proxy's; None if the peer has no IP.
 
-    Each proxy appends its peer to ``X-Forwarded-For``. So it is read from the right, up to the
-    first address that is not a trusted proxy; entries further left can be forged.
+    Each proxy appends its peer to ``X-Forwarded-For``. So the field is read from the right, up to
+    the first address that is not a trusted proxy; entries further left can be forged.
     """
     address = _parse(peer or "")
     if address is None or not _is_inside(address, trusted):
@@ -47,7 +47,7 @@ def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
 
 
 def rate_subject(address: Address | None) -> str:
-    """Return the rate limit's subject for an address: an IPv6 client has a whole /64."""
+    """Return the rate limit's subject for an address; an IPv6 client counts as its whole /64."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> 64 << 64, 64)))
     return str(address)
@@ -75,7 +75,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProxyWatch:
-    """Warns once per process; ignores requests that were not forwarded."""
+    """Warns, once per process, of a proxy that is not trusted; ignores requests not forwarded."""
 
     def __init__(self) -> None:
         self._peer = ""
@@ -85,7 +85,7 @@ class ProxyWatch:
     def note(
         self, peer: str | None, headers: Iterable[tuple[bytes, bytes]], trusted: Sequence[Network]
     ) -> None:
-        """Record a request; log the warning when the peer counts as a proxy."""
+        """Inspect a request; log the warning if the peer looks like an untrusted proxy."""
         if self._is_over or peer is None or not any(name in _FORWARDED for name, _ in headers):
             return
         if is_trusted(peer, trusted) or (self._peer and peer != self._peer):
@@ -108,7 +108,7 @@ _BASIC: Final = re.compile(rb"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE)
 
 
 def decode_basic(header: bytes) -> tuple[bytes, bytes] | None:
-    """Return user and password of a header's value, or None if it is no Basic credential."""
+    """Return (user, password) in a header's value, or None if it is no Basic credential."""
     found = _BASIC.fullmatch(header)
     if found is None:
         return None

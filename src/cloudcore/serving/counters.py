@@ -1,6 +1,6 @@
-"""Counters of a server, and the gauges that an application measures.
+"""Counters of a server, and gauges that the application measures.
 
-Every worker counts by itself and publishes its counts in its own slot of shared memory, without
+Every worker counts for itself and publishes its counts in its own slot of shared memory, without
 locks or system calls; a scrape adds up the slots. A restarted worker continues in the slot of its
 predecessor.
 """
@@ -63,7 +63,7 @@ Measure = Callable[[], Awaitable[Sequence[Gauge]]]
 
 
 def outcome_of(status: int) -> str:
-    """Return the outcome of a request with this status."""
+    """Classify a request's outcome by its status."""
     if status == 429:
         return "limited"
     if status >= 500 or status == 0:
@@ -72,11 +72,11 @@ def outcome_of(status: int) -> str:
 
 
 def count_nothing(_key: str, _amount: int) -> None:
-    """Count nothing: this server has no counters."""
+    """Ignore the count: this server has no counters."""
 
 
 async def measure_nothing() -> Sequence[Gauge]:
-    """Return no gauge."""
+    """Return no gauges."""
     return ()
 
 
@@ -110,7 +110,7 @@ _LIMITED = 429
 
 @dataclass(slots=True)
 class PlaneTotals:
-    """The sums of one plane."""
+    """The sums of one plane over all workers."""
 
     requests: dict[tuple[str, str], int] = field(default_factory=dict)
     durations: list[int] = field(default_factory=lambda: [0] * _DURATIONS)
@@ -120,7 +120,7 @@ class PlaneTotals:
 
 
 class Counters:
-    """The slots of all workers; create it before forking them."""
+    """The slots of all workers in shared memory; create it before forking them."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Counters:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of requests in flight, as last published."""
+        """Return the number of requests in flight, as last published by the workers."""
         return self._sum(_AT_IN_FLIGHT)
 
     @property
@@ -162,16 +162,16 @@ class Counters:
 
     @property
     def kept(self) -> dict[str, int]:
-        """Return how many answers were given again or kept, by `KEPT_OUTCOMES`."""
+        """Map `KEPT_OUTCOMES` to counts of answers that were sent again or cached."""
         return {name: self._sum(_AT_KEPT + at) for at, name in enumerate(KEPT_OUTCOMES)}
 
     @property
     def kept_bytes(self) -> int:
-        """Return the bytes of memory that all kept answers take."""
+        """Return the memory that all kept answers take, in bytes."""
         return self._sum(_AT_KEPT_BYTES)
 
     def counted(self, key: str) -> int:
-        """Return how much was counted of an event."""
+        """Return the total count of an event."""
         return self._sum(self._event_cells[key])
 
     def totals(self, plane: str) -> PlaneTotals:
@@ -203,7 +203,7 @@ class Counter:
         events: Mapping[str, int],
         outcomes: Mapping[tuple[str, bytes], str],
     ) -> None:
-        """Continue from the counts that the predecessor in this slot published."""
+        """Continue from the counts that the slot's previous worker published."""
         self._planes = planes
         self._events = events
         self._outcomes = outcomes
@@ -248,7 +248,7 @@ class Counter:
             cache.cells = (counted, *(start + offset for offset in offsets))
 
     def count(self, key: str, amount: int) -> None:
-        """Count an event, in any thread; skip one that this server does not show."""
+        """Count an event, on any thread; ignore an event that this server does not show."""
         cell = self._events.get(key)
         if cell is not None:
             with self._counting:
@@ -257,7 +257,7 @@ class Counter:
     def publish(self, in_flight: int, kept: KeptAnswers | None = None) -> None:
         """Publish the counts and the number of requests in flight to the other workers.
 
-        The counts of `kept` answers are taken from there.
+        The counts of cached answers are read from `kept`.
         """
         cells = self._cells
         cells[_AT_IN_FLIGHT] = in_flight

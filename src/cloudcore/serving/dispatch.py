@@ -25,8 +25,8 @@ _LAST_DIGITS: Final = tuple(f"{number:02x}" for number in range(256))
 def new_request_id() -> str:
     """Return a random UUID (version 4) as text, at a tenth of the cost of ``str(uuid4())``.
 
-    It must be unique, and need not be secret. So no system call is made for it, and of 256 in a
-    row only the last two digits differ.
+    It must be unique, but need not be secret. So it makes no system call, and 256 ids in a row
+    differ only in the last two digits.
     """
     return next(_request_ids)
 
@@ -51,13 +51,13 @@ os.register_at_fork(after_in_child=_begin_request_ids)
 
 
 def _stay() -> None:
-    """Tell nobody that the server is about to stop."""
+    """Do nothing: the default hook before the server stops."""
 
 
 class Dispatcher:
     """An ASGI application that consists of one per plane, for our own server and any other.
 
-    The plane is decided by the host and the raw path, before it is decoded or normalised. Every
+    The plane is determined by the host and the raw path, before it is decoded or normalised. Every
     request gets an id (``scope["state"]["request_id"]``), which responses repeat, and the number of
     its plane (``scope["state"]["plane"]``).
     """
@@ -72,7 +72,8 @@ class Dispatcher:
     ) -> None:
         """Dispatch requests of the n-th plane to the n-th application.
 
-        The last application has a lifespan; `startup` runs before it and `shutdown` after it.
+        The last application gets the lifespan events; `startup` runs before its startup and
+        `shutdown` after its shutdown.
         """
         if len(applications) != len(planes.planes):
             raise ValueError("there must be one application for each plane")

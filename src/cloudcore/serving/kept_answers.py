@@ -1,10 +1,10 @@
-"""Kept answers: a cache of answers that are sent again while a read proves that they are the same.
+"""Kept answers: a cache of answers that are sent again while a read proves them unchanged.
 
-The whole head of a request, with its credential, is the key. The application names with an answer
-the read that proves it (`KeepTerms`). If the database still has the version of the last proof, the
-answer is sent at once; else the read is repeated, and must find the same. After a commit, answers
-about one resource share reads where they can (`Siblings`), or each would cost one of its own. See
-docs/explanation/kept-answers.md.
+The whole head of a request, with its credential, is the key. With an answer, the application
+supplies the read that proves it (`KeepTerms`). If the database still has the version of the last
+proof, the answer is sent at once; otherwise the read is repeated, and must find the same. After a
+commit, answers about one resource share reads where possible (`Siblings`); otherwise each answer
+would need its own read. See docs/explanation/kept-answers.md.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MOST_TOGETHER: Final = 64
 class AnswerProof(NamedTuple):
     """The proof of an answer: it is unchanged while `look` with `given` returns `found`.
 
-    The application read `found` before, or in the same statement as, the content of its answer. A
-    value that has changed does not come back, unless the answer is the same again too.
+    The application read `found` before the content of its answer, or in the same statement. A
+    changed value must not return to an earlier one, unless the answer is the same again too.
     """
 
     look: Callable[..., Hashable]
@@ -64,7 +64,7 @@ class Looked(NamedTuple):
 
 
 class Siblings:
-    """What is known of answers whose proofs differ in the last of `given` alone."""
+    """The state of answers whose proofs differ only in the last item of `given`."""
 
     __slots__ = ("__weakref__", "_lately", "_more", "_sent", "revision", "version")
 
@@ -81,16 +81,17 @@ class Siblings:
         """How many others the next read takes at most."""
 
     def note_sent(self, answer: KeptAnswer) -> None:
-        """Let an answer be among the first that are proved with others after the next commit."""
+        """Prove an answer among the first, together with others, after the next commit."""
         self._sent.pop(answer, None)
         self._sent[answer] = None
         self._lately += 1
 
     def take(self, answer: KeptAnswer, version: int) -> list[KeptAnswer]:
-        """Return `answer` and those to prove with it at a version of the database.
+        """Return `answer` and those to prove with it at this version of the database.
 
-        The first read after a commit takes as many as were sent since the commit before, each
-        further one twice as many as the last: a lone client costs little, and many few reads.
+        The first read after a commit takes as many answers as were sent since the previous commit,
+        each further read twice as many as the last: so a lone client costs little, and many clients
+        few reads.
         """
         if version != self.version:
             self.version, self.revision = version, None
@@ -106,7 +107,7 @@ class Siblings:
         return [answer, *others]
 
     def drop(self, answer: KeptAnswer) -> None:
-        """Forget an answer that is not kept any more."""
+        """Remove an answer that is no longer cached."""
         self._sent.pop(answer, None)
 
 
@@ -122,7 +123,7 @@ class KeepTerms(NamedTuple):
 
 
 class KeptAnswer:
-    """A rendered answer, shared by all requests with the same answer."""
+    """A rendered answer, shared by all requests that have the same answer."""
 
     __slots__ = (
         "after",
@@ -154,14 +155,14 @@ class KeptAnswer:
         self.users = 0
 
     def has_revision_of(self, version: int) -> bool:
-        """Return True if it is known to have the revision that the database has at a version."""
+        """Return True if the answer is known to have the database's revision at a version."""
         siblings = self.siblings
         if siblings is None or siblings.version != version or siblings.revision is None:
             return False
         return self.revision == siblings.revision
 
     def note_sent(self) -> None:
-        """Let it be proved with its siblings after the next commit."""
+        """Record that the answer was sent, so that it is proved early after the next commit."""
         if self.siblings is not None and self.looks_with_others and self.users:
             self.siblings.note_sent(self)
 
@@ -171,7 +172,7 @@ class KeptAnswer:
 
 
 class KeptEntry:
-    """The kept answer of one request, and the parts of its record."""
+    """The kept answer for one request, and the parts of its record."""
 
     __slots__ = (
         "answer",
@@ -200,7 +201,7 @@ class KeptEntry:
     def record_again(
         self, finished_at: float, seconds: float, request_id: str, client: str
     ) -> RequestRecord:
-        """Return the record of the same request, repeated by `client`."""
+        """Return the record for the same request, repeated by `client`."""
         start, end = self.record_start, self.record_end
         fields = (finished_at, seconds, request_id, *start, client, *end)
         return tuple.__new__(RequestRecord, fields)  # at half the cost of `_make`
@@ -210,10 +211,10 @@ AnswerKey = tuple[AnswerProof | None, bytes, bytes, bytes]
 
 
 class KeptAnswers:
-    """The kept answers of a worker, up to a number of bytes; the least recently used go first."""
+    """The kept answers of a worker, up to a number of bytes; evicts the least recently used."""
 
     def __init__(self, database: Database, clock: Callable[[], int], most_bytes: int) -> None:
-        """Keep answers that were made from `database`."""
+        """Cache answers that were made from `database`."""
         self._version = database.version
         self._read = database.read
         self._clock = clock
@@ -226,7 +227,7 @@ class KeptAnswers:
         self._hits = self._confirmed = self._missed = 0
 
     def find(self, head: bytes) -> KeptEntry | None:
-        """Return the kept answer to exactly these bytes, or None."""
+        """Return the kept answer for exactly these bytes, or None."""
         entry = self._entries.get(head)
         if entry is None:
             return None
@@ -237,9 +238,9 @@ class KeptAnswers:
         return entry
 
     def prove(self, head: bytes, entry: KeptEntry) -> bool | Awaitable[bool]:
-        """Return True if the answer is still the same; else drop it and return False.
+        """Return True if the answer is still the same; otherwise drop it and return False.
 
-        Return an awaitable of that if the database must be waited for.
+        If the database must be waited for, return an awaitable of that result.
         """
         answer = entry.answer
         proof = answer.proof
@@ -280,7 +281,7 @@ class KeptAnswers:
     ) -> bool:
         """Return True if the first of the answers is proved; drop it if it differs.
 
-        Another that differs is left to the proof of its own next request.
+        If another one differs, its own next request will detect that.
         """
         for answer, found in zip(answers[1:], looked.found[1:], strict=True):
             if answer.proof is not None and found == answer.proof.found:
@@ -312,7 +313,7 @@ class KeptAnswers:
         record: RequestRecord,
         server: object,
     ) -> None:
-        """Keep the answer to `head`: its status line, and what follows the common header lines."""
+        """Cache the answer to `head`: its status line, and what follows the common lines."""
         if len(head) > MOST_HEAD_BYTES or len(rendered) > MOST_ANSWER_BYTES:
             return
         before, found, after = rendered.partition(record.request_id.encode() or b"\0")
@@ -336,7 +337,7 @@ class KeptAnswers:
             self._drop(next(iter(self._entries)))
 
     def drop_ended(self) -> None:
-        """Drop the answers that have expired: they may be secret.
+        """Drop the answers that have expired, as they may be secret.
 
         It takes some 0.1 µs for each entry.
         """
@@ -348,7 +349,7 @@ class KeptAnswers:
         """Return the counts since the last call.
 
         They are the answers sent at once, those sent after their proof was read again, and those
-        that the application made and that were kept.
+        that the application made and that were cached.
         """
         counts = self._hits, self._confirmed, self._missed
         self._hits = self._confirmed = self._missed = 0
@@ -373,9 +374,9 @@ class KeptAnswers:
 
 
 def _look(tx: Connection, answers: Sequence[KeptAnswer], revision: Hashable) -> Looked:
-    """Read what proves some siblings; if there are several, they have a `look_at_many`.
+    """Run the read that proves some siblings; if there are several, they have a `look_at_many`.
 
-    `revision` is theirs if it is known and does not prove them.
+    `revision` is their current revision, if it is known and does not prove them.
     """
     proofs = [answer.proof for answer in answers if answer.proof is not None]
     first = proofs[0]

@@ -1,7 +1,8 @@
-"""Limits of connections, requests and threads, which tests lower; slow clients; free memory.
+"""Limits of connections, requests and threads; detection of slow clients; release of memory.
 
 A slow client occupies a connection but no thread, so it is tolerated while there are enough
-connections. When those are scarce, a minimum rate keeps slow clients from occupying them all.
+connections. When those are scarce, a minimum rate keeps slow clients from occupying them all. Tests
+lower the limits.
 """
 
 from __future__ import annotations
@@ -82,11 +83,11 @@ class TransferPace:
         moved: int,
         crowded: bool,
     ) -> str | None:
-        """Return the reason why the client is too slow, or None.
+        """Return the reason for which the client is too slow, or None.
 
         A transfer must move a byte in every `idle_seconds` and, while connections are scarce
-        (`crowded`), `pace_bytes` in every `pace_seconds`. Time in which the server did not wait
-        for the client does not count.
+        (`crowded`), `pace_bytes` in every `pace_seconds`. Time in which the server did not wait for
+        the client does not count.
         """
         if receiving is not self._receiving or self._mark < 0:
             self._receiving, self._mark, self._at = receiving, moved, now
@@ -119,11 +120,11 @@ class Abortable(Protocol):
     """A connection that can be closed at once."""
 
     def abort(self, reason: str = "") -> None:
-        """Close; `reason` is for the log."""
+        """Close the connection at once; `reason` is logged."""
 
 
 class Unsent:
-    """The unsent bytes per connection, oldest wait first."""
+    """The unsent bytes of each connection, ordered by the start of the wait."""
 
     def __init__(self, size: int) -> None:
         """Allow at most `size` bytes."""
@@ -132,7 +133,7 @@ class Unsent:
         self._waiting: dict[Abortable, int] = {}
 
     def keep(self, connection: Abortable, count: int) -> None:
-        """Set a connection's unsent bytes; beyond the bound, abort those that waited longest."""
+        """Set a connection's unsent bytes; beyond the limit, abort those that waited longest."""
         self.release(connection)
         self.used += count
         self._waiting[connection] = count
@@ -142,14 +143,14 @@ class Unsent:
             longest.abort(CUT)
 
     def release(self, connection: Abortable) -> None:
-        """Remove a connection's unsent bytes."""
+        """Remove a connection's unsent bytes from the sum."""
         self.used -= self._waiting.pop(connection, 0)
 
 
 def give_back_unused() -> None:
     """Return free pages of malloc to the system. It takes up to some 20 ms.
 
-    Buffers of a MiB leave holes that malloc keeps: after bodies of 64 MiB in both directions by
+    Buffers of a MiB leave holes that malloc retains: after bodies of 64 MiB in both directions by
     twelve clients, 17 to 30 MiB of a worker's 80 to 110.
     """
     libc = ctypes.CDLL(None)

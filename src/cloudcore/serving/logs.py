@@ -1,6 +1,6 @@
 """Write logs as JSON lines on standard error: our own, uvicorn's and the access log.
 
-The access log has a line for each request, written by a thread of its own.
+The access log has one line for each request, written by a separate thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def timestamp(seconds: float) -> str:
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON, with a traceback in the field ``error``.
 
-    The record's ``fields`` (from ``extra``) are added, unless a field of that name exists.
+    The record's ``fields`` (from ``extra``) are added, unless a field with that name exists.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Send everything the standard library logs to standard error as JSON lines."""
+    """Send all logs of the standard library's `logging` to standard error, as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -81,7 +81,7 @@ MOST_BATCHES = 64
 
 
 class AccessLine(msgspec.Struct):
-    """The log line of a request; of its headers it holds only the user agent."""
+    """The access log line of a request; its only request header is the user agent."""
 
     time: str
     request_id: str
@@ -105,7 +105,7 @@ class AccessLine(msgspec.Struct):
 
 
 def loggable_query(query: bytes, logged: frozenset[bytes]) -> str:
-    """Return the query string without the parameters that are not `logged`."""
+    """Return the query string with only the parameters in `logged`."""
     if not query:
         return ""
     kept = [part for part in query.split(b"&") if part.partition(b"=")[0] in logged]
@@ -139,7 +139,7 @@ def access_line(record: RequestRecord, planes: Planes, scheme: str = "http") -> 
 def _printable(text: bytes, limit: int) -> str:
     """Return at most `limit` characters of a client's text, with non-ASCII bytes escaped.
 
-    Terminals interpret some such characters, and DEL, which JSON does not escape.
+    DEL is escaped too: terminals interpret it, and JSON does not escape it.
     """
     return text[:limit].replace(b"\x7f", b"?").decode("ascii", "backslashreplace")[:limit]
 
@@ -150,14 +150,14 @@ def _printable_agent(text: bytes) -> str:
 
 
 def _shared_parts(line: bytes) -> tuple[bytes, bytes]:
-    """Return what stands in a line between id and duration, and after the client."""
+    """Split a line; return the text between id and duration, and the text after the client."""
     start = line.index(b',"method":')
     duration, client = line.index(_DURATION), line.index(b',"client":')
     return line[start : duration + len(_DURATION)], line[line.index(b',"principal":', client) :]
 
 
 def _line_again(record: RequestRecord, middle: bytes, end: bytes) -> bytes:
-    """Return the line of a record whose like has these parts; a fifth of the work of encoding."""
+    """Make a record's line from `_shared_parts` of a similar one, in a fifth of the time."""
     finished_at, duration, request_id, client = record[0], record[1], record[2], record[9]
     seconds = int(finished_at)
     return b'{"time":"%b.%03d+00:00","request_id":"%b"%b%b,"client":"%b"%b' % (
@@ -173,13 +173,13 @@ def _line_again(record: RequestRecord, middle: bytes, end: bytes) -> bytes:
 
 @lru_cache(1024)  # most take some tens of microseconds
 def _milliseconds(microseconds: int) -> bytes:
-    """Return a duration as JSON has it."""
+    """Return a duration as JSON text, in milliseconds."""
     return repr(microseconds / 1000).encode()
 
 
 @lru_cache(4)
 def _second(seconds: int) -> bytes:
-    """Return a moment as `timestamp` writes it, to the second."""
+    """Format a time like `timestamp`, but only to the second."""
     return timestamp(seconds)[: -len(".000+00:00")].encode()
 
 
@@ -197,7 +197,7 @@ class AccessLog:
     """
 
     def __init__(self, planes: Planes, descriptor: int = 2, scheme: str = "http") -> None:
-        """Write to `descriptor`; `scheme` is that of all requests."""
+        """Write to `descriptor`; all requests have the URL scheme `scheme`."""
         self._planes = planes
         self._scheme = scheme
         self._descriptor = descriptor
@@ -216,7 +216,7 @@ class AccessLog:
         self._thread.start()
 
     def close(self) -> None:
-        """Write the remaining lines, for at most a second."""
+        """Write the remaining lines, waiting for at most a second."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(1)
@@ -234,7 +234,7 @@ class AccessLog:
                 self._write(batch)
 
     def _take_batches(self) -> list[bytearray]:
-        """Return lines in batches that may each be written at once."""
+        """Return the pending lines in batches, each small enough for one write."""
         batches: list[bytearray] = []
         batch = bytearray()
         with contextlib.suppress(IndexError):

@@ -1,4 +1,4 @@
-"""Serve the counters in the text format of Prometheus, on their own address."""
+"""Serve the counters in the text format of Prometheus, on a separate address."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class CountersCollector:
 
 
 class GaugesCollector:
-    """Exports the gauges that the application measured last."""
+    """Exports the last measured gauges to prometheus_client."""
 
     def __init__(self) -> None:
         self.gauges: Sequence[Gauge] = ()
@@ -116,7 +116,7 @@ def _families(
     kind: type[CounterMetricFamily | GaugeMetricFamily],
     values: Iterable[tuple[CountedEvent | Gauge, float]],
 ) -> Iterable[Metric]:
-    """Return a family for each metric, with a value for each set of its labels."""
+    """Return one metric family per metric name, with a value for each set of labels."""
     families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
     for each, value in values:
         if each.metric not in families:
@@ -144,7 +144,7 @@ class MetricsApplication:
         measure: Measure = measure_nothing,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show `counters`, and what `measure` returns, called at most every `MEASURED_SECONDS`."""
+        """Show `counters`, and gauges from `measure`, called at most every `MEASURED_SECONDS`."""
         self._measure = measure
         self._monotonic = monotonic
         self._measure_at = 0.0
@@ -166,7 +166,7 @@ class MetricsApplication:
         await send({"type": "http.response.body", "body": body})
 
     async def _renew_gauges(self) -> None:
-        """Measure the gauges, unless that was done a moment ago; leave out stale ones."""
+        """Measure the gauges again, unless that was done a moment ago; drop stale ones."""
         async with self._measuring:
             if self._monotonic() < self._measure_at:
                 return

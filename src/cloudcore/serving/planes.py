@@ -1,7 +1,7 @@
 """The planes of a server: each request belongs to one of them, by host and path.
 
-Each plane has an application. The server counts requests per plane, and its own error responses
-have the plane's error format.
+Each plane has its own application. The server counts requests per plane, and its own error
+responses have the plane's error format.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Plane(NamedTuple):
     """Query parameters whose values the access log may show; any other could hold a secret."""
 
     def owns_host(self, host: bytes) -> bool:
-        """Return True if `hosts` contains `host`, in lower case and without a port."""
+        """Return True if `hosts` contains `host`, which is in lower case and without a port."""
         return any(
             host == name.lstrip(b".") or (name.startswith(b".") and host.endswith(name))
             for name in self.hosts
@@ -90,9 +90,9 @@ class Planes:
         }
 
     def find(self, path: bytes, headers: Headers = (), port: int | None = None) -> int:
-        """Return the number of the plane that owns a raw path under the ``Host`` in `headers`.
+        """Return the index of the plane that owns a raw path under the ``Host`` in `headers`.
 
-        `port` is the one of this machine at which the request came.
+        `port` is the local port at which the request arrived.
         """
         if port in self._by_port:
             return self._by_port[port]
@@ -112,7 +112,7 @@ class Planes:
         return len(self.planes) - 1
 
     def counted_at(self, plane: int) -> int:
-        """Return the position in `names` of a plane's label."""
+        """Return the index in `names` of the label under which a plane is counted."""
         return self._counted_at[plane]
 
 
@@ -127,7 +127,7 @@ PLAIN: Final = Planes(Plane("application", _plain_refusal))
 def host_of(headers: Headers) -> bytes:
     """Return the ``Host`` in lower case without its port, or an empty string.
 
-    A dot at the end, which names the root of the DNS, is removed: both forms are one name.
+    A final dot, which denotes the root of the DNS, is removed: both forms are one name.
     """
     for name, value in headers:
         if name == b"host":

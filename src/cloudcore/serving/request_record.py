@@ -15,9 +15,9 @@ MAX_USER_AGENT: Final = 256
 
 
 class ObserverCache:
-    """A cache of what observers make of a record: its counter cells, and parts of its log line.
+    """What observers derive from a record: its counter cells, and parts of its log line.
 
-    Records share it that differ only in time, duration, id and client.
+    It is shared by records that differ only in time, duration, id and client.
     """
 
     __slots__ = ("cells", "line")
@@ -28,7 +28,7 @@ class ObserverCache:
 
 
 class RequestRecord(NamedTuple):
-    """One request and its response; sizes are those of the bodies, in bytes."""
+    """One request and its response; sizes are of the bodies, in bytes."""
 
     finished_at: float
     seconds: float

@@ -81,7 +81,7 @@ def check_bucket_name(name: str) -> None:
 
 
 def key_bytes(key: str) -> bytes:
-    """Return a key in its stored form; refuse an empty or a too long one."""
+    """Encode a key in its stored form; refuse an empty or too long one."""
     encoded = key.encode("utf-8", "surrogatepass")
     if not 1 <= len(encoded) <= MAX_KEY_BYTES or "\0" in key:
         raise errors.KeyTooLong
@@ -96,7 +96,7 @@ def object_crn(bucket_crn: str, key: str) -> str:
     """Return the CRN of an object: the bucket's, a slash and the key.
 
     Characters that are not allowed in a CRN, and ``%``, ``*`` and ``?``, are percent-encoded, so
-    that no key is taken for a pattern or for another key.
+    that no key is mistaken for a pattern or for another key.
     """
     return f"{bucket_crn}/{quote(key, safe=_IN_CRN)}"
 
@@ -126,7 +126,7 @@ def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return metadata with their names in lower case, as in headers.
 
     Raise `MetadataTooLarge` if a name is not a header name, a value has control characters, two
-    names differ in case only, or they have more than 8 KiB together.
+    names differ only in case, or all have more than 8 KiB together.
     """
     lowered = {name.lower(): value for name, value in metadata.items()}
     size = sum(len(name) + len(value.encode()) for name, value in lowered.items())
@@ -156,7 +156,7 @@ def check_storage_class(name: str) -> None:
 
 
 def check_size(size: int, most: int = MAX_OBJECT_BYTES) -> None:
-    """Raise `EntityTooLarge` for more bytes than one request may send."""
+    """Raise `EntityTooLarge` if the size exceeds what one request may send."""
     if size > most:
         raise errors.EntityTooLarge(f"at most {most} bytes", limit=most)
 
@@ -181,7 +181,7 @@ class Bucket(Record, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the bucket's CRN."""
         return BUCKET.crn_of(self)
 
 

@@ -1,12 +1,12 @@
 """Queries of buckets, of their usage and the usage of accounts, and of what else needs a bucket.
 
-A piece counts for its account from the insertion of its row until its bytes are deleted, also
-during the hour for which those of a deleted or overwritten object stay. So overwriting an object
-again and again cannot fill the disk. Counts are sums of a few rows, among which writers choose by
-what they add: they do not wait for each other, and a check of the quota costs the same whatever the
+A piece counts for its account from the insertion of its row until its bytes are deleted, which for
+a deleted or overwritten object is an hour later. So overwriting an object again and again cannot
+fill the disk. Counts are sharded: each is the sum of a few rows, and what a writer adds selects the
+row. So writers do not wait for each other, and a check of the quota costs the same whatever the
 account has.
 
-Other families note which buckets they need (`add_use`); such a bucket is not deleted.
+Other families record which buckets they need (`add_use`); such a bucket cannot be deleted.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ _DAMAGED: Final = paged(
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
-    """Return a bucket by its name alone, for browser requests that come before a sign-in."""
+    """Return a bucket by its name alone, for browser requests that precede authentication."""
     row = tx.row(_FIND_PUBLIC, region=region, name=name)
     return None if row is None else tables.BUCKET_ROWS.record_of(row)
 
 
 def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
-    """Return a bucket, or None; lock it against changes, but not additions, until `tx` ends."""
+    """Return a bucket, or None; block its changes, but not additions to it, until `tx` ends."""
     row = tx.row(_KEEP, account_id=account_id, id=bucket_id)
     return None if row is None else tables.BUCKET_ROWS.record_of(row)
 
@@ -125,7 +125,7 @@ def held_by_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
 
 
 def held_by_each(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> dict[str, Held]:
-    """Return the usage of buckets, by id; those that were always empty are absent."""
+    """Map bucket id to usage; buckets that were always empty are absent."""
     rows = tx.rows(_HELD_EACH, account_id=account_id, ids=text_list(bucket_ids))
     return {row[0]: _held(row[1:]) for row in rows}
 
@@ -133,7 +133,7 @@ def held_by_each(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> 
 def damaged_keys(
     tx: Connection, account_id: str, bucket_id: str, most: int
 ) -> list[tuple[str, int]]:
-    """Return (key, time of the discovery) of at most `most` damaged objects of a bucket."""
+    """Return (key, time of discovery) of at most `most` damaged objects of a bucket."""
     rows = tx.rows(_DAMAGED, account_id=account_id, bucket_id=bucket_id, most=most, limit=most)
     return [(bytes(row[0]).decode(), row[1]) for row in rows]
 
@@ -156,9 +156,8 @@ _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_b
 def check_room(tx: Connection, account_id: str, adding: int, most: int) -> QuotaUse | None:
     """Raise `BytesQuotaExceeded` if an account with `adding` more bytes would exceed its quota.
 
-    Concurrent uploads are not seen, so an account may exceed its quota by these. Return the usage,
-    which `tell_bytes` needs if anything is added. `most` is the quota where no operator has set
-    another.
+    Concurrent uploads are not seen, so an account may exceed its quota by their size. Return the
+    usage, which `tell_bytes` needs if anything is added. `most` is the default quota.
     """
     if adding <= 0:
         return None
@@ -175,13 +174,13 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Quota
 
 
 def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
-    """Publish an event if an account's buckets are nearly full; see `Counted.tell`."""
+    """Publish an event if an account's bytes have reached a level of the quota."""
     if use is not None:
         BYTES.tell(tx, account_id, use, now, added)
 
 
 async def bytes_by_account(database: Database) -> Mapping[str, int]:
-    """Return the bytes that each account has in buckets."""
+    """Map account id to its number of bytes in buckets."""
     rows = await database.read(lambda tx: tx.rows(_BY_ACCOUNT))
     return {row[0]: int(row[1]) for row in rows}
 
@@ -194,7 +193,7 @@ def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None
 
 
 def take_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
-    """Uncount the bytes of deleted pieces, by account."""
+    """Subtract the bytes of deleted pieces; `sizes` maps account ids to bytes."""
     for account_id in sorted(sizes):
         if sizes[account_id]:
             tx.execute(_CHANGE_BYTES, account_id=account_id, shard=0, bytes=-sizes[account_id])
@@ -209,9 +208,9 @@ _ONE: Final = Statement(
 
 
 def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
-    """Store that a bucket is needed; `words` name its user, such as ``database cluster shop``.
+    """Record that a bucket is needed; `words` name its user, such as ``database cluster shop``.
 
-    Raise `NoSuchBucket` if it was deleted since it was read.
+    Raise `NoSuchBucket` if the bucket was deleted since it was read.
     """
     if tables.BUCKET_ROWS.hold(tx, bucket.account_id, bucket.id) is None:
         raise NoSuchBucket
@@ -220,12 +219,12 @@ def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
 
 
 def remove_uses(tx: Connection, account_id: str, user_id: str) -> None:
-    """Delete all needs of a user."""
+    """Delete all records that a user needs buckets."""
     tx.execute(_REMOVE, account_id=account_id, user_id=user_id)
 
 
 def check_unused(tx: Connection, bucket: Bucket) -> None:
-    """Raise `InvalidBucketState`, which names a user of the bucket, if it has any."""
+    """Raise `InvalidBucketState`, which names a user of the bucket, if there is any."""
     row = tx.row(_ONE, account_id=bucket.account_id, bucket_id=bucket.id)
     if row is not None:
         raise InvalidBucketState(row[0])

@@ -31,7 +31,7 @@ EVERY_KEY = (b"", b"\xff")
 
 
 def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Bucket:
-    """Return the account's bucket of a name, or raise `NoSuchBucket`."""
+    """Return the account's bucket with this name, or raise `NoSuchBucket`."""
     found = BUCKET_ROWS.find_named(tx, account_id, region, name)
     if found is None:
         raise errors.NoSuchBucket
@@ -39,7 +39,7 @@ def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Buck
 
 
 def bucket_crn_of(ctx: RequestContext, name: str) -> str:
-    """Return the CRN of a bucket of the caller's account, which may not exist.
+    """Return the CRN of a bucket of the caller's account, whether or not the bucket exists.
 
     Raise `NoSuchBucket` if the name is malformed.
     """
@@ -49,7 +49,7 @@ def bucket_crn_of(ctx: RequestContext, name: str) -> str:
 
 
 async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, for operations authorized by key.
+    """Return a bucket of the caller's account, for operations that are authorized by key.
 
     Raise `NoSuchBucket` if the account has no such bucket.
     """
@@ -61,7 +61,7 @@ async def authorized_bucket(
 ) -> Bucket:
     """Return a bucket of the caller's account; authorize the operation, or `action`, on it.
 
-    With a `key`, which may be malformed, authorize it on that object.
+    With a `key`, which may be malformed, authorize the operation on that object.
 
     Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket` if
     the account has no such bucket.
@@ -96,8 +96,8 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
 def _empty(tx: Connection, bucket: Bucket) -> None:
     """Delete the rows of an empty bucket.
 
-    Raise `InvalidBucketState` if something needs it, `BucketNotEmpty` if it has objects, or uploads
-    began since `end_uploads`.
+    Raise `InvalidBucketState` if something needs the bucket, `BucketNotEmpty` if it has objects, or
+    uploads have begun since `end_uploads`.
     """
     check_unused(tx, bucket)
     of = bucket.account_id, bucket.id
@@ -116,10 +116,10 @@ BUCKETS: Final = Methods(BUCKET_ROWS, before_delete=_empty)
 
 
 async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
-    """Abort all open uploads of a bucket to be deleted, some in each transaction.
+    """Abort all open uploads of a bucket to be deleted, in several transactions.
 
-    Raise `BucketNotEmpty` if it has objects, `InvalidBucketState` if something needs it; then its
-    uploads go on.
+    Raise `BucketNotEmpty` if the bucket has objects, `InvalidBucketState` if something needs it;
+    then its uploads are not aborted.
     """
 
     def end_some(tx: Connection) -> bool:

@@ -1,4 +1,4 @@
-"""The checksums of S3, beside the MD5 of the ETag.
+"""The checksums of S3, besides the MD5 of the ETag.
 
 A checksum covers the whole object (`FULL_OBJECT`), or the checksums of its parts (`COMPOSITE`,
 written with ``-`` and the number of parts). CRCs of parts can be combined to that of the whole
@@ -33,7 +33,7 @@ class Algorithm(StrEnum):
 
     @property
     def digest_bytes(self) -> int:
-        """Return the length of its values."""
+        """Return the length of its values in bytes."""
         return {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}[self.value]
 
     @property
@@ -43,7 +43,7 @@ class Algorithm(StrEnum):
 
 
 class Checksum(Protocol):
-    """A running checksum with the interface of `hashlib`."""
+    """A running checksum, with the interface of `hashlib`."""
 
     def update(self, data: bytes | memoryview, /) -> None:
         """Continue with `data`."""
@@ -92,12 +92,12 @@ def new_checksum(algorithm: Algorithm) -> Checksum:
 
 
 def encode(digest: bytes) -> str:
-    """Return a value in base64, as in headers and documents."""
+    """Encode a value in base64, as in headers and documents."""
     return b64encode(digest).decode("ascii")
 
 
 def decode(algorithm: Algorithm, text: str) -> bytes | None:
-    """Return the value in a header or document, or None if it is malformed."""
+    """Decode the value in a header or document; return None if it is malformed."""
     try:
         digest = b64decode(text, validate=True)
     except ValueError:
@@ -106,7 +106,7 @@ def decode(algorithm: Algorithm, text: str) -> bytes | None:
 
 
 def composite(algorithm: Algorithm, parts: Iterable[Part]) -> str:
-    """Return the checksum of the parts' checksums, with their number."""
+    """Return the checksum of the parts' checksums, followed by ``-`` and their number."""
     outer = new_checksum(algorithm)
     count = 0
     for part in parts:
@@ -116,7 +116,7 @@ def composite(algorithm: Algorithm, parts: Iterable[Part]) -> str:
 
 
 def combine(algorithm: Algorithm, parts: Iterable[Part]) -> bytes:
-    """Return the CRC of the whole from those of its parts, which must be in order."""
+    """Combine the CRCs of the parts, which must be in order, to the CRC of the whole."""
     joined = _combination(algorithm)
     whole = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""``entrepot buckets``: buckets, and files put into them and got back."""
+"""``entrepot buckets``: manage buckets, and upload and download files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIELDS: Final = (
 
 
 def _put(run: Invocation) -> None:
-    """Send a file, or the standard input, as an object."""
+    """Send a file, or standard input, as an object."""
     key, name = run.values["key"], run.values["file"]
     content_type = run.values.get("content_type") or guess_type(key)[0] or DEFAULT_CONTENT_TYPE
     if not (content_type.isascii() and content_type.isprintable()):
@@ -47,14 +47,14 @@ def _put(run: Invocation) -> None:
 
 
 def _send_copy(run: Invocation, path: str, source: BinaryIO, content_type: str) -> dict[str, Any]:
-    """Send what can be read only once."""
+    """Send a source that can be read only once, by copying it to a temporary file."""
     with TemporaryFile() as file:
         copyfileobj(source, file, _COPIED_BYTES)
         return run.client.send_file(path, file, file.tell(), content_type)
 
 
 def _get(run: Invocation) -> None:
-    """Write an object to a file, which appears when it is whole, or to the standard output."""
+    """Write an object to standard output, or to a file that appears only when it is complete."""
     key, name = run.values["key"], run.values["file"]
     path = _path_of(run, key)
     if name == _STANDARD:
@@ -72,7 +72,7 @@ def _get(run: Invocation) -> None:
 
 
 def _receive_file(run: Invocation, path: str, target: Path) -> int:
-    """Write an object to a file beside the target, which then takes its place; return its size."""
+    """Write an object to a file beside the target, then rename it; return its size."""
     unfinished = target.with_name(f".{uuid4().hex}.part")
     try:
         with unfinished.open("x+b") as file:
@@ -84,7 +84,7 @@ def _receive_file(run: Invocation, path: str, target: Path) -> int:
 
 
 def _receive_copy(run: Invocation, path: str, target: BinaryIO) -> int:
-    """Write an object to what can be written only once; return its size."""
+    """Write an object to a target that cannot be rewound, such as a pipe; return its size."""
     with TemporaryFile() as file:
         size = run.client.receive_file(path, file)
         file.seek(0)

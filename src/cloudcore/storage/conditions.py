@@ -15,7 +15,7 @@ Outcome = Literal["send", "not_modified"]
 
 
 class RequestConditions(NamedTuple):
-    """The conditions of a request; None if absent. ETags are without quotes."""
+    """The conditions of a request; each is None if absent. ETags are without quotes."""
 
     if_match: tuple[str, ...] | None = None
     """``*`` is any object."""
@@ -31,7 +31,7 @@ NO_CONDITIONS: Final = RequestConditions()
 
 
 def etags(header: str) -> tuple[str, ...]:
-    """Return the ETags in a header, without quotes and marks of weakness."""
+    """Return the ETags in a header, without quotes and ``W/`` prefixes."""
     listed = (each.strip().removeprefix("W/").strip('"') for each in header.split(","))
     return tuple(each for each in listed if each)
 
@@ -63,9 +63,9 @@ def range_applies(conditions: RequestConditions, etag: str) -> bool:
 
 
 def check_copy(conditions: RequestConditions, etag: str, created_at: int) -> None:
-    """Evaluate the conditions of a copy; an unmodified object is refused too.
+    """Evaluate the conditions of a copy; an unmodified object is refused, too.
 
-    Raise `ConditionFailed` if it must not be copied.
+    Raise `ConditionFailed` if the object must not be copied.
     """
     if check_read(conditions, etag, created_at) == "not_modified":
         given = conditions.if_none_match is not None
@@ -75,8 +75,8 @@ def check_copy(conditions: RequestConditions, etag: str, created_at: int) -> Non
 def check_write(conditions: RequestConditions, etag: str | None) -> None:
     """Evaluate the conditions of a write over an object with `etag`, or over none.
 
-    Raise `ConditionFailed` if the existing object forbids it, `NoSuchKey` if there must be one, and
-    there is none.
+    Raise `ConditionFailed` if the existing object forbids the write, `NoSuchKey` if there must be
+    an object, but there is none.
     """
     if conditions.if_match is not None:
         if etag is None:
@@ -103,7 +103,7 @@ MAX_DIGITS: Final = 19
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return ``[start, stop)`` of a ``Range``; None for all, or for a malformed or multiple range.
 
-    Raise `InvalidRange` if it has no byte of `size`.
+    Raise `InvalidRange` if it contains no byte of an object of `size` bytes.
     """
     found = None if header is None else _RANGE.fullmatch(header.strip().lower())
     if found is None or found.groups() == ("", ""):

@@ -2,8 +2,8 @@
 
 A preflight is answered by the first rule that allows its origin, method and headers; any other
 request by the first that allows its origin and method. As in S3, ``*`` matches any characters and
-may occur once; in an origin it does not match ``/``, so that a wildcard for host names never
-matches a scheme.
+may occur once; in an origin it does not match ``/``, so that a wildcard in the host never matches a
+scheme.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CorsRules(RequestBody):
 
 
 def cors_rules(rules: Sequence[CorsRule]) -> CorsRules:
-    """Return rules for an answer."""
+    """Convert rules for an answer."""
     names = CorsRuleRecord.__struct_fields__
     shown = [{name: getattr(rule, name) for name in names} for rule in rules]
     return CorsRules(cors_rules=[CorsRuleRecord(**each) for each in shown])
@@ -74,7 +74,7 @@ def find_rule(
 ) -> CorsRule | None:
     """Return the first rule that allows the origin, the method and all `headers`, or None.
 
-    `headers` are in lower case. More than `MAX_REQUESTED` are not allowed.
+    `headers` are in lower case. More than `MAX_REQUESTED` headers are never allowed.
     """
     if len(headers) > MAX_REQUESTED:
         return None
@@ -89,7 +89,7 @@ def find_rule(
 
 
 def answer_headers(rule: CorsRule, origin: str) -> list[tuple[str, str]]:
-    """Return the CORS headers for a page of `origin`, by `rule`."""
+    """Return the CORS response headers that `rule` grants to a page of `origin`."""
     allowed = "*" if "*" in rule.allowed_origins else origin
     headers = [("access-control-allow-origin", allowed), _VARY]
     if allowed != "*":
@@ -100,7 +100,7 @@ def answer_headers(rule: CorsRule, origin: str) -> list[tuple[str, str]]:
 
 
 def preflight_headers(rule: CorsRule, origin: str, headers: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the headers of the answer to a preflight, by `rule`."""
+    """Return the headers that `rule` grants in the response to a preflight."""
     found = answer_headers(rule, origin)
     found.append(("access-control-allow-methods", ", ".join(rule.allowed_methods)))
     if headers:
@@ -111,7 +111,7 @@ def preflight_headers(rule: CorsRule, origin: str, headers: Sequence[str]) -> li
 
 
 def requested_headers(value: str) -> list[str]:
-    """Return the names in an ``Access-Control-Request-Headers``, in lower case, each once."""
+    """Return the names in ``Access-Control-Request-Headers``, in lower case, without duplicates."""
     names = (each.strip().lower() for each in value.split(","))
     return list(dict.fromkeys(name for name in names if name))
 

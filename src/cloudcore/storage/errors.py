@@ -16,14 +16,14 @@ class NoSuchBucket(errors.NotFound):
 
 
 class NoSuchKey(errors.NotFound):
-    """The bucket has no object of this key."""
+    """The bucket has no object with this key."""
 
     def __init__(self) -> None:
         super().__init__("there is no such object", reason="object_not_found")
 
 
 class NoSuchUpload(errors.NotFound):
-    """There is no such multipart upload, or it was completed, aborted or given up."""
+    """There is no such multipart upload, or it was completed, aborted or abandoned."""
 
     def __init__(self) -> None:
         super().__init__("there is no such multipart upload", reason="upload_not_found")
@@ -37,7 +37,7 @@ class NoSuchCORSConfiguration(errors.NotFound):
 
 
 class BucketAlreadyExists(errors.Conflict):
-    """Another account has a bucket of this name in the region."""
+    """Another account has a bucket with this name in the region."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class BucketAlreadyExists(errors.Conflict):
 
 
 class BucketAlreadyOwnedByYou(errors.Conflict):
-    """The account has a bucket of this name."""
+    """The account already has a bucket with this name."""
 
     def __init__(self) -> None:
         super().__init__("the account has a bucket of this name", reason="bucket_owned")
@@ -96,7 +96,7 @@ class MetadataTooLarge(errors.InvalidInput):
 
 
 class InvalidStorageClass(errors.InvalidInput):
-    """There is no such storage class."""
+    """The storage class does not exist."""
 
 
 class InvalidPart(errors.InvalidInput):
@@ -104,7 +104,7 @@ class InvalidPart(errors.InvalidInput):
 
 
 class InvalidPartOrder(errors.InvalidInput):
-    """The parts that complete an upload do not ascend."""
+    """The part numbers that complete an upload do not ascend."""
 
 
 class InvalidPartNumber(errors.InvalidInput):
@@ -123,18 +123,18 @@ class EntityTooSmall(errors.InvalidInput):
 
 
 class BadDigest(errors.InvalidInput):
-    """The bytes do not have the digest or checksum that they were sent with."""
+    """The bytes do not match the digest or checksum that was sent with them."""
 
 
 class SizeDiffers(errors.InvalidInput):
-    """The parts that complete an upload have another size in sum than was said."""
+    """The total size of the parts that complete an upload differs from the announced size."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"the object has {size} bytes", reason="size_mismatch")
 
 
 class UnknownChecksum(errors.InvalidInput):
-    """A completion names a checksum by another algorithm than that of its upload."""
+    """A completion has a checksum by another algorithm than its upload."""
 
     def __init__(self, algorithm: str | None, named: str) -> None:
         super().__init__(
@@ -156,15 +156,15 @@ class EntityTooLarge(errors.PayloadTooLarge):
 
 
 class TooManyBuckets(errors.QuotaExceeded):
-    """The account has as many buckets as it may have."""
+    """The account has reached its number of buckets."""
 
 
 class BytesQuotaExceeded(errors.QuotaExceeded):
-    """The account's buckets hold as many bytes as they may."""
+    """The account's buckets have reached their number of bytes."""
 
 
 class ConditionFailed(errors.PreconditionFailed):
-    """A condition of the request does not hold for the object that is there."""
+    """A condition of the request does not hold for the existing object."""
 
     def __init__(self, header: str) -> None:
         super().__init__(f"{header} does not hold", condition=header)

@@ -1,4 +1,4 @@
-"""The family of storage: buckets of objects."""
+"""The storage family: buckets of objects."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Multipart uploads: parts are stored one by one, and become an object at once.
 
-Completing an upload moves its pieces to the object without copying a byte. So it takes as long for
-300 GiB as for a few, and is done entirely or not at all.
+Completing an upload assigns its pieces to the object without copying a byte. So it takes as long
+for 300 GiB as for a few, and happens entirely or not at all.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Completion(NamedTuple):
 
 
 class _Done(msgspec.Struct):
-    """The stored result of a completion."""
+    """The stored result of a completion, returned when it is repeated."""
 
     asked: str
     """The hash of the parts that it listed."""
@@ -96,12 +96,12 @@ def check_part_number(number: int) -> None:
 
 
 def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, most: int) -> Piece:
-    """Insert a part; it replaces one of the same number. `most` is the account's quota, in bytes.
+    """Insert a part; it replaces one with the same number. `most` is the default quota in bytes.
 
     The caller has locked the bucket.
 
     Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `BytesQuotaExceeded` if
-    there is no room for it.
+    the account has no room for the part.
     """
     upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     of = upload.account_id, upload.id
@@ -132,7 +132,7 @@ def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Up
 
 
 def abort_if_open(tx: Connection, seen: Upload, now: int) -> None:
-    """Delete an upload that was seen open, unless it is completed or gone by now."""
+    """Delete an upload that was read as open, unless it has been completed or deleted since."""
     of = seen.account_id, seen.bucket_id, seen.id
     upload = rows.find_upload(tx, *of, locks=True)
     if upload is not None and upload.ended_at is None:
@@ -159,11 +159,11 @@ def complete_upload(
     Raises:
         NoSuchUpload: it was aborted, or completed with other parts.
         InvalidPart: a listed part was not uploaded, or with another ETag or checksum.
-        InvalidPartOrder: the numbers do not ascend.
+        InvalidPartOrder: the part numbers do not ascend.
         EntityTooSmall: a part that is not the last has fewer than `MIN_PART_BYTES`.
         EntityTooLarge: the object has more than `MAX_ASSEMBLED_BYTES`.
-        BadDigest: the object has not the checksum, or the type of checksum, of the request.
-        SizeDiffers: it has not the size of the request.
+        BadDigest: the object's checksum, or its type, differs from the request's.
+        SizeDiffers: the object's size differs from the request's.
         UnknownChecksum: the request has a checksum that cannot be compared.
         NoSuchBucket: the bucket was deleted meanwhile.
         ConditionFailed, NoSuchKey: as `objects.record_object`.
@@ -205,7 +205,7 @@ def checked_open(upload: Upload | None) -> Upload:
 
 
 def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
-    """Return the checked pieces of a completion."""
+    """Check the parts that a completion lists, and return their pieces."""
     if not asked:
         raise errors.InvalidPart("parts: at least one", field="parts", reason="out_of_range")
     if any(one.number >= other.number for one, other in pairwise(asked)):
@@ -241,9 +241,9 @@ def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piec
 
 
 def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
-    """Return the checksum of a part by the algorithm of its upload, or by SHA-256.
+    """Return the checksum `name` of a part: by its upload's algorithm, or SHA-256.
 
-    Raise `UnknownChecksum` if it is of another algorithm.
+    Raise `UnknownChecksum` if `name` is another algorithm.
     """
     if name == upload.checksum_algorithm and piece.checksum is not None:
         return piece.checksum
@@ -255,7 +255,7 @@ def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
 def _check_whole(
     upload: Upload, asked: Completion, whole: ObjectChecksum | None, size: int
 ) -> None:
-    """Compare the assembled object with the size and checksum of the request."""
+    """Compare the assembled object with the size and checksum in the request."""
     if asked.checksum is not None:
         name, value = asked.checksum
         if whole is None or name != whole.algorithm:
@@ -274,7 +274,7 @@ def _check_whole(
 def _assembled(
     upload: Upload, asked: Completion, chosen: Sequence[Piece], now: int
 ) -> StoredObject:
-    """Return the object of an upload's chosen parts."""
+    """Return the object made of an upload's chosen parts."""
     size = sum(piece.stored.size for piece in chosen)
     check_size(size, MAX_ASSEMBLED_BYTES)
     checksum = _checksum(upload, chosen)
@@ -296,7 +296,7 @@ def _assembled(
 
 
 def _checksum(upload: Upload, chosen: Sequence[Piece]) -> ObjectChecksum | None:
-    """Return the checksum of the whole from those of the parts."""
+    """Return the checksum of the whole, computed from those of the parts."""
     if upload.checksum_algorithm is None:
         return None
     algorithm = Algorithm(upload.checksum_algorithm)

@@ -2,7 +2,7 @@
 
 An object is a sequence of pieces, each stored separately and sealed under a key of its own, which
 is wrapped under a KMS key. A writer holds the bytes of a piece until the row is committed, so that
-no scan takes them for orphans.
+no scan mistakes them for orphans.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHREDDED: Final = "shredded"
 
 
 class StoredPiece(NamedTuple):
-    """Stored bytes, as a row records them; they are a use of a key (`objects.rewrapping`)."""
+    """Stored bytes, as a row records them; a use of a KMS key (`objects.rewrapping`)."""
 
     id: str
     size: int
@@ -49,28 +49,28 @@ class StoredPiece(NamedTuple):
     """The data key, wrapped under the KMS key; None if the bytes are plain."""
 
     def __repr__(self) -> str:
-        """Return the id and the size, as logs must not have bytes or keys."""
+        """Return only the id and the size, so that no bytes or keys get into logs."""
         return f"StoredPiece({self.id!r}, {self.size})"
 
     def __str__(self) -> str:
-        """Return its name for messages."""
+        """Return the name of the piece for messages."""
         return f"piece {self.id}"
 
     @property
     def stored_id(self) -> str:
-        """Return the id of its bytes."""
+        """Return the id of the piece's bytes."""
         return self.id
 
     @property
     def obstacle(self) -> str | None:
-        """Return why its row forbids another key, or None."""
+        """Return the reason why the piece cannot be rewrapped, by its row, or None."""
         if self.kms_key_id is None:
             return "plain"
         return "key_deleted" if self.encoding == SHREDDED else None
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
-        """Return the wrap of its data key; none if it is plain."""
+        """Return the wrap of the piece's data key; none if the piece is not sealed."""
         if self.kms_key_id is None or self.wrapped is None:
             return ()
         return (WrappedKey(self.kms_key_id, self.wrapped, self.id),)
@@ -80,31 +80,31 @@ class StagedPiece(Protocol):
     """The bytes of a new piece, held by one writer."""
 
     def write(self, view: memoryview, /) -> None:
-        """Append bytes. Blocks; raise `Unavailable` if the store is full or failed."""
+        """Append bytes; raise `Unavailable` if the store is full or failed. Blocks."""
 
     def finish(self) -> StoredPiece:
-        """Make the bytes durable; return what to record. Blocks.
+        """Make the bytes durable; return what to record in a row. Blocks.
 
         The hold lasts until `aclose`.
 
-        Raise `Unavailable`, as `write`.
+        Raise `Unavailable` as `write` does.
         """
 
     async def discard(self) -> None:
-        """Delete the bytes, finished or not, as no row will name them."""
+        """Delete the bytes, finished or not, as no row will refer to them."""
 
     async def aclose(self) -> None:
         """End the hold.
 
-        Call it last in any case, after the row is written or the bytes discarded.
+        Always call it at the end, after the row is written or the bytes are discarded.
         """
 
 
 class OpenBytes(Protocol):
     """A range of the bytes of consecutive pieces, opened as one.
 
-    A piece is opened when its bytes are reached, but the first at once. Bytes that are absent or
-    were changed raise `Unavailable` before any of them is returned.
+    The first piece is opened at once, each other one when its bytes are reached. Bytes that are
+    absent or were changed raise `Unavailable` before any of them is returned.
     """
 
     @property
@@ -112,7 +112,7 @@ class OpenBytes(Protocol):
         """Return the number of bytes."""
 
     def file_region(self) -> FileRegion | None:
-        """Return it as a region of a file, valid until `aclose`; None if it is not in one file."""
+        """Return the range as a region of a file, valid until `aclose`; None if not in one file."""
 
     def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
         """Yield the bytes after the first `skipped`; each view is valid until the next. Blocks."""
@@ -121,7 +121,7 @@ class OpenBytes(Protocol):
         """Yield the bytes in order, in parts of at most 256 KiB."""
 
     async def aclose(self) -> None:
-        """Close what is open; do nothing if that is done."""
+        """Close what is open; do nothing if it is already closed."""
 
 
 KeyAccess = object
@@ -141,7 +141,7 @@ class BucketBytes(Protocol):
         """Return True if new pieces are sealed."""
 
     def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
-        """Check that a KMS key is usable, for `stage`; None is the account's platform key."""
+        """Check that a KMS key is usable, for `stage`; None means the account's platform key."""
 
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
@@ -174,13 +174,14 @@ class BucketBytes(Protocol):
         """Lock KMS keys until `tx` ends; return False if one of them is not enabled."""
 
     async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
-        """Delete the bytes of pieces; return the ids of those that are gone."""
+        """Delete the bytes of pieces; return the ids of those whose bytes are gone."""
 
     async def scan(self, owned: Owned) -> int:
-        """Quarantine stored bytes without a row and without a holder; return how many.
+        """Quarantine stored bytes without a row and without a holder; return their number.
 
-        Each call scans a part of the store, so that a day of calls scans it all. Bytes that were
-        quarantined long ago are deleted; those with a row are restored when it is opened.
+        Each call scans a part of the store, so that a day of calls scans all of it. Bytes that were
+        quarantined long ago are deleted; a quarantined piece that has a row is restored when it is
+        opened.
         """
 
 
@@ -190,20 +191,20 @@ class BucketKeys(Protocol):
     def resolve(
         self, tx: Connection, account_id: str, value: str, authorize: Callable[[str], None]
     ) -> Identified:
-        """Return the key of an account for an id, a name or a CRN.
+        """Return the key of an account that an id, a name or a CRN refers to.
 
-        `authorize` gets its CRN, and raises unless the caller may use the key.
+        `authorize` is called with the key's CRN, and raises unless the caller may use the key.
 
         Raises:
             InvalidInput: the reference is malformed, of another region or account, or its key
                 cannot be used for buckets.
             NotFound: there is no such key.
-            AccessDenied: by `authorize`.
+            AccessDenied: `authorize` refused.
 
         """
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
-        """Return a key by its id; for None the account's platform key, or None if it has none."""
+        """Return the key with this id; for None, the account's platform key, or None."""
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")

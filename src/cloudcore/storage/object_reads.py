@@ -70,14 +70,14 @@ async def find_object(
 ) -> FoundObject:
     """Return an object to read, with the requested range, in one transaction.
 
-    `part_number` requests the bytes of one part instead. With `is_head`, none will be read.
+    `part_number` requests the bytes of one part instead. With `is_head`, no bytes will be read.
 
     Raises:
         NoSuchKey: there is no such object.
         ConditionFailed: a condition does not hold; for a copy, also if it is unmodified.
-        InvalidRange: the range has no byte of it.
+        InvalidRange: the range contains no byte of the object.
         InvalidPartNumber, NoSuchPart: no object has such a part, or this one does not.
-        BytesDamaged: its pieces are absent, or one in the range is known as damaged.
+        BytesDamaged: its pieces are absent, or one in the range is known to be damaged.
         KeyDeleted, KeyDisabled: a KMS key of its pieces cannot be used.
 
     """
@@ -133,7 +133,7 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
 
 
 async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
-    """Open a found range for a client, as `open_object`, and count its bytes."""
+    """Open a found range to send to a client, as `open_object`, and meter its bytes."""
     opened = await open_object(needs, found)
     needs.meter.count(found.object.account_id, TRANSFER.name, opened.length)
     return opened
@@ -142,8 +142,8 @@ async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
     """Open a found range of an object; the caller closes it.
 
-    Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KeyDeleted`,
-    `KeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
+    Raise `BytesDamaged` if its bytes are absent, or cannot be opened; `KeyDeleted`, `KeyDisabled`
+    or `Unavailable` as `needs.BucketBytes` does.
     """
     assert found.usable is not None, "it was found to be sent"
     start, stop = found.skipped, found.skipped + found.stop - found.start
@@ -152,9 +152,9 @@ async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
 
 
 async def begin(opened: OpenBytes) -> AsyncIterator[bytes]:
-    """Return an open range's parts, the first of which was read: an error can still be answered.
+    """Return an open range's parts; the first is already read, so its errors can be answered.
 
-    Raise `Unavailable` if the bytes are absent or damaged; the range is closed then.
+    Raise `Unavailable` if the bytes are absent or damaged; then the range is closed.
     """
     try:
         return await begin_stream(opened.stream())
@@ -173,19 +173,19 @@ async def parts_of(opened: OpenBytes) -> AsyncGenerator[bytes, None]:
 
 
 def _sizes(listed: Sequence[ListedPiece]) -> list[tuple[int, int]]:
-    """Return the number and the size of each piece."""
+    """Return (number, size) of each piece."""
     return [(each.number, each.size) for each in listed]
 
 
 def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
-    """Return False if the object was replaced between the two statements."""
+    """Return True if these are all pieces: the object was not replaced between two statements."""
     return bool(sizes) and sum(size for _, size in sizes) == found.size
 
 
 def _span_of_part(
     found: StoredObject, listed: Sequence[ListedPiece], part_number: int
 ) -> tuple[int, int, bool]:
-    """Return the range of a part; parts are counted from 1, whatever their numbers."""
+    """Return (start, stop, has_bytes) of a part, which is counted from 1, whatever its number."""
     if part_number < 1:
         raise InvalidPartNumber
     if part_number > len(listed):
@@ -198,10 +198,10 @@ def _span_of_part(
 def _find_pieces(
     tx: Connection, asked: FoundObject, sizes: Sequence[tuple[int, int]]
 ) -> tuple[list[Piece], int] | None:
-    """Return the pieces of a range, and the number of bytes of the first that come before it.
+    """Return (the pieces of a range, the bytes of the first piece that precede the range).
 
-    `sizes` are the number and the size of each piece, if they were read. Return None if the object
-    was replaced meanwhile. The rows of other pieces, which have keys and perhaps bytes, are not
+    `sizes` are the number and the size of each piece, if they were already read. Return None if the
+    object was replaced meanwhile. Rows of other pieces, with their keys and perhaps bytes, are not
     read.
     """
     of = asked.object.account_id, asked.object.id

@@ -1,6 +1,6 @@
 """Queries of objects, and pages of them by key; keys with a common prefix are one row.
 
-A listing skips through the index: behind a common prefix it starts a new search, so the cost grows
+A listing skips through the index: after a common prefix it starts a new search, so the cost grows
 with the page, not with the number of keys under the prefixes.
 """
 
@@ -61,7 +61,7 @@ class StoredObject(NamedTuple):
 
     @property
     def has_parts(self) -> bool:
-        """Return True if it was made of the parts of an upload."""
+        """Return True if the object was made from the parts of an upload."""
         return "-" in self.etag
 
 
@@ -113,12 +113,12 @@ _LIST: Final = paged(
 
 
 def add_object(tx: Connection, made: StoredObject) -> bool:
-    """Insert an object; return False if there is one of its key."""
+    """Insert an object; return False if one with its key exists."""
     return tx.execute(_ADD, **_row(made)) == 1
 
 
 def replace_object(tx: Connection, before: StoredObject, made: StoredObject) -> None:
-    """Update the row of a key to another object; the old one has no pieces any more.
+    """Update the row of a key to another object; the old object's pieces are already condemned.
 
     The row stays the same, so that a waiting transaction finds the new object.
     """
@@ -136,7 +136,7 @@ def _row(made: StoredObject) -> dict[str, object]:
 def find_object(
     tx: Connection, bucket: Bucket, key: str, *, locks: bool = False
 ) -> StoredObject | None:
-    """Return the object of a key, or None; with `locks`, lock it until `tx` ends."""
+    """Return the object with this key, or None; with `locks`, lock it until `tx` ends."""
     of = {"account_id": bucket.account_id, "bucket_id": bucket.id}
     return _object(tx.row(_LOCK if locks else _FIND, **of, key=key.encode()))
 
@@ -147,14 +147,14 @@ def save_tags(tx: Connection, found: StoredObject, tags: Mapping[str, str]) -> N
 
 
 def erase_object(tx: Connection, found: StoredObject) -> None:
-    """Delete the row of an object without pieces."""
+    """Delete the row of an object, which has no pieces any more."""
     tx.execute(_ERASE, object_id=found.id, account_id=found.account_id)
 
 
 def list_keys(
     tx: Connection, account_id: str, bucket_id: str, first: bytes, end: bytes, limit: int
 ) -> list[ObjectEntry]:
-    """Return objects by key, from `first` to before `end`."""
+    """Return objects sorted by key, from `first` to before `end`."""
     rows = tx.rows(
         _LIST, account_id=account_id, bucket_id=bucket_id, first=first, end=end, limit=limit
     )
@@ -162,12 +162,12 @@ def list_keys(
 
 
 def encoded(value: object) -> str:
-    """Return a value as JSON text for a column."""
+    """Encode a value as JSON text for a column."""
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
 def attributes_row(attributes: ObjectAttributes) -> dict[str, str]:
-    """Return the columns for attributes."""
+    """Convert attributes to columns."""
     return {
         name: value if isinstance(value, str) else encoded(value)
         for name, value in attributes._asdict().items()
@@ -175,7 +175,7 @@ def attributes_row(attributes: ObjectAttributes) -> dict[str, str]:
 
 
 def attributes_of(row: Sequence[Any]) -> ObjectAttributes:
-    """Return the attributes in their columns."""
+    """Convert columns to attributes."""
     content_type, *documents, storage_class = row
     return ObjectAttributes._make((content_type, *map(_decoded_map, documents), storage_class))
 
@@ -224,7 +224,7 @@ def list_page(
 ) -> Listing:
     """Return objects whose keys begin with `prefix` and sort after `after`.
 
-    With a `delimiter`, keys that have it behind the prefix are rolled up into one common prefix,
+    With a `delimiter`, keys that contain it after the prefix are rolled up into one common prefix,
     which ends in it. `limit` counts both kinds of rows; with 0 there is no next page.
     """
     found = Listing([], [], None)
@@ -244,7 +244,7 @@ def list_page(
 
 
 def span_of(prefix: str) -> tuple[bytes, bytes]:
-    """Return the first key with a prefix, and the first key after all of them."""
+    """Return (the first key with a prefix, the first key that sorts after all of these)."""
     first = prefix.encode()
     return first, _behind(first)
 
@@ -252,7 +252,7 @@ def span_of(prefix: str) -> tuple[bytes, bytes]:
 def _rows(
     tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str, wanted: int
 ) -> Iterator[ObjectEntry | str]:
-    """Yield the objects and common prefixes of a listing in order; about `wanted` will be taken."""
+    """Yield the objects and common prefixes of a listing, in order; `wanted` is a hint."""
 
     def common_of(key: str) -> str | None:
         """Return the common prefix of a key, or None."""

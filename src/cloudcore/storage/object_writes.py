@@ -1,7 +1,7 @@
 """Store bodies: as objects, as parts of uploads, and as copies of objects.
 
-The bytes come first, then the row, in one transaction with what it replaces. A crash between the
-two leaves bytes without a row, which the scan finds.
+The bytes are stored first, then the row, in one transaction with the removal of what it replaces. A
+crash between the two leaves bytes without a row, which the scan finds.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ async def store_object(
     """Store a body as the object of a key; publish to `events`. It replaces the existing one.
 
     Raises:
-        KeyTooLong, EntityTooLarge, IncompleteBody: by their names.
+        KeyTooLong, EntityTooLarge, IncompleteBody: see `errors`.
         ConditionFailed, NoSuchKey: see `conditions.check_write`; decided before the body is read,
             and again when it is recorded.
-        BytesQuotaExceeded: the account has no room; likewise.
+        BytesQuotaExceeded: the account has no room; decided likewise.
         NoSuchBucket: the bucket was deleted meanwhile.
         KeyDeleted, KeyDisabled: its KMS key cannot be used.
         Unavailable: the store or the provider of keys failed.
-        PlatformError: by `terms.verify`.
+        PlatformError: `terms.verify` refused.
 
     """
     key_bytes(key)
@@ -135,12 +135,12 @@ async def store_part(
     body: Body,
     terms: Terms = Terms(),  # noqa: B008 - immutable
 ) -> Piece:
-    """Store a body as a part of an upload; it replaces one of the same number.
+    """Store a body as a part of an upload; it replaces one with the same number.
 
-    The checksum is that of the upload's algorithm, whatever `terms` has.
+    The checksum uses the upload's algorithm, whatever `terms` has.
 
     Raises:
-        InvalidPartNumber, EntityTooLarge, IncompleteBody: by their names.
+        InvalidPartNumber, EntityTooLarge, IncompleteBody: see `errors`.
         NoSuchUpload: there is no such open upload, or not any more.
         BytesQuotaExceeded, KeyDeleted, KeyDisabled, Unavailable, PlatformError: as
             `store_object`.
@@ -193,7 +193,7 @@ def copy_of(opened: OpenBytes) -> Body:
 
 @dataclass(slots=True)
 class _Staging:
-    """The bytes of one new piece, until its row is written."""
+    """Holds the bytes of one new piece until its row is written."""
 
     needs: StorageNeeds
     account_id: str
@@ -246,10 +246,10 @@ class _Staging:
     async def record(
         self, bucket: Bucket, piece: Piece, change: Callable[[Connection, Bucket, Piece], T]
     ) -> T:
-        """Write the row in a transaction; if it may have been written, the bytes stay.
+        """Write the row in a transaction; keep the bytes if the row may have been written.
 
-        If the bucket was bound to another key while the bytes were received, they are wrapped under
-        that: the run that moves the bucket may be over.
+        If the bucket was bound to another key while the bytes were received, wrap their data key
+        under that key: the run that moves the bucket's pieces may already be over.
         """
 
         @wraps(change)
@@ -274,7 +274,7 @@ class _Staging:
     async def _moved(self, bucket: Bucket, piece: Piece) -> Piece:
         """Wrap the data key of a piece under the key that its bucket is bound to now.
 
-        A piece whose own key was disabled meanwhile stays under it, as in a run that moves a
+        A piece whose own key was disabled meanwhile stays under that key, as in a run that moves a
         bucket.
         """
         stored, needs = piece.stored, self.needs

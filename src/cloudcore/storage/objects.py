@@ -25,7 +25,7 @@ from cloudcore.storage.tables import BUCKET_ROWS
 
 
 def find_object(tx: Connection, bucket: Bucket, key: str) -> StoredObject:
-    """Return the object of a key, or raise `NoSuchKey`."""
+    """Return the object with this key, or raise `NoSuchKey`."""
     key_bytes(key)
     found = rows.find_object(tx, bucket, key)
     if found is None:
@@ -46,10 +46,10 @@ def record_object(
 
     The caller has locked the bucket.
 
-    `most` is the account's quota, in bytes.
+    `most` is the account's default quota, in bytes.
 
     Raise `ConditionFailed` or `NoSuchKey` (see `conditions.check_write`), `BytesQuotaExceeded` if
-    there is no room for it.
+    the account has no room for the object.
     """
     before = put_in_place(tx, bucket, made, conditions)
     use = check_room(tx, bucket.account_id, made.size, most)
@@ -62,7 +62,7 @@ def record_object(
 
 
 def hold(tx: Connection, bucket: Bucket) -> Bucket:
-    """Return the current row of a bucket, locked until `tx` ends.
+    """Lock a bucket's row until `tx` ends, and return it.
 
     Raise `NoSuchBucket` if it was deleted meanwhile.
     """
@@ -80,7 +80,7 @@ def tell(
     found: Sequence[StoredObject],
     now: int,
 ) -> None:
-    """Publish an event for each object, when `tx` commits; call it last in a change."""
+    """Publish an event for each object when `tx` commits; call it last in a transaction."""
     told = (_told(bucket, each) for each in found)
     events.tell(tx, bucket.account_id, event_type, told, now)
 
@@ -88,7 +88,7 @@ def tell(
 def put_in_place(
     tx: Connection, bucket: Bucket, made: StoredObject, conditions: RequestConditions
 ) -> Held:
-    """Write the row of an object; return the former object, whose pieces are condemned.
+    """Write the row of an object; condemn the old object's pieces. Return the change of usage.
 
     The caller has locked the bucket.
 
@@ -147,10 +147,10 @@ def delete_objects(
     events: Events,
     etags: Mapping[str, str] = {},
 ) -> dict[str, PlatformError]:
-    """Delete objects, those of `etags` if they have the ETag; return the errors, by key.
+    """Delete objects; those in `etags` only if they have the ETag. Map keys to errors.
 
-    The rows are locked in one order, and the counts last, in one row. So two such requests, or one
-    and a write, cannot deadlock.
+    The rows are locked in a fixed order, and the counts last, in one row. So two such requests, or
+    one and a write, cannot deadlock.
     """
     gone: list[StoredObject] = []
     refused: dict[str, PlatformError] = {}
@@ -174,7 +174,7 @@ def _take(
     now: int,
     conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject | None:
-    """Delete an object, as `delete_object`, but count nothing."""
+    """Delete an object like `delete_object`, but do not update the counts."""
     key_bytes(key)
     found = rows.find_object(tx, bucket, key, locks=True)
     check_write(conditions, found and found.etag)
@@ -187,7 +187,7 @@ def _take(
 def _tell_gone(
     tx: Connection, bucket: Bucket, gone: Sequence[StoredObject], now: int, events: Events
 ) -> None:
-    """Uncount deleted objects, and publish their events."""
+    """Subtract deleted objects from the counts, and publish their events."""
     change = Held(-len(gone), -sum(found.size for found in gone))
     change_held(tx, bucket.account_id, bucket.id, gone[0].id, change)
     tell(tx, events, OBJECT_DELETED, bucket, gone, now)

@@ -1,4 +1,4 @@
-"""The family of storage in a server."""
+"""The storage family in a server."""
 
 from __future__ import annotations
 

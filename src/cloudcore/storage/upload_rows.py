@@ -90,13 +90,13 @@ def find_upload(
 
 
 def end_upload(tx: Connection, upload: Upload, completion: str, now: int) -> None:
-    """Store that an upload was completed."""
+    """Record that an upload was completed."""
     of = {"upload_id": upload.id, "account_id": upload.account_id}
     tx.execute(_END, **of, completion=completion, now=now)
 
 
 def erase_upload(tx: Connection, upload: Upload) -> None:
-    """Delete the row of an upload without parts."""
+    """Delete the row of an upload, which has no parts any more."""
     tx.execute(_ERASE, upload_id=upload.id, account_id=upload.account_id)
 
 
@@ -113,7 +113,7 @@ def list_uploads(
     after: tuple[bytes, str],
     limit: int,
 ) -> list[Upload]:
-    """Return open uploads by key and id: keys within `span`, after the position `after`."""
+    """Return open uploads sorted by key and id: keys within `span`, after the position `after`."""
     first, end = span
     key, upload_id = after
     rows = tx.rows(
@@ -138,7 +138,7 @@ def count_uploads(
 
 
 def list_abandoned(tx: Connection, before: int, limit: int) -> list[Upload]:
-    """Return open uploads of all accounts that began before a moment."""
+    """Return open uploads of all accounts that were begun before a moment."""
     rows = tx.rows(_LIST_ABANDONED, before=before, limit=limit)
     return [found for row in rows if (found := _upload(row))]
 

@@ -1,4 +1,4 @@
-"""Copy rows into answers, bodies with one record or a page of them, and decorators of routes."""
+"""Copy rows into answers; bodies with one record or a page of records; route decorators."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Decorator = Callable[[Callable[..., Any]], HTTPRouteHandler]
 def answer_of(kind: Callable[..., B], row: object, **more: object) -> B:
     """Return an answer of this kind, with the fields in `more` and those that `row` has.
 
-    Moments are written as RFC 3339. A stored `ActingSource` is decoded. None leaves out a field
-    that may be absent.
+    Moments are written as RFC 3339. A stored `ActingSource` is decoded. A None omits a field that
+    may be absent.
     """
     forms = _forms(kind)
     shared = (name for name in forms if name not in more and hasattr(row, name))
@@ -51,9 +51,10 @@ def _same(value: object) -> object:
 
 
 class RecordAnswers(Generic[B]):
-    """The bodies of answers with a record: one under its name, and a page of them.
+    """The bodies of answers with a record: one under its name, and a page of records.
 
-    The decorators make routes that answer with them; `opt` is the rest of a route's ``opt``.
+    The decorators make routes that answer with these bodies; `opt` is the rest of a route's
+    ``opt``.
     """
 
     def __init__(
@@ -69,12 +70,12 @@ class RecordAnswers(Generic[B]):
     ) -> None:
         """Make answers of a `record`, in the field `one`; `noun` is by default the same word.
 
-        Pages have their records in the field `many`, by default the plural of `one`; the OpenAPI
-        document calls these `nouns`, by default the plural of `noun`.
+        The records of a page are in the field `many`, by default the plural of `one`; the OpenAPI
+        document calls them `nouns`, by default the plural of `noun`.
 
-        `show` returns the record for a row, which is its last argument; by default `answer_of`. In
-        the OpenAPI document the answers' types are called One and Many with `named`; by default
-        that is the record's class name without Record or Answer.
+        `show` returns the record for a row, which is its last argument; by default it is
+        `answer_of`. In the OpenAPI document the answers' types are called One and Many followed by
+        `named`, by default the record's class name without Record or Answer.
         """
         self._record: Final = record
         self._one: Final = one
@@ -85,11 +86,11 @@ class RecordAnswers(Generic[B]):
         self.show: Final[Callable[..., B]] = show or partial(answer_of, record)
 
     def one(self, *of: object, **more: object) -> ResponseBody:
-        """Return the answer with one record; the arguments are those of `show`."""
+        """Return the answer with one record; the arguments are passed to `show`."""
         return self.wrapped(self.show(*of, **more))
 
     def wrapped(self, record: B) -> ResponseBody:
-        """Return the answer with a record."""
+        """Return the answer with this record."""
         made: ResponseBody = self.one_type(**{self._one: record})
         return made
 
@@ -99,45 +100,45 @@ class RecordAnswers(Generic[B]):
         return made
 
     def creates(self, path: str, action: str, *, status: int = 201, **opt: object) -> Decorator:
-        """Return the decorator of a creation."""
+        """Return a decorator for a route that creates one."""
         return _route(post, path, action, self.reply, {"idempotent": True, **opt}, status)
 
     def lists(
         self, path: str, action: str, query: type[PageQuery | UuidPage] = PageQuery, **opt: object
     ) -> Decorator:
-        """Return the decorator of a list."""
+        """Return a decorator for a route that lists records."""
         return _route(get, path, action, self.page_type, {"query": query, **opt})
 
     def gets(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return the decorator of a read of one."""
+        """Return a decorator for a route that reads one."""
         return _route(get, path, action, self.one_type, opt)
 
     def puts(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return the decorator of a creation or replacement at a path of its own."""
+        """Return a decorator for a route that creates or replaces one at its own path."""
         return _route(put, path, action, self.reply, opt)
 
     def updates(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return the decorator of a change of fields."""
+        """Return a decorator for a route that changes fields of one."""
         return _route(patch, path, action, self.reply, opt)
 
     def changes(self, path: str, action: str, *, status: int = 200, **opt: object) -> Decorator:
-        """Return the decorator of another change."""
+        """Return a decorator for a route that changes one in another way."""
         return _route(post, path, action, self.reply, {"idempotent": True, **opt}, status)
 
     def begins_deletion(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return the decorator of a deletion that ends later, which answers 202."""
+        """Return a decorator for a route that begins a deletion, and answers 202."""
         return _route(delete, path, action, self.reply, opt, 202)
 
     @cached_property
     def one_type(self) -> Any:  # noqa: ANN401 - a type
-        """Return ``OneQueue``: a record under its name."""
+        """Return the type ``OneQueue``: a record under its name."""
         noun = with_article(self._noun)
         words = f"{noun[0].upper()}{noun[1:]}, wrapped."
         return _struct(f"One{self._named}", self._one, self._record, words)
 
     @cached_property
     def page_type(self) -> Any:  # noqa: ANN401 - a type
-        """Return ``ManyQueues``: a page of records."""
+        """Return the type ``ManyQueues``: a page of records."""
         records = Sequence[self._record]  # type: ignore[name-defined]
         words = f"A page of {self._nouns}."
         name = f"Many{_plural(self._named)}"
@@ -145,12 +146,12 @@ class RecordAnswers(Generic[B]):
 
     @property
     def reply(self) -> Any:  # noqa: ANN401 - a type
-        """Return the type of a change's answer with a record."""
+        """Return the type of the reply to a change, which contains a record."""
         return cast("Any", Reply)[self.one_type]
 
 
 def deletes(path: str, action: str, **opt: object) -> Decorator:
-    """Return the decorator of a deletion."""
+    """Return a decorator for a route that deletes one."""
     return _route(delete, path, action, None, opt)
 
 

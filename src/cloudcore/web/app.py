@@ -66,10 +66,10 @@ Needs = NamedDependency[SkipValidation[T]]
 def family_routes(
     name: str, handlers: Sequence[HTTPRouteHandler], *, has_platform: bool = True
 ) -> Router:
-    """Return the routes of the family `name`, whose handlers may take its dependencies as `Needs`.
+    """Return the router of the family `name`; its handlers may take the family's `Needs`.
 
-    They are the application's ``needs[name]``. `has_platform` is False if the application may be
-    without one, so that its handlers have no ``ctx``. A path belongs to one family.
+    These are the application's ``needs[name]``. `has_platform` is False if the application may have
+    no platform, so that its handlers have no ``ctx``. A path belongs to one family.
     """
 
     def alone(scope: Scope) -> Any:  # noqa: ANN401 - of any family
@@ -85,10 +85,11 @@ def family_routes(
 
 
 class Routes:
-    """The routes of an application, and all that follows from their declarations.
+    """The routes of an application, and all that is derived from their declarations.
 
-    To make them takes some 240 ms, so a process does it once: they hold nothing of an install. What
-    handlers need of one comes with the request, from the `ControlPlane` that received it.
+    Making them takes some 240 ms, so a process does it once: they contain nothing specific to an
+    install. What handlers need from the install comes with the request, from the `ControlPlane`
+    that received it.
     """
 
     def __init__(
@@ -147,9 +148,9 @@ class Routes:
 
 
 class ControlPlane:
-    """The ASGI application of the control plane, around the framework's.
+    """The ASGI application of the control plane, wrapped around the framework's.
 
-    Every response passes it.
+    Every response passes through it.
     """
 
     def __init__(
@@ -163,13 +164,13 @@ class ControlPlane:
     ) -> None:
         """Serve `routes` for one install.
 
-        Without a `platform`, all routes must be public. `needs` are the dependencies of each
-        family by its name. `absent` is the message of a 404 for an unknown path. `vocabulary`
-        is what policies can name.
+        Without a `platform`, all routes must be public. `needs` maps each family's name to its
+        dependencies. `absent` is the message of a 404 for an unknown path. `vocabulary` is what
+        policies can name.
 
         Raises:
-            RouteError: a route that is not public, without a platform; a route of a family that
-                has no dependencies here.
+            RouteError: a route is not public, and there is no platform; or a route's family has no
+                dependencies here.
 
         """
         self._routes: Final = routes
@@ -238,9 +239,9 @@ async def _before_handler(request: Request[Any, Any, Any]) -> Reply[Any] | None:
 
 @asynccontextmanager
 async def _refusing_first(scope: Scope) -> AsyncIterator[None]:
-    """Tell what is wrong with a body only to a caller whom the route admits.
+    """Report errors in a body only to a caller whom the route admits.
 
-    The guard has refused all others where the caller's own policies decide alone.
+    If the caller's own policies alone decide, the guard has already refused all others.
     """
     try:
         yield
@@ -272,7 +273,7 @@ def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response
 def _platform_error(
     error: Exception, state: RequestState, absent: str
 ) -> errors.PlatformError | None:
-    """Return the platform's error for an exception, or None if the exception is a bug."""
+    """Convert an exception to a platform error, or return None if it is a bug."""
     if isinstance(error, errors.NotFound) and state.hides_absence:
         assert state.spec is not None
         assert state.spec.action is not None
@@ -348,7 +349,7 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
 
 
 async def _is_empty(request: Request[Any, Any, Any], spec: RouteSpec) -> bool:
-    """Return True if a request has no body, or a POST the empty object; read hardly more."""
+    """Return True if a request has no body or, for a POST, an empty object; read little more."""
     headers = dict(request.scope["headers"])
     has_none = not headers.get(b"content-length", b"").strip(b"0")
     if has_none and b"transfer-encoding" not in headers:
@@ -415,7 +416,7 @@ def _check_content_type(scope: Scope, body: bytes) -> None:
 
 
 def _context(scope: Scope) -> RequestContext:
-    """Return the context that the guard has created, for the handler."""
+    """Return the context that the guard has created; handlers get it as a dependency."""
     context = request_state_of(scope).context
     if context is None:
         raise RouteError("there is no platform, so there is no context")
@@ -431,7 +432,7 @@ def _stream(scope: Scope) -> RequestStream:
 
 
 def _whose(scope: Scope) -> str:
-    """Return the account of a request, the person, or nobody."""
+    """Return the id of the request's account or person, or an empty string."""
     context = request_state_of(scope).context
     caller = None if context is None else context.caller
     return "" if caller is None else caller.account_id or caller.id

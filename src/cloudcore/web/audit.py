@@ -1,7 +1,7 @@
 """The database of a request that changes something: each write checks and records its change.
 
-Both happen in the transaction of the change. So an operation cannot forget the check that its route
-declares, nor its event in the audit log; a change that is rolled back has no event.
+Both happen in the transaction of the change. So an operation cannot omit the check that its route
+declares, nor its audit event; a change that is rolled back has no event.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from cloudcore.db.base import Connection, Database, P, T
 
 
 class AuditedDatabase:
-    """Checks and records the first write of a request; relaxed writes are bookkeeping."""
+    """Checks and records the first write of a request; relaxed writes are only bookkeeping."""
 
     def __init__(
         self, database: Database, begin: Callable[[], None], conclude: Callable[[Connection], None]
     ) -> None:
-        """Call `begin` before each try of the first write to `database`, and `conclude` in it."""
+        """Call `begin` before each attempt at the first write to `database`, `conclude` in it."""
         self._database = database
         self._begin = begin
         self._conclude = conclude

@@ -35,23 +35,23 @@ class KeyReference(ResponseBody):
 
 
 class Identified(Protocol):
-    """A resource with an id, and with a CRN and a name until it is deleted, such as a key."""
+    """A resource with an id, and until it is deleted a CRN and a name, such as a key."""
 
     @property
     def id(self) -> str:
-        """Return its id."""
+        """Return the resource's id."""
 
     @property
     def crn(self) -> str | None:
-        """Return its CRN, or None."""
+        """Return the resource's CRN, or None."""
 
     @property
     def name(self) -> str | None:
-        """Return its name, or None."""
+        """Return the resource's name, or None."""
 
 
 def reference_to(key: Identified) -> KeyReference:
-    """Return the reference to a key for a response; nameless if the key was deleted."""
+    """Return the reference to a key for a response; without a name if the key was deleted."""
     return KeyReference(id=key.id, crn=or_absent(key.crn), name=or_absent(key.name))
 
 
@@ -66,7 +66,7 @@ class ActingSource(ResponseBody):
 
 
 def acting_source(stored: str | None) -> ActingSource | None:
-    """Return the source that a column holds; None if it is unknown."""
+    """Parse the source in a column; None if it is unknown."""
     source = read_source(stored)
     return None if source is None else ActingSource(**source._asdict())
 
@@ -90,7 +90,7 @@ class FaultRecord(ResponseBody):
 def fault_record(
     fault: Fault, severity: Severity, details: Mapping[str, str] | None = None
 ) -> FaultRecord:
-    """Return the record of a fault."""
+    """Convert a fault for an answer."""
     return FaultRecord(
         code=fault.code,
         severity=severity,

@@ -8,7 +8,7 @@ from cloudcore.web.context import RequestContext
 
 
 def account_of(ctx: RequestContext) -> str:
-    """Return the id of the account the caller acts in.
+    """Return the id of the account in which the caller acts.
 
     Raise `AccessDenied` if the caller is a person without an assumed role.
     """

@@ -73,7 +73,7 @@ class ControlSettings:
 
     @property
     def host(self) -> str:
-        """Return the host, with its port, that container clients use."""
+        """Return the host and port that container clients use."""
         return self.container_host or urlsplit(self.auth_url).netloc
 
 
@@ -120,7 +120,7 @@ def _meter_nothing(_account_id: str, _family: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """The services shared by all control-plane requests."""
+    """The services that all control-plane requests share."""
 
     database: Database
     clock: Clock
@@ -151,7 +151,9 @@ class Reply(Generic[B]):
 
 
 class RequestContext:
-    """One request."""  # not a dataclass: the framework would copy one field by field
+    """One request: its caller, and the services that handle it."""
+
+    # Not a dataclass: the framework would copy one field by field.
 
     def __init__(
         self,
@@ -226,9 +228,9 @@ class RequestContext:
         resource_policy: Policy | None = None,
         work: StepBudget | None = None,
     ) -> None:
-        """Check that the caller may do the route's action (or `action`) on the resource of a CRN.
+        """Check that the caller may do the route's action (or `action`) on the resource with a CRN.
 
-        `work` has the steps that the decision may take; None for as many as one has by itself.
+        The decision may use the steps left in `work`; None means the usual number for one decision.
 
         Raise `AccessDenied` if no policy allows it, or one denies it.
         """
@@ -247,7 +249,7 @@ class RequestContext:
     def right_to(self, action: str) -> Authorize:
         """Return a check of the caller's right to do `action` on a resource that the request names.
 
-        It gets the resource's CRN. Its refusals are all alike, since their reason would reveal
+        The check takes the resource's CRN. Its refusals are all alike, since a reason would reveal
         whether there is such a resource.
         """
 
@@ -265,7 +267,7 @@ class RequestContext:
     async def authorize_again(self, resource: str) -> None:
         """Repeat the check of `authorize` with the caller's current session and policies.
 
-        For a request that has waited since.
+        For a request that has waited since its first check.
 
         Raise `Unauthenticated` if the token is no longer valid, `AccessDenied` if no policy allows
         it, or one denies it.
@@ -285,7 +287,7 @@ class RequestContext:
         """Parse the query parameters as `shape`.
 
         Raises:
-            InvalidInput: with ``field`` and ``reason``.
+            InvalidInput: a parameter is invalid; has ``field`` and ``reason``.
 
         """
         return parse_query(self._query_string, shape)
@@ -312,10 +314,10 @@ class RequestContext:
     ) -> Reply[B]:
         """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
 
-        `wrap` turns the result of `change` into the body, which by default is the result; like
-        `change` it may run more than once. The response has the route's status. `told` returns what
-        the result adds to the details of the event in the audit log. If nothing was changed it
-        returns None, and no event is written.
+        `wrap` converts the result of `change` to the body, which by default is the result; like
+        `change` it may run more than once. The response has the route's status. `told` maps the
+        result to additional details of the audit event, or to None if nothing was changed, so that
+        no event is written.
 
         Raise `InProgress` if another attempt has taken over; nothing was changed.
         """
@@ -354,7 +356,7 @@ class RequestContext:
         resource: str = "",
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Record something that is no operation's change, such as a sign-in, for each owner."""
+        """Record an event other than the operation's change, such as a sign-in, for each owner."""
         if self.auditor is None:
             return
         for owner_id in owners:
@@ -372,7 +374,7 @@ class RequestContext:
         owners: Owners | None = None,
         resource: str = "",
     ) -> None:
-        """Count a refused attempt for the audit log; nothing is written now."""
+        """Count a refused attempt for the audit log; it is written later."""
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})
             self.auditor.note_refusal(event._replace(outcome="refused"), owners)
@@ -380,7 +382,7 @@ class RequestContext:
     def note_refusal_of(self, caller: Principal) -> None:
         """Count the refusal of this request for the log of the caller's account or organizations.
 
-        A refusal without an action, such as that of a person on a route for accounts that needs no
+        A refusal without an action, such as a person's on a route for accounts that requires no
         permission, is not counted.
         """
         action, resource = self.asked or (self.action or "", "")
@@ -437,12 +439,12 @@ class RequestContext:
         )
 
     def note_answered(self, family: str) -> None:
-        """Count this request, which was not refused, as one of the caller's account."""
+        """Meter this request, which was not refused, for the caller's account."""
         if self.caller is not None and self.caller.account_id is not None:
             self._meter_request(self.caller.account_id, family)
 
     def check_authorized(self) -> None:
-        """Raise RuntimeError if the route has an action and `authorize` was not called."""
+        """Raise `RuntimeError` if the route has an action and `authorize` was not called."""
         if self.action is not None and not self.authorized:
             raise RuntimeError(f"{self.action} was never authorized")
 
@@ -475,7 +477,7 @@ class RequestContext:
 def refusal(
     action: str, verdict: Verdict | None = None, caller: Principal | None = None
 ) -> AccessDenied:
-    """Return the error for a verdict; None means the action is allowed on no resource."""
+    """Return the error for a verdict; None means that the action is allowed on no resource."""
     why = "your policies allow it on no resource" if verdict is None else verdict.value
     if verdict is None and caller is not None and caller.account_id is None:
         why = "a person calls account services in an assumed role"

@@ -41,7 +41,7 @@ _SERVER_CODES: Final[dict[int, str]] = {
 
 
 def server_refusal(status: int, message: str, request_id: str) -> bytes:
-    """Return the body of a refusal by the server itself, before any application."""
+    """Return the body for a refusal by the server itself, before any application runs."""
     code = _SERVER_CODES.get(status, "INVALID_INPUT")
     error = {"code": code, "message": message, "request_id": request_id}
     return msgspec.json.encode({"error": error})

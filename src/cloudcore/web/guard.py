@@ -1,6 +1,7 @@
 """Authenticate and authorize requests: answer 401 and 403 before anything reveals what exists.
 
-Runs for every route before its body is read. Default deny: a route has a spec or is none.
+Runs for every route before its body is read. Access is denied by default: a route without a spec is
+not served.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Guard:
         allow: Mapping[str, str],
         vocabulary: Vocabulary,
     ) -> None:
-        """Check requests by the spec of each route, and the methods of each path template."""
+        """Check requests by each route's spec; `allow` maps path templates to ``Allow`` values."""
         self._platform = platform
         self._vocabulary = vocabulary
         self._specs = specs
@@ -116,10 +117,10 @@ class Guard:
     async def _check_action(
         self, platform: Platform, state: RequestState, context: RequestContext, action: str
     ) -> None:
-        """Raise AccessDenied if no identity policy allows the action on any resource.
+        """Raise `AccessDenied` if no identity policy allows the action on any resource.
 
-        If a resource's own policy may allow the action, leave the decision to the handler; then a
-        404 becomes a 403 for this caller.
+        If a resource's own policy may allow the action, leave the decision to the handler; in that
+        case a 404 becomes a 403 for this caller.
         """
         assert context.caller is not None
         context.policies = await platform.authenticator.policies_of(context.caller)
@@ -149,7 +150,7 @@ async def _authenticate(
 
 
 async def _limit(state: RequestState, context: RequestContext, spec: RouteSpec) -> None:
-    """Count a request against its caller, or its address if it has no caller."""
+    """Count a request against the rate limit of its caller, or else of its address."""
     caller = context.caller
     whose = f"principal:{caller.id}" if caller else f"address:{rate_subject(context.source_ip)}"
     budget, now = context.settings.budget, context.clock()
@@ -161,7 +162,7 @@ async def _limit(state: RequestState, context: RequestContext, spec: RouteSpec) 
 
 
 def _show_tail(name: str, tail: str | None, scope: Any) -> None:  # noqa: ANN401 - the framework's
-    """Set the path parameter of the tail, for which the framework got a placeholder."""
+    """Set the path parameter for the tail, for which the framework got a placeholder."""
     tail = PLACEHOLDER if tail is None else tail
     scope["path"] = scope["path"].removesuffix(PLACEHOLDER) + tail
     scope["path_params"] = {**scope["path_params"], name: tail}  # the framework caches the old dict

@@ -35,15 +35,15 @@ class Readiness:
     """
 
     def __init__(self, probes: Mapping[str, Probe], is_leaving: Callable[[], bool] = bool) -> None:
-        """Take the probe of each part, and a function that returns True if a stop is near."""
+        """Store the probe of each part, and a function that returns True shortly before a stop."""
         self._probes = probes
         self._is_leaving = is_leaving
         self._probing: dict[str, asyncio.Task[str]] = {}
 
     async def report(self) -> dict[str, str]:
-        """Return `OK`, or a complaint, for each part; after `PATIENCE_SECONDS` at the latest.
+        """Return `OK`, or an error message, for each part; after `PATIENCE_SECONDS` at the latest.
 
-        A server that is about to stop reports that as one more part.
+        A server that is about to stop reports that as an additional part.
         """
         tasks = {part: self._ask(part, probe) for part, probe in self._probes.items()}
         await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)

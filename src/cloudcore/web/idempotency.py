@@ -2,8 +2,9 @@
 
 A record is inserted as *in progress*, in its own transaction and with a lease, and becomes
 *completed* in the transaction of the effect. So there is no effect without a record. A crash leaves
-a record in progress; after its lease a retry takes it over. If the first attempt is still running,
-its commit fails on the lease token. Outcomes can hold secrets, so they are stored sealed.
+a record in progress; after the lease ends, a retry takes the record over. If the first attempt is
+still running then, its commit fails because of the lease token. Outcomes can contain secrets, so
+they are stored sealed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class InProgress(Conflict):
 
 
 class KeyScope(NamedTuple):
-    """A key with the principal and operation in which it is unique."""
+    """A key, with the principal and operation within which it is unique."""
 
     principal: str
     operation: str
@@ -75,7 +76,7 @@ class KeyScope(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """One attempt's claim on a record."""
+    """One attempt's claim to a record."""
 
     scope: KeyScope
     fingerprint: str
@@ -83,7 +84,7 @@ class Claim(NamedTuple):
 
 
 class RecordedOutcome(msgspec.Struct, frozen=True):
-    """A recorded response, with the permissions its caller needed."""
+    """A recorded response, with the permissions that its caller needed."""
 
     status: int
     content_type: str
@@ -93,7 +94,7 @@ class RecordedOutcome(msgspec.Struct, frozen=True):
     """Pairs of action and resource, checked again before a replay."""
 
     def seal(self, keyring: Keyring, scope: KeyScope) -> bytes:
-        """Return the sealed form to store."""
+        """Seal the outcome for storage."""
         return keyring.seal(msgspec.msgpack.encode(self), scope.sealing_context)
 
     @classmethod
@@ -243,7 +244,7 @@ class RunOnce:
     ) -> bytes | None:
         """Run `action`, or wait for the worker that runs it; return its outcome, or None after 5 s.
 
-        An action that raises has no outcome; the next request runs it again.
+        If an action raises, it has no outcome; the next request runs it again.
         """
         scope = KeyScope(principal, operation, key)
         claim = Claim(scope, key, self._new_id())

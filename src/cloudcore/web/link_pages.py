@@ -1,6 +1,6 @@
-"""Pages that the recipients of mail open by a link whose token is the only credential.
+"""Pages that recipients of mail open through a link whose token is the only credential.
 
-Opening a link changes nothing, because scanners of mail open links; a button does.
+Opening a link changes nothing, because mail scanners open links; only a button does.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ FOR_ONE_CLICK: Final = {**FOR_LINKS, "form": OneClickForm, "pages": (200, 400)}
 
 
 async def token_given(request: Request[Any, Any, Any]) -> str:
-    """Return the token of a request for `FOR_ONE_CLICK`; empty if there is none."""
+    """Return the token in a request of type `FOR_ONE_CLICK`, or an empty string."""
     return token_of(request.scope["query_string"]) or token_of(await request.body())
 
 
 def token_of(encoded: bytes) -> str:
-    """Return the token of a query or a form; empty if there is none."""
+    """Return the token in a query or a form, or an empty string."""
     try:
         return dict(parse_fields(encoded, max_fields=_MAX_FIELDS)).get("token", "")
     except InvalidInput:
@@ -70,7 +70,7 @@ def token_of(encoded: bytes) -> str:
 
 
 def button(action: str, token: str, label: str) -> str:
-    """Return a form with only a button, which posts the token."""
+    """Return a form with only one button, which posts the token."""
     return (
         f'<form method="post" action="{action}">'
         f'<input type="hidden" name="token" value="{escape(token)}">'
@@ -85,6 +85,6 @@ def page(title: str, words: str, rest: str = "", *, status: int = 200) -> Respon
 
 
 def refused() -> Response[str]:
-    """Return the page for a token that does nothing."""
+    """Return the page for a token that is not valid."""
     words = "The link is not valid: it may have expired or been used, or there is a newer one."
     return page("This link does nothing", words, status=400)

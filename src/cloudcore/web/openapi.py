@@ -79,7 +79,7 @@ Json = dict[str, Any]
 def document(
     routes: Sequence[KernelRoute], error_shapes: Mapping[str, ErrorShape], default: ErrorShape
 ) -> Json:
-    """Return the document of `routes`; errors have the shape of their path's prefix."""
+    """Return the document for `routes`; errors have the shape set for their path prefix."""
     types = _Types([*_shapes(routes), default.schema, *(s.schema for s in error_shapes.values())])
     paths: dict[str, Json] = {}
     for route in routes:
@@ -106,7 +106,7 @@ def document(
 
 
 def check_names(routes: Sequence[KernelRoute]) -> None:
-    """Check that operations have different names; raise `RouteError` if two have the same."""
+    """Raise `RouteError` if two operations have the same name."""
     named: set[str] = set()
     for route in routes:
         if route.handler.fn.__name__ in named:
@@ -115,7 +115,7 @@ def check_names(routes: Sequence[KernelRoute]) -> None:
 
 
 def statuses(spec: RouteSpec) -> list[int]:
-    """Return every status that an operation can answer."""
+    """Return every status with which an operation can answer."""
     can = {
         401: not spec.public,
         304: spec.entity_tag,
@@ -179,7 +179,7 @@ def _shapes(routes: Sequence[KernelRoute]) -> list[Any]:
 
 
 def _answered(route: KernelRoute) -> Any:  # noqa: ANN401 - a type
-    """Return the type of a success's JSON body, or None if it has none."""
+    """Return the type of the JSON body of a success, or None if there is none."""
     returned = route.handler.parsed_fn_signature.return_type
     if returned.origin in (Reply, Response):
         returned = returned.inner_types[0]
@@ -275,7 +275,7 @@ def _query_parameters(shape: type[msgspec.Struct]) -> Iterator[Json]:
 
 
 def _without_null(schema: Json) -> Json:
-    """Return the schema of a query parameter: it is absent instead of null."""
+    """Remove null from a query parameter's schema: it is absent instead."""
     kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
     if schema.get("default") is not None:
         kept["default"] = schema["default"]
@@ -327,9 +327,9 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
 
 
 def _content(media_type: str) -> Json:
-    """Describe content that no shape does: documents of JSON, bytes, or either of any type.
+    """Describe content without a shape: JSON documents, bytes, or either with any media type.
 
-    Either has no schema: an object of a bucket may be of JSON, and be none that parses.
+    It has no schema: an object in a bucket may be declared as JSON without being valid JSON.
     """
     if media_type == "*/*":
         return {}
@@ -359,9 +359,9 @@ def _headers(names: Sequence[str]) -> Json:
 
 
 def described_fields(types: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return field docstrings by Struct name and field, of all Structs within `types`.
+    """Map the names of all Structs within `types` to maps from field names to docstrings.
 
-    Without Python sources there are none.
+    Without Python source files, it is empty.
     """
     return {struct.__name__: _words(struct) for struct in _structs(multi_type_info(types))}
 
@@ -382,10 +382,10 @@ def _structs(described: Sequence[msgspec.Struct]) -> set[type]:
 
 
 def _words(struct: type) -> dict[str, str]:
-    """Return the docstrings of a Struct's fields, including inherited ones.
+    """Map field names of a Struct to docstrings, including inherited ones.
 
-    A Struct that is made at run time may have those of another one (``described_by``), and others
-    by name (``field_words``).
+    A Struct that is made at run time may use those of another one (``described_by``), and set
+    others by name (``field_words``).
     """
     found: dict[str, str] = {}
     if (described_by := vars(struct).get("described_by")) is not None:
@@ -398,7 +398,7 @@ def _words(struct: type) -> dict[str, str]:
 
 @cache
 def _of_module(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the field docstrings of a module's classes, by class name."""
+    """Map the names of a module's classes to maps from field names to docstrings."""
     try:
         source = inspect.getsource(sys.modules[name])
     except (KeyError, OSError, TypeError):  # created at run time, or without source

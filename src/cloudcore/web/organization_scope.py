@@ -1,4 +1,4 @@
-"""Organizations that persons name where programs act in an account: their right, and references."""
+"""Organizations that persons name, on routes where programs act in an account."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMBERSHIP_POLICY: Final[Port[MembershipPolicy]] = Port("platform.membership_pol
 async def authorize_organization(
     ctx: RequestContext, organization_id: str, policy: MembershipPolicy
 ) -> str:
-    """Authorize the route's action on an organization; return its id as it is stored."""
+    """Authorize the route's action on an organization; return its id in stored form."""
     owner_id = organization_id.lower()
     crn = organization_ref(owner_id, "").crn
     ctx.authorize(crn, resource_policy=await policy(ctx, crn))

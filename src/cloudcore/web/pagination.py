@@ -2,7 +2,7 @@
 
 A page begins after the sort key of the previous page's last row, so inserts and deletes in between
 neither repeat nor skip other rows. A marker is that key, sealed together with its list and filter:
-callers cannot read it, forge one, or use it for another list.
+callers cannot read or forge a marker, or use it for another list.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ class Pager:
     def cut(
         self, rows: Sequence[T], total: int, key: Callable[[T], tuple[Any, ...]]
     ) -> tuple[Sequence[T], PageMeta]:
-        """Cut `rows` to the limit; return the page and its meta. `key` gives a row's sort key."""
+        """Cut `rows` to the limit; return (page, meta). `key` maps a row to its sort key."""
         page = rows[: self.limit]
         has_more = len(rows) > self.limit
         marker = self.marker(key(page[-1])) if has_more else UNSET
         return page, PageMeta(total=total, limit=self.limit, marker=marker, has_more=has_more)
 
     def marker(self, key: tuple[Any, ...]) -> str:
-        """Return the marker of a page that begins behind the sort key `key`."""
+        """Return the marker of the page after the sort key `key`."""
         if self._is_uuid:
             return str(key[0])
         return base64url.encode(self._keyring.seal(msgspec.msgpack.encode(key), self._context))
@@ -115,7 +115,7 @@ class Pager:
 
 
 def _decoded(marker: str) -> bytes:
-    """Decode a marker; reject spellings other than its own."""
+    """Decode a marker; reject non-canonical encodings."""
     sealed = base64url.decode(marker)
     if base64url.encode(sealed) != marker:
         raise ValueError(marker)
@@ -141,7 +141,7 @@ async def read_page(
     *within: *Ts,
     key: Callable[[T], str],
 ) -> tuple[Sequence[T], PageMeta]:
-    """Return the page of a list that `query` requests, and its meta; `key` is the sort key."""
+    """Return (page, meta) of the list that `query` requests; `key` maps a row to its sort key."""
     pager = ctx.pager(query, *map(str, within))
     (after,) = pager.position or ("",)
 

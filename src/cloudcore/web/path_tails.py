@@ -1,4 +1,4 @@
-"""The tail of a path: a last parameter that takes the rest of it, slashes too.
+"""The tail of a path: a last parameter that covers the rest of the path, slashes too.
 
 The framework splits a path into segments and normalises it, so ``a%2Fb``, ``a//b`` and ``a/`` would
 become other keys. Here the tail is cut from the path as it was sent and percent-decoded once; the
@@ -43,7 +43,7 @@ class Tails:
 
 
 def collision(template: str, others: Iterable[str]) -> str | None:
-    """Return one of `others` that matches a path that `template`, with a tail, also matches."""
+    """Return one of `others` that shares a path with `template`, which has a tail, or None."""
     head = _segments(template)[:-1]
     for other in others:
         if other != template and _collide(head, _segments(other)):

@@ -1,10 +1,10 @@
 """Parse query strings and URL-encoded forms: into fields, and strictly into a `msgspec.Struct`.
 
 Fields are joined by ``&``, name and value by ``=``; both are percent-encoded UTF-8 (the type
-application/x-www-form-urlencoded of the URL Standard, §5.1). A ``+`` stands for a blank in forms,
-for itself in RFC 3986. A percent sign that begins no escape stands for itself.
+application/x-www-form-urlencoded of the URL Standard, §5.1). A ``+`` means a space in forms, but a
+plus sign in RFC 3986. A percent sign that begins no escape stands for itself.
 
-Of a query, unknown parameters are ignored, because other software adds tracking parameters to
+In a query, unknown parameters are ignored, because other software adds tracking parameters to
 links. A known one must not be repeated and has one spelling: ``5``, never ``5.0``, ``+5``, ``05``
 or ``1e1``. A ``+`` means a space, as in forms, except in parameters marked `PLUS`, whose values
 have no spaces.
@@ -39,9 +39,9 @@ def parse_fields(
     not_utf8: NotUtf8 = "strict",
     unambiguous: bool = False,
 ) -> list[tuple[str, str]]:
-    """Return name and value of each field, in order, without the empty fields of ``&&``.
+    """Return (name, value) of each field, in order, without the empty fields of ``&&``.
 
-    The empty ones count towards `max_fields` if `counts_empty`. With `unambiguous`, no name may be
+    If `counts_empty`, empty fields count towards `max_fields`. With `unambiguous`, no name may be
     repeated. For the other options see `decode_text`.
 
     Raise `InvalidInput` if there are too many fields, or one is refused.
@@ -69,7 +69,7 @@ def parse_fields(
 
 
 def split_fields(encoded: bytes) -> list[tuple[bytes, bytes]]:
-    """Return name and value of each field as sent; the value is empty without a ``=``."""
+    """Return (name, value) of each field as sent; the value is empty without a ``=``."""
     return [field.partition(b"=")[::2] for field in encoded.split(b"&") if field]
 
 
@@ -113,10 +113,10 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 def parse_query(query: bytes, shape: type[T]) -> T:
-    """Parse the parameters of a query string that are fields of `shape`.
+    """Parse the parameters of a query string that are fields of `shape`; ignore others.
 
     Raises:
-        InvalidInput: with ``field`` and ``reason``.
+        InvalidInput: a parameter is invalid; has ``field`` and ``reason``.
 
     """
     kinds, pluses = _kinds(cast("Hashable", shape)), _pluses(cast("Hashable", shape))
@@ -157,7 +157,7 @@ def _text(parameter: str, encoded: bytes, *, plus_is_blank: bool) -> str:
 
 @cache
 def _kinds(shape: Hashable) -> dict[str, type[inspect.Type]]:
-    """Return the type of each parameter, without None."""
+    """Map each parameter to its type, without None."""
     described = inspect.type_info(shape)
     assert isinstance(described, inspect.StructType)
     return {field.encode_name: _kind(field.type) for field in described.fields}

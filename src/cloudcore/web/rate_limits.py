@@ -1,9 +1,9 @@
 """Rate limits: fixed windows per endpoint and subject, in the database so that workers share them.
 
 The guard calls `count_request` for a route whose `opt` has `rate_limited`; other limits, such as
-that of wrong passwords, call it with an endpoint and budget of theirs.
-The first request opens a window. The first refusal reports when the window ends. A retry before
-that is refused and restarts the window, still exhausted, unless the budget says otherwise.
+the one for wrong passwords, call it with their own endpoint and budget. The first request opens a
+window. The first refusal reports when the window ends. A retry before that is refused and restarts
+the window, still exhausted, unless the budget says otherwise.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Window(NamedTuple):
 
 
 class RateLimitStatus(NamedTuple):
-    """The status of a subject after a request: the three values of the headers."""
+    """The rate limit status of a subject after a request: the values of the three headers."""
 
     limit: int
     remaining: int
@@ -73,7 +73,7 @@ def advance(window: Window | None, budget: Budget, now: int) -> Window:
 
 
 def status_of(window: Window, budget: Budget, now: int) -> RateLimitStatus:
-    """Return the rate limit status for a window from `advance`."""
+    """Return the rate limit status for a window that `advance` returned."""
     left = -(-(window.ends_at - now) // MICROSECONDS)
     remaining = max(0, budget.limit - window.admitted)
     return RateLimitStatus(budget.limit, remaining, left, is_refused=window.refused > 0)
@@ -121,7 +121,7 @@ def count_request(
 
 
 def rate_limit_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
-    """Return the headers that tell a client its rate limit; ``Retry-After`` is with the error."""
+    """Return the rate limit headers; ``Retry-After`` is added with the error."""
     return [
         (b"x-ratelimit-limit", b"%d" % status.limit),
         (b"x-ratelimit-remaining", b"%d" % status.remaining),
@@ -132,7 +132,7 @@ def rate_limit_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
 def seconds_exhausted(
     connection: Connection, endpoint: str, subject: str, budget: Budget, now: int
 ) -> int:
-    """Return the seconds until the next request is admitted, without counting one; 0 for now."""
+    """Return the seconds until a request would be admitted, without counting one; 0 means now."""
     found = connection.row(_FIND, for_endpoint=endpoint, for_subject=subject)
     window = Window(*found) if found else None
     if window is None or window.ends_at <= now or window.admitted < budget.limit:
@@ -141,5 +141,5 @@ def seconds_exhausted(
 
 
 def give_back(tx: Connection, endpoint: str, subject: str, now: int) -> int:
-    """Credit back one admitted request of `count_request`, unless its window has ended."""
+    """Credit back one request that `count_request` admitted, unless its window has ended."""
     return tx.execute(_GIVE_BACK, for_endpoint=endpoint, for_subject=subject, now=now)

@@ -1,4 +1,4 @@
-"""Serve the OpenAPI document, and an HTML page of it (`templates/reference.html`)."""
+"""Serve the OpenAPI document, and an HTML page made from it (`templates/reference.html`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ReferencePages:
 
     @cached_property
     def _described(self) -> dict[str, Any]:
-        """Return the document, made at the first request: it takes 100 ms.
+        """Return the document, generated at the first request, which takes 100 ms.
 
         Most of that is parsing sources for docstrings.
         """

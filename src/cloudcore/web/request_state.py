@@ -1,9 +1,10 @@
 """The kernel's state of one request, and the final checks of its response.
 
-All responses pass here: of handlers, of the framework and of errors. Each gets its request id. The
-outcome of a request with an ``Idempotency-Key`` is recorded before it is sent. A success without an
-authorization check is a bug and is replaced by a 500. A response for its caller alone must not be
-stored by caches: it may be a secret, now or after the next change of its shape.
+All responses pass through here: those of handlers, of the framework and errors. Each gets its
+request id. The outcome of a request with an ``Idempotency-Key`` is recorded before it is sent. A
+success without an authorization check is a bug and is replaced by a 500. A response that is only
+for its caller is marked so that caches do not store it: it may be a secret, now or after the next
+change of its shape.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class RequestState:
         return start, body
 
     def _is_private(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Return True if a success may hold a secret, and says nothing of storing it."""
+        """Return True if a success may contain a secret, and its headers do not mention storing."""
         return not (
             self.spec is None
             or self.spec.may_be_stored
@@ -102,7 +103,7 @@ class RequestState:
         )
 
     def _fault(self) -> str | None:
-        """Return why a success must not be sent, or None."""
+        """Return the reason why a success must not be sent, or None."""
         spec, context = self.spec, self.context
         if spec is None or context is None:
             return None if spec is not None and spec.public else "an answer without a guard"
@@ -119,7 +120,7 @@ class RequestState:
         start: types.HTTPResponseStartEvent,
         body: types.HTTPResponseBodyEvent,
     ) -> None:
-        """Record an error that is an outcome; delete the record of one that is not.
+        """Record an error that is an outcome; for any other error, delete the record.
 
         If that fails, the response is sent anyway: there was no effect, and the lease expires.
 
@@ -140,6 +141,6 @@ class RequestState:
 
 
 def request_state_of(scope: Any) -> RequestState:  # noqa: ANN401 - any of the framework's scopes
-    """Return the state of the request that a scope belongs to."""
+    """Return the kernel's state of the request to which a scope belongs."""
     found: RequestState = scope["state"][_STATE]
     return found

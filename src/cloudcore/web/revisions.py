@@ -19,7 +19,7 @@ _ENTITY_TAG: Final = re.compile(r'(W/)?"([^"]*)"')
 def tags_named(header: str, *, strongly: bool = False) -> frozenset[str]:
     """Return the entity tags in a list, without their quotes; ``*`` yields ``*``.
 
-    With `strongly`, as for ``If-Match``, weak entity tags are left out (§13.1.1).
+    With `strongly`, for ``If-Match``, weak entity tags are left out (§13.1.1).
     """
     if header.strip() == "*":
         return frozenset({"*"})
@@ -44,9 +44,9 @@ class RevisionQuery(msgspec.Struct):
 
 
 def require_revision(found: int, wanted: int | None) -> None:
-    """Check that a policy has the revision `wanted`, if one is given; 0 stands for no policy.
+    """Check that a policy has the revision `wanted`, unless that is None; 0 means no policy.
 
-    Raise `Conflict` if the policy has another one; the error's ``revision`` is the one it has.
+    Raise `Conflict`, with the policy's ``revision``, if the policy has another one.
     """
     if wanted is not None and found != wanted:
         now = f"it has revision {found} now, not {wanted}" if found else "it was deleted"

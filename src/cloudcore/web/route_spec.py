@@ -1,4 +1,4 @@
-"""Declarations of routes: what `opt` of a handler may say, and its check at startup."""
+"""Declarations of routes: what a handler's `opt` may contain, and its check at startup."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class RouteSpec:
 
     @property
     def takes_body(self) -> bool:
-        """Return True if a request may have a body that is not empty."""
+        """Return True if a request may have a non-empty body."""
         return self.body is not None or self.form is not None or self.takes_stream
 
     @property
@@ -145,7 +145,7 @@ def routes_of(app: Litestar) -> Iterator[KernelRoute]:
 
 
 def documented_actions(routes: Sequence[KernelRoute]) -> Iterator[tuple[str, ActionOperation]]:
-    """Yield the operations that take an action, each after its action, with their summaries."""
+    """Yield (action, operation) with a summary, for all operations that require an action."""
     for route in routes:
         if route.spec.action is not None:
             summary = cleandoc(route.handler.fn.__doc__ or "").partition("\n")[0]
@@ -153,9 +153,9 @@ def documented_actions(routes: Sequence[KernelRoute]) -> Iterator[tuple[str, Act
 
 
 def tails_of(routes: Sequence[KernelRoute]) -> Tails:
-    """Return the tails of paths.
+    """Return the tails of paths that the routes declare.
 
-    Raise `RouteError` if a route with a tail and another one share paths.
+    Raise `RouteError` if a route with a tail shares paths with another route.
     """
     paths = {route.spec.path for route in routes}
     tailed = sorted({route.spec.path for route in routes if route.spec.tail is not None})
@@ -259,11 +259,11 @@ def _body(handler: HTTPRouteHandler) -> dict[str, Any]:
 
 
 def router_of(handlers: Sequence[HTTPRouteHandler], **options: Any) -> Router:  # noqa: ANN401
-    """Return a router of `handlers`, with `options` of the framework's.
+    """Return a router for `handlers`, with `options` for the framework.
 
-    They share one answer to OPTIONS, which the application refuses before it is asked: the
-    framework would make one for each path. A declared handler would keep the router it was given
-    to, of which the application makes a copy for itself; so the router gets copies.
+    They share one handler for OPTIONS, which is never reached, as the application refuses OPTIONS
+    earlier; the framework would make one for each path. A handler remembers its router, which the
+    application copies; so the router gets copies of the handlers.
     """
     if not handlers:  # the framework would take no path for the root
         return Router("/", route_handlers=[], **options)
@@ -273,4 +273,4 @@ def router_of(handlers: Sequence[HTTPRouteHandler], **options: Any) -> Router:  
 
 
 async def _never_reached() -> None:
-    """Do nothing."""
+    """Do nothing: the application refuses OPTIONS before this handler is reached."""

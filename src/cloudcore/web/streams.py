@@ -1,7 +1,7 @@
-"""Request and response bodies that are streamed, not kept in memory.
+"""Request and response bodies that are streamed instead of held in memory.
 
-A handler that reads one declares ``takes_stream`` and has a parameter ``stream``. A handler that
-sends one returns a `StreamReply`.
+A handler that reads a stream declares ``takes_stream`` and has a parameter ``stream``. A handler
+that sends one returns a `StreamReply`.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class StreamReply:
     ) -> None:
         """Make a response; `length` is the size of a generator's body, or None if unknown.
 
-        `close` is called once, in any case. `bulk` makes the same body in a bulk thread, from an
-        offset on, if that has a known and large size.
+        `close` is called once, in any case. If the body is large and of known size, `bulk` makes
+        the same body in a bulk thread, from an offset on.
         """
         self._body = body
         self._close = close
@@ -172,8 +172,8 @@ class StreamReply:
     ) -> None:
         """Send what `parts` yields, until the client disconnects.
 
-        Only our own server detects that while a part is awaited. A client that has shut down its
-        sending side may still read; sending the next part shows if it does.
+        Only our own server detects a disconnect while a part is awaited. A client that has shut
+        down its sending side may still read; sending the next part shows whether it does.
         """
         held: HeldBody | None = _extensions(scope).get("entrepot.held_body")
         try:

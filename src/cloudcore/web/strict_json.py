@@ -1,7 +1,7 @@
 """Parse JSON strictly: refuse what two parsers could read differently.
 
-Refused besides syntax errors: a byte order mark, invalid UTF-8, duplicate keys, NaN and the
-infinities, numbers beyond 64 bits, nesting beyond `MAX_DEPTH`, more names and values than
+Besides syntax errors, these are refused: a byte order mark, invalid UTF-8, duplicate keys, NaN and
+the infinities, numbers beyond 64 bits, nesting beyond `MAX_DEPTH`, more names and values than
 `MAX_PARTS`, null characters and lone surrogates in text (PostgreSQL can store neither).
 """
 
@@ -48,7 +48,7 @@ _OTHERS: Final = {
 def plain_words(complaint: str) -> str:
     """Return a complaint about a value in plain words, such as ``at most 3 entries``.
 
-    A message of another form is returned unchanged, except for its capital and its quotes.
+    A message in an unknown form is returned unchanged, except for its capital and its quotes.
     """
     if found := _BOUND.fullmatch(complaint):
         bound = f"{_SIDES[found['side']]} {found['number']}"
@@ -71,7 +71,7 @@ _STEP: Final = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 
 
 def choices(shape: Any, path: str) -> list[str]:  # noqa: ANN401 - a type
-    """Return the values of the enumeration at a path such as ``rules[0].selector``."""
+    """Return the allowed values of the enumeration at a path such as ``rules[0].selector``."""
     kinds = list(_plain(inspect.type_info(shape)))
     for step in _STEP.findall(path):
         kinds = [each for kind in kinds for inner in _inside(kind, step) for each in _plain(inner)]
@@ -79,7 +79,7 @@ def choices(shape: Any, path: str) -> list[str]:  # noqa: ANN401 - a type
 
 
 def _plain(kind: inspect.Type) -> Iterator[inspect.Type]:
-    """Yield the types that a type is made of: without metadata, and each of a union."""
+    """Yield the types that make up a type: without metadata, and each member of a union."""
     if isinstance(kind, inspect.Metadata):
         yield from _plain(kind.type)
     elif isinstance(kind, inspect.UnionType):
@@ -129,10 +129,11 @@ class _Refused(ValueError):
 
 
 def decode(document: bytes, shape: type[T]) -> T:
-    """Parse and convert `document` to `shape`.
+    """Parse `document` and convert it to `shape`.
 
     Raises:
-        InvalidInput: with ``field``, the path of the first invalid field, and ``reason``.
+        InvalidInput: the document is invalid; has ``field``, the path of the first invalid field,
+            and ``reason``.
 
     """
     saturates = getattr(shape, "saturates_integers", False)
@@ -141,10 +142,10 @@ def decode(document: bytes, shape: type[T]) -> T:
 
 
 def parse(document: bytes, decoder: json.JSONDecoder | None = None, most: int = MAX_PARTS) -> Any:  # noqa: ANN401 - JSON
-    """Parse `document`, of at most so many names and values.
+    """Parse `document`, which may have at most `most` names and values.
 
     Raises:
-        InvalidInput: with ``field`` ``body``, and ``reason``.
+        InvalidInput: the document is refused; has ``field`` ``body``, and ``reason``.
 
     """
     if json_size(document, most).parts > most:
@@ -180,7 +181,7 @@ def convert(value: Any, shape: type[T]) -> T:  # noqa: ANN401 - JSON
 
 
 def _explained(complaint: str, shape: Any) -> InvalidInput:  # noqa: ANN401 - a type
-    """Translate msgspec's message about the first invalid field."""
+    """Convert msgspec's message about the first invalid field to our error."""
     at = _AT.search(complaint)
     path = at[1] if at else ""
     what = complaint[: at.start()] if at else complaint

@@ -1,13 +1,14 @@
-"""Namespaces of an instance: its network, with a link to the shim's own, and its users.
+"""The namespaces of an instance: its network, with a link to the shim's own, and its users.
 
 The metadata service is at the far end of that link, so port 80 is free for the instance's program
-on all its addresses. Nothing else listens there and nothing is routed further: over it the instance
-reaches neither other instances nor the machine, and they do not reach the metadata service.
+on all its addresses. Nothing else listens there and nothing is routed further: over the link an
+instance reaches neither other instances nor the machine, and they do not reach the metadata
+service.
 
-The kernel counts some resources for each user, such as instances of inotify and bytes of message
-queues, and counts them for the user who made the namespace too (`user_namespaces(7)`,
-`/proc/sys/user`). So each user namespace is made by another user and never by the machine's root,
-which an instance could otherwise exhaust.
+The kernel limits some resources for each user, such as instances of inotify and bytes of message
+queues, and also charges them to the user who created the namespace (`user_namespaces(7)`,
+`/proc/sys/user`). So each user namespace is created by a different user and never by the machine's
+root, whose limits an instance could otherwise exhaust.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def separate() -> None:
-    """Give this process's new namespace to the instance, enter another one, and link the two.
+    """Leave this process's new network namespace to the instance, enter another, and link both.
 
-    The instance's has a loopback of its own, and its programs may listen on any port.
+    The instance's namespace has its own loopback, and its programs may listen on any port.
     """
     _hold(INSTANCE_FD)
     Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0", "ascii")
@@ -61,7 +62,7 @@ def separate() -> None:
 
 @contextlib.contextmanager
 def in_instance() -> Iterator[None]:
-    """Enter the instance's namespace during the block: sockets made meanwhile belong there."""
+    """Enter the instance's namespace during the block, to make sockets there."""
     own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _checked(LIBC.setns(INSTANCE_FD, _CLONE_NEWNET))
@@ -74,12 +75,12 @@ def in_instance() -> Iterator[None]:
 
 
 def metadata_listener() -> socket.socket:
-    """Return the listener of the metadata service, in the instance's namespace."""
+    """Return the metadata service's listening socket, in the instance's namespace."""
     return socket.create_server((ADDRESS, PORT))
 
 
 def port_of_instance(port: int) -> socket.socket:
-    """Return a connection, still being made, to a port of the instance's loopback."""
+    """Begin to connect to a port of the instance's loopback; return the socket."""
     with in_instance():
         made = socket.socket()
     made.settimeout(0)
@@ -122,7 +123,7 @@ class Users(NamedTuple):
 
 
 def hold_users(users: Users) -> None:
-    """Make a user namespace, which takes root, and keep it open as `USERS_FD`."""
+    """Make a user namespace, which requires root, and hold it open as descriptor `USERS_FD`."""
     own, childs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -143,7 +144,7 @@ def hold_users(users: Users) -> None:
 
 
 def bound_share() -> None:
-    """Lower the limits of this user, where one user makes the namespaces of all instances."""
+    """Lower this user's limits, where one user creates the namespaces of all instances."""
     Path("/proc/sys/user/max_inotify_instances").write_text(str(SHARED_WATCHERS), "ascii")
     hard = resource.getrlimit(_RLIMIT_MSGQUEUE)[1]
     most = SHARED_QUEUE_BYTES if hard == resource.RLIM_INFINITY else min(SHARED_QUEUE_BYTES, hard)
@@ -151,7 +152,7 @@ def bound_share() -> None:
 
 
 def _make(maker: int, told: socket.socket) -> None:
-    """Make a namespace as another user, report that, and end once it is not needed."""
+    """Make a namespace as user `maker`, report that to `told`, and exit once it is not needed."""
     try:
         LIBC.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP)  # some kernels ask for CAP_SYS_ADMIN
         os.seteuid(maker)

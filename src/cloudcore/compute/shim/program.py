@@ -1,7 +1,7 @@
 """The program of the shim, which a driver starts in an instance's folder.
 
-It makes the root, the network and the sockets, and then reads commands, one a line. It answers
-``ready`` when all is made, and ``go`` when the instance's program runs, started by `runc` or
+It makes the root, the network and the sockets, and then reads commands, one per line. It answers
+``ready`` when all of these exist, and ``go`` when the instance's program runs, started by `runc` or
 `bwrap`. Then it serves metadata to the instance.
 """
 
@@ -40,7 +40,7 @@ PID_FILE: Final = "program.pid"
 
 
 def start_by_runc(argv: Sequence[str], output: int) -> Program:
-    """Start a program by `runc run --detach`; it becomes a child of this process."""
+    """Start a program with `runc run --detach`; it becomes a child of this process."""
     runtime = start_process(argv, output, (USERS_FD,), within=namespaces.in_instance)
     if runtime.wait():
         raise CommandFailed(f"runc ended with {runtime.returncode}")
@@ -49,7 +49,7 @@ def start_by_runc(argv: Sequence[str], output: int) -> Program:
 
 
 def start_in_instance(argv: Sequence[str], output: int, groups: Sequence[str]) -> Program:
-    """Start a program by `bwrap`, in the instance's network."""
+    """Start a program with `bwrap`, in the instance's network namespace."""
     files = {SECCOMP_FD: SECCOMP_FILE, OPTIONS_FD: OPTIONS_FILE}
     return start_by_bubblewrap(argv, output, groups, files=files, within=namespaces.in_instance)
 
@@ -64,7 +64,7 @@ def serve_metadata(loop: Loop, listener: socket.socket, service: MetadataService
 
 
 class _Answering:
-    """One connection of the metadata service."""
+    """One connection to the metadata service."""
 
     def __init__(
         self, loop: Loop, accepted: socket.socket, service: MetadataService, gate: Gate
@@ -117,13 +117,13 @@ class InstanceShim(Shim):
     """An instance: its order, its processes and its state."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Store who runs this shim, before /proc shows only this namespace."""
+        """Record this process's identity now: later, /proc shows only the new namespace."""
         super().__init__(order)
         self.note(status="starting", shim=int(Path("/proc/self").readlink().name))
         self._control = unix_listener(CONTROL)
 
     def prepare(self) -> None:
-        """Make all that the program will have."""
+        """Make everything that the program needs: root, network and sockets."""
         Path(self._order["shims"], "cgroup.procs").write_text("0", "ascii")
         run("mount", "-t", "proc", "proc", "/proc")
         mount_root(Root(**self._order["root"]))
@@ -148,6 +148,6 @@ class InstanceShim(Shim):
         return start_in_instance(argv, self._writer, self._order["groups"])
 
     def obey(self, word: str) -> None:
-        """Start the program, once."""
+        """Start the program, unless it was already started."""
         if word == "go" and self._state["status"] == "starting":
             self.start()

@@ -1,4 +1,4 @@
-"""The root of an instance: the shared layers of its image, below a bounded layer of its own."""
+"""The root of an instance: its image's shared layers below a size-limited layer of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MS_NOSUID, _MS_NODEV = 2, 4
 
 
 class Root(NamedTuple):
-    """The parts of the root, and where it is mounted."""
+    """The layers of the root, and its mount point."""
 
     layers: list[str]
     """The lowest first."""
@@ -31,7 +31,7 @@ class Root(NamedTuple):
 
 
 def mount_root(root: Root) -> None:
-    """Mount a root; it ends with this process's mount namespace."""
+    """Mount a root; it is unmounted when this process's mount namespace ends."""
     for folder in ("lower", "disk"):
         Path(folder).mkdir(exist_ok=True)
     for number, layer in enumerate(root.layers):
@@ -66,7 +66,7 @@ def mount_root(root: Root) -> None:
 
 
 def _mount_image_file(size: int) -> None:
-    """Mount a file system in a file whose bytes are reserved on the machine's disk."""
+    """Mount a file system in an image file, whose bytes are reserved on the machine's disk."""
     with Path(IMAGE_FILE).open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
     run(

@@ -1,8 +1,8 @@
 """Backups of registered clusters by pg_basebackup, each one compressed tar in the bucket.
 
-Beside each tar is a note, written last and deleted first: a backup with a note is complete, one
-without does not exist. The server decides the content of the tar; its manifest is checked when it
-is restored.
+Beside each tar is a note, written last and deleted first: a backup with a note is complete, and one
+without is ignored. The server decides the content of the tar; its manifest is checked when it is
+restored.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BaseBackups:
     async def back_up(
         self, target: BackupTarget, backup_id: str, tell: Callable[[int], None]
     ) -> ListedBackup:
-        """Back up a server."""
+        """Back up a server; call `tell` with the percentage done."""
         assert target.endpoint is not None
         needs, begun = self.storage, self.storage.clock()
         bucket = await bucket_files.find_bucket(needs, target)
@@ -107,7 +107,7 @@ class BaseBackups:
     async def restore(
         self, target: BackupTarget, into: Path, user: User, label: str, most: int
     ) -> None:
-        """Unpack a backup into an empty folder, and check it against its manifest."""
+        """Unpack a backup of at most `most` bytes into an empty folder, and check its manifest."""
         bucket = await bucket_files.find_bucket(self.storage, target)
         script = "/unpacking.py"
         unpack = ConfinedProgram(
@@ -146,7 +146,7 @@ class BaseBackups:
             raise BackupFailed(f"the backup is not what its manifest says: {ended.said}")
 
     async def _command(self, endpoint: RegisteredEndpoint, program: str) -> ConfinedProgram:
-        """Return the command of pg_basebackup, which dials checked addresses."""
+        """Return a pg_basebackup command that connects only to checked addresses."""
         try:
             addresses = await addresses_of(endpoint.host, endpoint.port, self.networks)
         except EndpointUnreachable as error:
@@ -172,7 +172,7 @@ class BaseBackups:
 
 
 class _Sent:
-    """The output of pg_basebackup; reading its end raises if the program failed."""
+    """The output of pg_basebackup; reading the end raises `BackupFailed` if the program failed."""
 
     def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[int], None]) -> None:
         self.size_bytes = 0
@@ -194,7 +194,7 @@ class _Sent:
         return data
 
     async def _follow(self) -> None:
-        """Read its progress and its errors."""
+        """Read the program's progress and errors."""
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
             text = line.decode(errors="replace").rstrip()
@@ -209,7 +209,7 @@ class _Sent:
 
 
 def program(version: int, name: str) -> str:
-    """Return a program of at least a major version of PostgreSQL.
+    """Return the path of a PostgreSQL program of at least this major version.
 
     Raise `BackupProgramMissing` if this machine has none.
     """
@@ -225,7 +225,7 @@ def program(version: int, name: str) -> str:
 
 
 def _interpreter() -> dict[Path, str]:
-    """Return the folder of the standard library, if it is outside the machine's programs."""
+    """Map the folder of the Python installation to its path inside, unless it is in ``/usr``."""
     prefix = Path(sys.base_prefix)
     return {} if prefix.is_relative_to("/usr") else {prefix: str(prefix)}
 

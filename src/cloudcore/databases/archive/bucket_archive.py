@@ -51,7 +51,7 @@ Places = Callable[[BackupTarget], ServerPlace]
 
 
 class BucketArchive:
-    """Makes, lists, deletes and restores backups in buckets; it knows no rows.
+    """Makes, lists, deletes and restores backups in buckets; it reads and writes no rows.
 
     Each call may be repeated after the service was killed at any point. All raise `BackupFailed`.
     """
@@ -65,9 +65,9 @@ class BucketArchive:
         places: Places,
         networks: Sequence[Network] = (),
     ) -> None:
-        """Take the dependencies; `bridge` is None if the install has no S3 endpoint.
+        """Store the dependencies; `bridge` is None if the install has no S3 endpoint.
 
-        `networks` are those that registered servers may be in besides the public internet.
+        `networks` are the private networks in which registered servers may be.
         """
         self._storage = storage
         self._base_backups = BaseBackups(storage, networks)
@@ -90,11 +90,11 @@ class BucketArchive:
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
     ) -> ListedBackup:
-        """Make a backup, after any run of the cluster that a killed service has left has ended.
+        """Make a backup, after waiting for any run that a killed service has left.
 
         Look for `backup_id` in `listed` before calling this again. `tell` is called with the
-        percentage done, 0 to 100, ascending. WAL must be pushed meanwhile. A requested incremental
-        backup never becomes a base.
+        percentage done, 0 to 100, ascending. The caller must push WAL meanwhile. A requested
+        incremental backup never becomes a base.
         """
         self.check(target, kind)
         if target.type == "registered":
@@ -112,7 +112,7 @@ class BucketArchive:
         return await (await self._opened().shared(target)).backups()
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete backups, and the incremental ones that need them; ignore those that are gone."""
+        """Delete backups with the incremental ones that need them; ignore those already gone."""
         if target.type == "registered":
             await self._base_backups.remove(target, labels)
             return
@@ -139,8 +139,8 @@ class BucketArchive:
     ) -> Recovery:
         """Replace the content of a folder by the files of a backup; return how to recover from it.
 
-        `target` is the cluster that was backed up. The files belong to `user`. They are untrusted:
-        everyone who may write to the bucket may have changed them.
+        `target` is the cluster that was backed up. The files will belong to `user`. They are
+        untrusted: anyone who may write to the bucket may have changed them.
 
         Raise `BackupFailed` if they have more than `max_bytes`, or more than the disk has room for.
         """
@@ -165,7 +165,7 @@ class BucketArchive:
     ) -> AsyncIterator[None]:
         """Serve WAL to a recovering server during the block.
 
-        With `waits`, WAL that is not in the bucket yet is awaited, for some minutes at most.
+        With `waits`, wait some minutes for WAL that is not in the bucket yet.
         """
         place = ServerPlace(data, user)
         async with (
@@ -177,7 +177,7 @@ class BucketArchive:
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
         """Move the WAL in the spool of a managed server to the bucket, oldest first.
 
-        Files that cannot be moved stay for the next call, without an error.
+        Files that cannot be moved stay for the next call; that raises no error.
         """
         if not wal.has_files(spool):
             return PushedWal(0, None)
@@ -190,9 +190,9 @@ class BucketArchive:
     def _for_one_restore(
         self, target: BackupTarget
     ) -> AbstractAsyncContextManager[BackupRepository]:
-        """Open a repository under a session name of its own, as others may restore from it at once.
+        """Open a repository with a session name of its own, as several restores may run at once.
 
-        Ending a session ends all sessions of its name.
+        Ending a session ends all sessions with its name.
         """
         return self._opened().opened(target, f"restore-{self._storage.new_id()}")
 
@@ -219,7 +219,7 @@ def _empty(folder: Path) -> None:
 
 
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
-    """Run what fills a folder; cancel it if it writes more bytes than the backup declares."""
+    """Run `running`, which fills a folder; cancel it once the folder has more than `most` bytes."""
     run = asyncio.create_task(running)
     try:
         while not run.done():

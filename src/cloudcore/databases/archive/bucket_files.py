@@ -1,9 +1,9 @@
-"""Files of a cluster in its bucket, and S3 keys that reach these files alone.
+"""Files of a cluster in its bucket, and S3 keys that allow access to these files alone.
 
 Files are read and written in the name of the bucket's account, so its quota and the KMS key of the
 bucket apply to backups as to other objects. The S3 keys belong to a session of a role that the
-platform makes in the account for each cluster. A run has a session of its own, which ends with it;
-pushes of WAL share one.
+platform makes in the account for each cluster. A run has a session of its own, which ends with the
+run; pushes of WAL share one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class ByteSource(Protocol):
     """A source of bytes, such as the output of a program."""
 
     async def read(self, count: int, /) -> bytes:
-        """Return at most so many bytes; none at the end."""
+        """Return at most `count` bytes; empty at the end."""
 
 
 def text(content: bytes) -> ByteSource:
-    """Return a few bytes as a source."""
+    """Wrap a few bytes as a source."""
     made = asyncio.StreamReader()
     made.feed_data(content)
     made.feed_eof()
@@ -50,7 +50,7 @@ def text(content: bytes) -> ByteSource:
 
 
 def folder_of(cluster_id: str) -> str:
-    """Return the prefix of all keys of a cluster."""
+    """Return the prefix of a cluster's object keys."""
     return f"entrepot/{cluster_id}/"
 
 
@@ -88,7 +88,7 @@ async def delete_files(needs: StorageNeeds, bucket: Bucket, prefix: str) -> None
 async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: ByteSource) -> int:
     """Store the bytes of a source as one object, completely or not at all; return its size.
 
-    Raise `PlatformError` if the account has no room, the KMS key is closed, or the store failed.
+    Raise `PlatformError` if the account has no room, the KMS key is unusable, or the store failed.
     """
     now = needs.clock()
     upload = Upload(
@@ -119,7 +119,7 @@ async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: ByteSourc
 async def read(needs: StorageNeeds, bucket: Bucket, key: str) -> AsyncIterator[bytes]:
     """Yield the bytes of an object.
 
-    Raise `PlatformError` if it is not there, its KMS key is closed, or the store failed.
+    Raise `PlatformError` if it does not exist, its KMS key is unusable, or the store failed.
     """
     found = await object_reads.find_object(needs, bucket, key)
     async with aclosing(await object_reads.open_object(needs, found)) as opened:
@@ -135,7 +135,7 @@ def _abort(tx: object, bucket: Bucket, upload_id: str, now: int) -> None:
 
 
 class _Part:
-    """The next `PART_BYTES` of a source, as the body of a part."""
+    """Reads the next `PART_BYTES` of a source as the body of one multipart part."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -169,7 +169,7 @@ class Keys(NamedTuple):
 
 @dataclass(slots=True)
 class BucketAccess:
-    """Opens and ends sessions."""
+    """Opens and ends sessions that may access the files of one cluster."""
 
     storage: StorageNeeds
     roles: ServiceRoles
@@ -178,7 +178,7 @@ class BucketAccess:
 
     @asynccontextmanager
     async def keys(self, target: BackupTarget, name: str, seconds: int) -> AsyncIterator[Keys]:
-        """Yield keys that expire after so many seconds, or with the block.
+        """Yield keys that expire after `seconds`, or at the end of the block.
 
         Raise `BackupFailed` if the bucket was deleted, or the account is suspended.
         """
@@ -205,7 +205,7 @@ class BucketAccess:
         return held
 
     async def forget(self, target: BackupTarget) -> None:
-        """Delete the role of a cluster, and with it all sessions."""
+        """Delete the role of a cluster, which also ends all its sessions."""
         self._shared.pop(target.cluster_id, None)
         self._role_ids.pop(target.cluster_id, None)
 
@@ -230,7 +230,7 @@ class BucketAccess:
         return Keys(bucket, session)
 
     async def _role_id(self, target: BackupTarget, bucket: Bucket) -> str:
-        """Return the role of a cluster; once a process, it is made or its policy is renewed."""
+        """Return the id of a cluster's role; the first call in a process makes or updates it."""
         known = self._role_ids.get(target.cluster_id)
         if known is None:
             known = await self.storage.database.write(

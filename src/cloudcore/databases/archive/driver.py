@@ -1,4 +1,4 @@
-"""The orders and the answers of the archive of backups.
+"""The parameter and result types of the archive of backups, and the WAL commands of servers.
 
 A server has neither credentials nor a network. It archives WAL into its spool folder
 (`archive_command`), and `BucketArchive.push_wal` moves it to the bucket. While it recovers, it
@@ -32,7 +32,7 @@ class BucketGone(BackupFailed):
 
 
 class RegisteredEndpoint(NamedTuple):
-    """A server that runs elsewhere."""
+    """The address and credentials of a server that runs elsewhere."""
 
     host: str
     port: int
@@ -102,10 +102,10 @@ class PushedWal(NamedTuple):
 
 
 def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
-    """Return a server's ``archive_command``, with the spool as the server sees it.
+    """Return a server's ``archive_command``; `spool` is the path that the server sees.
 
     A file appears in the spool complete or not at all. pgBackRest makes a backup only if the
-    command contains its name, so a comment does.
+    command contains pgBackRest's name, so a comment mentions it.
     """
     return (
         f"test -e {spool}/%f && cmp -s %p {spool}/%f || "
@@ -116,7 +116,7 @@ def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
 
 
 def restore_command(spool: str) -> str:
-    """Return a recovering server's ``restore_command``, with the spool as the server sees it."""
+    """Return a recovering server's ``restore_command``; `spool` is the path that it sees."""
     given = f"{spool}/{GIVEN}/%f"
     return (
         f": >{spool}/{WANTED}/%f; "

@@ -150,10 +150,10 @@ class BackupRepository:
         wal: Path | None = None,
         each_line: Callable[[str], None] = lambda _line: None,
     ) -> ProgramResult:
-        """Run a command of pgBackRest to its end.
+        """Run a pgBackRest command to its end.
 
-        `wal` is a folder that it sees as ``/wal``. It may write there and, with `writes`, into the
-        data folder, and nowhere else.
+        `wal` is a folder that pgBackRest sees as ``/wal``. It may write there and, with `writes`,
+        into the data folder, and nowhere else.
         """
         said = deque[str](maxlen=_KEPT_LINES)
 
@@ -188,7 +188,7 @@ class BackupRepository:
         return ended._replace(said=self._told(said))
 
     def _told(self, lines: Iterable[str]) -> str:
-        """Return the error as the owner may see it, or the last lines if there is none.
+        """Return the error of a run for the owner, or its last lines if there is no error.
 
         Headers, counters and secrets are left out.
         """
@@ -201,7 +201,7 @@ class BackupRepository:
         return _S3_ERROR.sub(r"\1: \2", said)[:_MOST_WORDS]
 
     async def backups(self) -> Sequence[ListedBackup]:
-        """Return the backups of `info`, oldest first; raise `BackupFailed` if it cannot be read."""
+        """Return the backups in `info`, oldest first; raise `BackupFailed` if it is unreadable."""
         found = [_listed(each) for stanza in await self._info() for each in stanza.backup]
         return sorted((each for each in found if each), key=lambda each: each.completed_at)
 
@@ -226,13 +226,13 @@ class BackupRepository:
         return stanzas
 
     async def create_stanza(self, place: ServerPlace) -> None:
-        """Prepare the repository for a running server, unless it is prepared."""
+        """Prepare the repository for a running server, unless it is already prepared."""
         checked(await self.run("stanza-create", f"--stanza={STANZA}", place=place))
 
     async def back_up(
         self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
     ) -> ListedBackup:
-        """Back up a running server; never make a base in place of an incremental one."""
+        """Back up a running server; never make a base when an incremental backup was requested."""
         stanzas = await self._info()
         if kind == "incremental" and not any(each.backup for each in stanzas):
             raise BackupFailed("there is no base backup that an incremental one could follow")
@@ -303,7 +303,7 @@ class Repositories:
     """Where it is noted that a repository is being changed."""
 
     async def shared(self, target: BackupTarget) -> BackupRepository:
-        """Return a repository to read from and to push WAL to."""
+        """Return a repository for reading and for pushing WAL, with shared keys."""
         keys = await self.access.shared_keys(target)
         return BackupRepository(
             cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
@@ -311,7 +311,7 @@ class Repositories:
 
     @asynccontextmanager
     async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[BackupRepository]:
-        """Open a repository with keys of its own, which end with it."""
+        """Open a repository with keys of its own, which expire when the block ends."""
         async with self.access.keys(target, name, KEYS_SECONDS) as keys:
             yield BackupRepository(
                 cluster_id=target.cluster_id,
@@ -322,9 +322,9 @@ class Repositories:
 
     @asynccontextmanager
     async def changing(self, target: BackupTarget) -> AsyncIterator[BackupRepository]:
-        """Open a repository as the only one that makes or deletes backups.
+        """Open a repository exclusively, to make or delete backups.
 
-        A run that a killed service has left holds the lock until the kernel has ended it.
+        A run that a killed service has left holds the lock until the kernel has ended that run.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(
@@ -339,12 +339,12 @@ class Repositories:
 
 
 def program() -> str:
-    """Return the program, or raise `BackupProgramMissing`."""
+    """Return the path of pgBackRest, or raise `BackupProgramMissing`."""
     return require("pgbackrest", "pgbackrest")
 
 
 def checked(ended: ProgramResult) -> None:
-    """Raise `BackupFailed` with the last lines of a run, if it failed."""
+    """Raise `BackupFailed`, with the last lines of its output, if a run failed."""
     if ended.status != 0:
         words = ended.said or f"its exit status is {ended.status}"
         raise BackupFailed(f"pgBackRest failed: {words}")
@@ -359,9 +359,9 @@ async def _locked(lock: int) -> None:
 
 
 def _refuse_links(data: Path) -> None:
-    """Raise `BackupFailed` if a data folder has a link, since pgBackRest would follow it.
+    """Raise `BackupFailed` if a data folder contains a link, since pgBackRest would follow it.
 
-    An owner cannot make one; a server that was broken into can.
+    An owner cannot make links, but a compromised server can.
     """
     for at, folders, files, folder in os.fwalk(data, follow_symlinks=False):
         for name in (*folders, *files):
@@ -386,7 +386,7 @@ def _statuses(stanza: _Stanza) -> Sequence[_Status]:
 
 
 def _listed(found: _Backup) -> ListedBackup | None:
-    """Return a backup of `info`; None if its label is not pgBackRest's."""
+    """Convert a backup in `info`; return None if its label does not follow pgBackRest's format."""
     if not _LABEL.fullmatch(found.label):
         return None
     base, incremental, _ = found.label.partition("_")
@@ -411,7 +411,7 @@ class _Progress:
         self._told = 0
 
     def read(self, line: str) -> None:
-        """Look for a percentage in a line of the log."""
+        """Report the percentage in a line of the log, if there is one."""
         found = _PERCENT.search(line) if _FILE in line else None
         if found is not None and self._told < int(found[1]) <= _ALMOST:
             self._told = int(found[1])

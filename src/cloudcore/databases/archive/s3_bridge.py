@@ -39,10 +39,10 @@ class S3Address(NamedTuple):
 
 
 class Bridge:
-    """One bridge for all runs of this process, started by the first."""
+    """The bridge that all runs of this process share; the first run starts it."""
 
     def __init__(self, endpoint: S3Address) -> None:
-        """Take the endpoint; nothing is started."""
+        """Store the endpoint; start nothing yet."""
         self.endpoint = endpoint
         self.certificate = b""
         """The only certificate that clients trust, in PEM; empty until the bridge runs."""
@@ -53,7 +53,7 @@ class Bridge:
         self._following: asyncio.Task[None] | None = None
 
     async def port(self) -> int:
-        """Return the port on 127.0.0.1, once the bridge runs.
+        """Start the bridge if necessary; return its port on 127.0.0.1.
 
         Raise `BackupFailed` if it does not start, or nothing listens at the endpoint: pgBackRest
         would retry for minutes.
@@ -71,7 +71,7 @@ class Bridge:
             return self._port
 
     async def _follow(self) -> None:
-        """Start another bridge on the port of one that was killed, so that runs continue.
+        """If the bridge is killed, start another on the same port, so that runs continue.
 
         Otherwise pgBackRest would retry for hours.
         """
@@ -84,7 +84,7 @@ class Bridge:
                         self._running, self._port = await self._start()
 
     async def close(self) -> None:
-        """End the bridge, if it runs."""
+        """Stop the bridge, if it runs."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -126,7 +126,7 @@ class Bridge:
 
 
 def _certified() -> tuple[bytes, bytes]:
-    """Return a new self-signed certificate of `NAME`, and its key, in PEM."""
+    """Return a new self-signed certificate for `NAME` and its key, both in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     begins = datetime.now(UTC) - timedelta(hours=1)

@@ -1,8 +1,8 @@
 """The S3 bridge: it adds TLS, which pgBackRest requires, to the install's S3 endpoint.
 
-It runs as a program of the standard library alone, so that gigabytes of backups do not pass through
-a process that serves. It relays bytes and has no credentials. It ends with its standard input, and
-so with the process that started it.
+It runs as a program that imports only the standard library, so that gigabytes of backups do not
+pass through a server process. It relays bytes and has no credentials. It exits when its standard
+input closes, and so together with the process that started it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def _relay(
 
 
 def _pinned(file: str) -> ssl.SSLContext:
-    """Trust the certificate in a file and no authority: it is our own server's.
+    """Trust only the certificate in a file, which is our own server's, and no authority.
 
     The file is read for each connection, as the certificate is renewed.
     """

@@ -1,8 +1,9 @@
 """Unpack an untrusted tar into a folder.
 
-It runs confined, as a program of the standard library alone. The tar is its standard input; the
-folder and the most bytes are its arguments. It fails, with the reason in one line, for entries that
-are neither plain files nor folders, names outside the folder and repeated names.
+It runs confined, as a program that imports only the standard library. The tar is its standard
+input; the folder and the maximal number of bytes are its arguments. It fails, with a one-line
+reason, for entries that are neither plain files nor folders, names outside the folder and repeated
+names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _CHUNK = 1 << 18
 
 
 def unpack(folder: str, most: int) -> None:
-    """Write all files; raise `ValueError` if an entry is refused."""
+    """Unpack standard input into `folder`; raise `ValueError` if an entry is refused."""
     left, files = most, 0
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|gz") as tar:
         for each in tar:

@@ -1,8 +1,8 @@
 """Move WAL between the spool of a server and the repository of its cluster.
 
 The server owns its spool and may be hostile: it may put links, devices or folders there, and swap
-them at any moment. So nothing in it is opened outside the server. A file is linked into a folder of
-ours first, where its content and type are checked, and files for the server are moved in by a
+them at any moment. So nothing in the spool is opened in place. A file is first linked into a folder
+of ours, where its content and type are checked; files for the server are moved into the spool by a
 rename.
 """
 
@@ -79,10 +79,10 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve a recovering server the files that it requests, during the block.
 
-    A segment that the repository does not have is awaited for so long.
+    Wait up to `patience_seconds` for a segment that the repository does not have.
 
     Once files could not be fetched for `_GIVE_UP_SECONDS`, cancel what the block awaits and raise
-    `BackupFailed`, as the server itself would wait for ever.
+    `BackupFailed`, as the server itself would wait forever.
     """
     with open_folder(spool) as folder:
         for name in (WANTED, GIVEN):
@@ -151,7 +151,7 @@ async def _give_wanted(
     place: ServerPlace,
     is_waited_for: Callable[[str], bool],
 ) -> bool:
-    """Serve the requested files; return True if some are not in the repository yet."""
+    """Serve the requested files; return True if some are awaited that the repository lacks."""
     is_waiting = False
     with (
         open_folder(WANTED, folder) as wanted,
@@ -183,7 +183,7 @@ async def _give_wanted(
 async def _fetched(
     repository: BackupRepository, name: str, place: ServerPlace, staging: Path
 ) -> bool:
-    """Fetch a file of the repository into a folder; return False if there is no such file."""
+    """Fetch a file from the repository into `staging`; return False if there is no such file."""
     lines: list[str] = []
     words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
     ended = await repository.run(*words, place=place, wal=staging, each_line=lines.append)
@@ -194,7 +194,7 @@ async def _fetched(
 
 
 async def _newer_than(repository: BackupRepository, name: str) -> str:
-    """Return the newest segment if it is after another one of its timeline; otherwise nothing."""
+    """Return the newest segment if it follows `name` on the same timeline, or an empty string."""
     if not _SEGMENT.fullmatch(name):
         return ""
     newest = await repository.newest_wal()
@@ -203,7 +203,7 @@ async def _newer_than(repository: BackupRepository, name: str) -> str:
 
 @contextmanager
 def _staging(spool: Path, name: str, user: User) -> Iterator[Path]:
-    """Yield an empty folder beside a spool, on its file system, that its server cannot see."""
+    """Yield an empty folder on the spool's file system that the server cannot see."""
     folder = spool.parent / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -216,12 +216,12 @@ def _staging(spool: Path, name: str, user: User) -> Iterator[Path]:
 
 
 def _named(folder: int) -> Sequence[str]:
-    """Return the names of WAL files in a folder, oldest first."""
+    """Return the sorted names of WAL files in a folder, oldest first."""
     return sorted(name for name in os.listdir(folder) if _NAME.fullmatch(name))
 
 
 def _take(folder: int, name: str, staging: Path) -> None:
-    """Link a file of a spool into a folder of ours; raise `BackupFailed` if it is not a file."""
+    """Link a spool file into a folder of ours; raise `BackupFailed` if it is not a plain file."""
     os.link(name, staging / name, src_dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG((staging / name).lstat().st_mode):
         raise BackupFailed(f"{name} in the spool is no file: the server is not to be trusted")

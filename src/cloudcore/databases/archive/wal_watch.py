@@ -26,7 +26,7 @@ def wal_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
 
 
 class WalWatch:
-    """Pushes WAL; a cluster gets a fault if that fails for long."""
+    """Pushes WAL; adds a fault to a cluster whose WAL cannot be pushed for long."""
 
     def __init__(self, needs: DatabaseNeeds, driver: BubblewrapServers) -> None:
         self._needs = needs
@@ -51,7 +51,7 @@ class WalWatch:
             await self._note(each, error)
 
     async def _note(self, found: Cluster, error: str | None) -> None:
-        """Add the fault after five minutes without success; remove it after a success."""
+        """Add the fault after five minutes without a success; remove it after a success."""
         now = self._needs.clock()
         is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
         if error is None:

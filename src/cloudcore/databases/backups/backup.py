@@ -69,7 +69,7 @@ class Backup(Placed, kw_only=True, frozen=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the backup's CRN."""
         return BACKUP.crn_of(self)
 
 
@@ -89,9 +89,9 @@ BACKUP: Final = Resource(
 
 
 def read_kind(given: str | None) -> BackupKind:
-    """Return the kind of a requested backup, ``base`` by default.
+    """Parse the kind of a requested backup; the default is ``base``.
 
-    Raise `InvalidInput` for anything but the kinds and their other names.
+    Raise `InvalidInput` if the text is neither a kind nor an alias of one.
     """
     if not given:
         return "base"

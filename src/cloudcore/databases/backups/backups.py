@@ -41,7 +41,7 @@ def request(
     new_id: Callable[[], str],
     now: int,
 ) -> Backup:
-    """Insert a backup, which is made after those before it.
+    """Insert a pending backup, which is made after the cluster's earlier ones.
 
     Raises:
         NotFound: the cluster is gone.
@@ -82,7 +82,7 @@ def request(
 
 
 def check_can_back_up(cluster: Cluster) -> None:
-    """Raise `Conflict` if a cluster cannot be backed up now."""
+    """Raise `Conflict` if a cluster cannot be backed up in its present state."""
     if cluster.bucket is None:
         words = "the cluster has no bucket for backups; one is named when a cluster is created"
         raise Conflict(words, reason="no_bucket")
@@ -92,7 +92,7 @@ def check_can_back_up(cluster: Cluster) -> None:
 
 
 def verify(tx: Connection, seen: Backup, now: int) -> Backup:
-    """Begin the verification of a backup, unless it has begun.
+    """Begin the verification of a backup, unless it has already begun.
 
     Raise `NotFound` if it is gone, `Conflict` if it has not succeeded.
     """
@@ -108,17 +108,17 @@ def verify(tx: Connection, seen: Backup, now: int) -> Backup:
 
 
 def check_succeeded(found: Backup) -> None:
-    """Raise `Conflict` if a backup cannot be restored."""
+    """Raise `Conflict` unless a backup has succeeded, so that it can be restored."""
     if found.status != "succeeded":
         words = f"the backup is {found.status}; only one that succeeded can be restored"
         raise Conflict(words, reason="not_succeeded", status=found.status)
 
 
 def delete(tx: Connection, seen: Backup, now: int, *, is_cascade: bool) -> None:
-    """Begin the deletion of a backup; one that runs is deleted when it has ended.
+    """Begin the deletion of a backup; one that is being made is deleted when that has ended.
 
-    Raise `NotFound` if it is gone, `Conflict` if incremental ones need it, and `is_cascade` does
-    not say that they go too; or a cluster is being restored from it.
+    Raise `NotFound` if it is gone, `Conflict` if incremental backups need it and `is_cascade` is
+    False, or a cluster is being restored from it.
     """
     CLUSTERS.lock(tx, seen.account_id, seen.cluster.id)  # no incremental one begins meanwhile
     found = BACKUPS.find(tx, seen.account_id, seen.id)

@@ -52,7 +52,7 @@ class Cron(NamedTuple):
     is_any_weekday: bool
 
     def after(self, moment: int) -> int:
-        """Return the first moment after one, in microseconds since the epoch."""
+        """Return the first moment after `moment` that matches, in microseconds since the epoch."""
         start = datetime.fromtimestamp(moment // MICROSECONDS, UTC)
         start = start.replace(second=0) + timedelta(minutes=1)
         for number in range(_FURTHEST_DAYS):
@@ -74,7 +74,7 @@ class Cron(NamedTuple):
 
 
 def read_cron(text: str) -> Cron:
-    """Parse five fields; raise ValueError, with what is wrong."""
+    """Parse five fields; raise `ValueError` with the reason if one is malformed."""
     parts = text.lower().split()
     if len(parts) != len(_FIELDS):
         raise ValueError("it has five fields: minute hour day month weekday")

@@ -40,9 +40,9 @@ _LOOK_SECONDS: Final = 2
 
 
 async def restore_while_wanted(needs: DatabaseNeeds, found: Cluster) -> bool:
-    """Make the data of a new cluster, as `restore_cluster` does.
+    """Run `restore_cluster` for a new cluster; return True when it is done.
 
-    Cancel it and return False once its owner has the cluster stopped or deleted.
+    Cancel it and return False if the owner stops or deletes the cluster meanwhile.
     """
     restoring = asyncio.create_task(
         restore_cluster(needs, found), name=f"restore into cluster {found.id}"
@@ -65,9 +65,9 @@ def _is_wanted(tx: Connection, found: Cluster) -> bool:
 
 
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
-    """Make the data of a new cluster from its backup.
+    """Restore the data of a new cluster from its backup.
 
-    After a crash it starts again, as no client has connected to the cluster before.
+    After a crash it starts from the beginning: no client has connected to the cluster yet.
 
     Raise `BackupFailed` if the backup is gone, or cannot be read; `ServerFailed` if the server does
     not recover, or the bucket does not have its WAL yet.
@@ -89,10 +89,10 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
 
 
 async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
-    """Return True if no more WAL from before `since` will reach the bucket.
+    """Return True if no more WAL from before `since` is expected in the bucket.
 
     A server ends its recovery at the first commit after the target time. A source that runs on this
-    machine commits now and archives it; another one may never commit again.
+    machine is made to commit and to archive that now; a source elsewhere may never commit again.
     """
     if origin.node == needs.node.name and (servers := needs.servers) is not None:
         spec = spec_of(origin)
@@ -119,7 +119,7 @@ async def restore(
     *,
     is_all_archived: bool = False,
 ) -> None:
-    """Replace the data of a server by a backup of `target`, and let it recover.
+    """Replace the data of a server by a backup of `target`, and let the server recover.
 
     With `is_all_archived`, the bucket has all WAL until `target_time`. The caller holds the server.
     """
@@ -155,7 +155,7 @@ async def _recover(
     *,
     waits: bool,
 ) -> None:
-    """Let a restored server replay the archive's WAL until a moment."""
+    """Let a restored server replay the archive's WAL until the moment in `recovery`."""
     archive, paths, target_time = needs.archive, servers.paths(spec), recovery.target_time
     async with archive.serving_wal(target, paths.data, paths.spool, paths.user, waits=waits):
         try:
@@ -182,9 +182,9 @@ _LOCK: Final = "databases/verification.lock"
 async def prove(
     needs: DatabaseNeeds, cluster: Cluster, target: BackupTarget, found: Backup
 ) -> Proof | None:
-    """Restore a backup into a temporary server, read all of it, and return how.
+    """Restore a backup into a temporary server and read all of it; return how that was proved.
 
-    Return None if another one is being verified on this machine.
+    Return None if another backup is being verified on this machine.
 
     Raise `BackupFailed` if it cannot be read, `ServerFailed` if the server does not start from it,
     or its data are damaged.

@@ -1,4 +1,4 @@
-"""Request a new cluster with the data of a backup, or with the data of a cluster at a moment."""
+"""Request a new cluster with the data of a backup, or of a cluster at a point in time."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def create(
     terms: DatabaseTerms,
     right_to: RightTo,
 ) -> Cluster:
-    """Insert a cluster that is restored from its source: a cluster, and its backup or a moment.
+    """Insert a cluster to be restored from its source: another cluster's backup or point in time.
 
     Raises:
         NotFound: the source or the backup is gone.
-        InvalidInput: the disk of the new one is smaller than its data.
+        InvalidInput: the disk of the new cluster is smaller than the data.
         Conflict: the backup has not succeeded, or none was complete at the time; or as for any
             new cluster.
 
@@ -78,7 +78,7 @@ def _whole_at(tx: Connection, origin: Cluster, target_time: int, now: int) -> Ba
 
 
 def _size_like(origin: Cluster, backup: Backup) -> GivenSize:
-    """Return the size of the cluster that was backed up, or one that fits its files."""
+    """Return the size of the cluster that was backed up, or one that fits the backup's files."""
     if origin.type == "managed":
         return GivenSize(
             memory_mb=origin.memory_mb, cpu_millis=origin.cpu_millis, disk_mb=origin.disk_mb

@@ -1,4 +1,4 @@
-"""Tables and queries of backups, also of their dependencies and of their retention."""
+"""Tables and queries of backups, and which of them depend on others or exceed the retention."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def succeeded(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Back
 
 
 def kept(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return the backups of a cluster that are complete and stay, or are still to be made."""
+    """Return a cluster's pending, running and succeeded backups, oldest first."""
     return _found(tx, _KEPT, account_id, cluster_id)
 
 
@@ -172,12 +172,12 @@ def newest_base(tx: Connection, account_id: str, cluster_id: str) -> Backup | No
 
 
 def needing(tx: Connection, base: Backup) -> Sequence[Backup]:
-    """Return the incremental backups of a base, in the order of their requests."""
+    """Return the incremental backups of a base, in the order in which they were requested."""
     return BACKUPS.read_all(tx, _NEEDING, account_id=base.account_id, base_id=base.id)
 
 
 def remaining(tx: Connection, account_id: str, cluster_id: str, limit: int) -> Sequence[Backup]:
-    """Return backups of a cluster with any status, newest first."""
+    """Return up to `limit` backups of a cluster with any status, newest first."""
     of = {"account_id": account_id, "cluster_id": cluster_id}
     return BACKUPS.read_all(tx, _REMAINING, **of, limit=limit)
 
@@ -189,7 +189,7 @@ def id_of_label(tx: Connection, account_id: str, cluster_id: str, label: str) ->
 
 
 def verifying_on(tx: Connection, node: str) -> Sequence[str]:
-    """Return the ids of backups that a machine verifies, or was verifying when it was killed."""
+    """Return the ids of backups whose verification a machine has begun and not yet ended."""
     return [row[0] for row in tx.rows(_VERIFYING, node=node)]
 
 
@@ -200,9 +200,9 @@ def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None
 
 
 def take_turn(tx: Connection, found: Backup) -> bool:
-    """Take the lock of a cluster for a backup; return False if another backup has it.
+    """Take a cluster's lock for a backup; return False if another backup holds or precedes it.
 
-    Pending backups get it in the order of their requests.
+    Pending backups get the lock in the order in which they were requested.
     """
     of = {"account_id": found.account_id, "cluster_id": found.cluster.id}
     if found.status == "pending" and tx.row(_BEFORE, **of, before=found.id) is not None:
@@ -214,12 +214,12 @@ def take_turn(tx: Connection, found: Backup) -> bool:
 
 
 def release_turn(tx: Connection, found: Backup) -> None:
-    """Release the lock of a cluster, if this backup has it."""
+    """Release the lock of a cluster, if this backup holds it."""
     tx.execute(_RELEASE, backup_id=found.id, account_id=found.account_id)
 
 
 def stored_bytes(tx: Connection) -> Mapping[str, int]:
-    """Return the bytes that the backups of each account added to buckets."""
+    """Map account id to the bytes that its backups have added to buckets."""
     return {account_id: int(found) for account_id, found in tx.rows(_STORED)}
 
 
@@ -232,14 +232,14 @@ def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None
 
 
 def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> bool:
-    """Store the next due time of a schedule; return False if another process has done so."""
+    """Change the due time of a schedule from `was`; return False if another process already has."""
     if due_at is None:
         return tx.execute(_FORGET_DUE, cluster_id=cluster_id) == 1
     return tx.execute(_MOVE_DUE, of_id=cluster_id, was=was, due_at=due_at) == 1
 
 
 def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:
-    """Return the due schedules: account, cluster and due time."""
+    """Return the due schedules after a cluster id, as (account, cluster, due time)."""
     return [(a, b, c) for a, b, c in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 
@@ -252,7 +252,8 @@ def _found(
 def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
     """Return the backups that cannot be restored without this one, except those being deleted.
 
-    An incremental one has the changes since the one before it, so it needs all back to its base.
+    An incremental backup has only the changes since the one before it, so it needs all of them back
+    to its base.
     """
     base: Backup | None = found
     if found.kind == "incremental":
@@ -272,9 +273,9 @@ def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
 
 
 def outlived(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
-    """Return the base backups beyond the number to keep, oldest first, with those that need them.
+    """Return base backups beyond the retention, oldest first, each with those that depend on it.
 
-    A backup that a cluster is being restored from is left out.
+    A backup is left out if a cluster is being restored from it.
     """
     if cluster.retention is None:
         return ()

@@ -1,4 +1,4 @@
-"""Request scheduled backups and verifications, and checks of registered clusters, when due."""
+"""Request scheduled backups, verifications and checks of registered clusters when they are due."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def take_turns(needs: DatabaseNeeds) -> None:
 
 
 async def wake_due(needs: DatabaseNeeds) -> None:
-    """Wake the work of registered clusters that are due for a check."""
+    """Wake the jobs of registered clusters that are due for a check."""
     now, after = needs.clock(), ""
     while found := await needs.database.read(due_checks, now, after, _PAGE):
         for place in found:
@@ -59,7 +59,7 @@ def _wake(tx: Connection, account_id: str, cluster_id: str, now: int) -> None:
 def _take_turn(
     needs: DatabaseNeeds, account_id: str, cluster_id: str, due_at: int, now: int, tx: Connection
 ) -> None:
-    """Do one schedule's due work, unless another process has done it."""
+    """Do the due work of one schedule, unless another process has already done it."""
     cluster = CLUSTERS.find(tx, account_id, cluster_id)
     if cluster is None or not rows.move_due(tx, cluster_id, due_at, _next(cluster, now)):
         return
@@ -82,7 +82,7 @@ def _take_turn(
 def _back_up(
     tx: Connection, needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind, now: int
 ) -> None:
-    """Request a backup, unless a scheduled one is pending; a refusal is a fault of the cluster."""
+    """Request a scheduled backup, unless one is pending; store a refusal as the cluster's fault."""
     for each in rows.waiting(tx, cluster.account_id, cluster.id):
         if (each.status, each.trigger, each.kind) == ("pending", "schedule", kind):
             return
@@ -93,12 +93,12 @@ def _back_up(
 
 
 def _is_due(cron: str | None, due_at: int, now: int) -> bool:
-    """Return True if a schedule is due between two checks."""
+    """Return True if a cron schedule is due after `due_at` and up to `now`."""
     return cron is not None and read_cron(cron).after(due_at - 1) <= now
 
 
 def _next(cluster: Cluster, now: int) -> int | None:
-    """Return the next due time after `now`; None if the schedule is empty."""
+    """Return the next due time after `now`, or None if nothing is scheduled."""
     schedule = cluster.schedule or Schedule()
     crons = (schedule.base_cron, schedule.incremental_cron, schedule.verify_cron)
     return min((read_cron(each).after(now) for each in crons if each is not None), default=None)

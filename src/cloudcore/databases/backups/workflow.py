@@ -1,7 +1,8 @@
-"""The work of backups: make them, verify that they can be restored, and delete them.
+"""The workflow of backups: make them, verify that they can be restored, and delete them.
 
 One backup of a cluster at a time may change its bucket (`backup_turns`); the others wait, and are
-woken when it ends. A killed run is looked up in the archive before it is repeated.
+woken when it ends. After a process was killed, its backup is looked up in the archive before it is
+made again.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _NEXT: Final = {_RUN: "run", _VERIFY: "verify", _REMOVE: "remove"}
 
 
 def goal(found: Backup, _now: int) -> Goal | None:
-    """Return the next work of a backup."""
+    """Return the next step for a backup, or None."""
     if found.status == DELETING:
         return Goal("wait", _REMOVE)
     if found.status in ("pending", "running"):
@@ -68,7 +69,7 @@ def goal(found: Backup, _now: int) -> Goal | None:
 
 
 async def _wait(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
-    """Wait for the lock of the cluster and, to delete a base, until no incremental one needs it."""
+    """Wait for the cluster's lock; before deleting a base, until no incremental backup needs it."""
     doing = attempt.goal.generation
 
     def take(tx: Connection) -> bool:
@@ -201,7 +202,7 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
 
 
 def _removed_later(words: str) -> Outcome:
-    """Release the cluster, but wake nobody: two that fail would wake each other without a pause."""
+    """Release the cluster's lock and retry later. Wake no other: two failing ones would loop."""
     problem = Problem(DELETION_FAILED, words)
     return StepDone(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_give_turn)
 
@@ -231,7 +232,7 @@ def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
 
 
 def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
-    """Add the fault to a cluster that one of its backups failed."""
+    """Add a fault to a cluster: one of its backups failed."""
     of = cluster.account_id, cluster.id
     CLUSTERS.change(tx, *of, lambda found: found.with_fault(BACKUP_FAILED, words, now), now)
 
@@ -261,7 +262,7 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 
 @asynccontextmanager
 async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callable[[int], None]]:
-    """Yield a function that takes the progress of a run, which is stored every two seconds."""
+    """Yield a function that takes a run's progress, which is stored every two seconds."""
     progress, changed = 0, asyncio.Event()
 
     def tell(percent: int) -> None:

@@ -1,6 +1,6 @@
 """Clusters: servers of PostgreSQL, run here or registered from elsewhere.
 
 `cluster` describes one; `routes`, `clusters` and `rows` create, change and delete them. `workflow`
-has a driver make, start and stop the server, or connects to a registered one (`endpoints`).
+makes, starts and stops the server through a driver, or connects to a registered one (`endpoints`).
 `states` stores and publishes their status.
 """

@@ -105,9 +105,9 @@ class ClusterSource(ResponseBody):
 
 
 def read_endpoint(given: GivenEndpoint, networks: Sequence[Network]) -> Endpoint:
-    """Return an endpoint as it is stored, without its password.
+    """Check an endpoint; return its stored form, without the password.
 
-    Raise `InvalidInput` if it is malformed, or its address is not allowed; the field is named.
+    Raise `InvalidInput`, naming the field, if it is malformed, or its address is not allowed.
     """
     host = given.host.lower()
     if not _HOST.fullmatch(host):
@@ -125,7 +125,7 @@ def read_endpoint(given: GivenEndpoint, networks: Sequence[Network]) -> Endpoint
 
 
 def with_credentials(old: Endpoint, given: GivenCredentials) -> Endpoint:
-    """Return an endpoint with other credentials, without the password.
+    """Return an endpoint with other credentials, but without their password.
 
     Raise `InvalidInput`, which names the field, if they are malformed.
     """
@@ -154,21 +154,21 @@ def _check_roots(field: str, pem: str) -> None:
 
 
 def shown_endpoint(found: Cluster) -> EndpointRecord | None:
-    """Return the endpoint of a registered cluster in an answer; None for a managed one."""
+    """Raise `InvalidInput`, naming the field, unless a text contains PEM certificates."""
     if (of := found.endpoint) is None:
         return None
     return EndpointRecord(**structs.asdict(of) | {"ca": of.ca or UNSET})
 
 
 def shown_size(found: Cluster) -> SizeRecord | None:
-    """Return the size of a managed cluster in an answer; None for a registered one."""
+    """Return the size of a managed cluster for an answer; None for a registered one."""
     if found.type != "managed":
         return None
     return SizeRecord(memory_mb=found.memory_mb, cpu_millis=found.cpu_millis, disk_mb=found.disk_mb)
 
 
 def shown_connection(found: Cluster) -> ClusterConnection | None:
-    """Return the address that clients of a cluster connect to; None until it is known."""
+    """Return the address for clients of a cluster, or None until it is known."""
     if (of := found.endpoint) is not None:
         return ClusterConnection(**structs.asdict(of))
     if found.host is None or found.port is None:
@@ -179,7 +179,7 @@ def shown_connection(found: Cluster) -> ClusterConnection | None:
 
 
 def shown_source(found: Cluster) -> ClusterSource | None:
-    """Return the backup or the cluster that a cluster was restored from, for an answer."""
+    """Return the backup or the point in time that a cluster was restored from, for an answer."""
     if (of := found.source) is None:
         return None
     return ClusterSource(

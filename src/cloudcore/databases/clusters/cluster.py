@@ -142,15 +142,15 @@ class Cluster(Placed, frozen=True, kw_only=True):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the cluster's CRN."""
         return CLUSTER.crn_of(self)
 
 
 def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
-    """Check the schedules of a new or changed cluster.
+    """Check the backup schedules of a new or changed cluster; return the cluster.
 
-    Raise `InvalidInput` if one is malformed, or this cluster can have no such backups; the error
-    names its field.
+    Raise `InvalidInput`, naming the field, if one is malformed, or this cluster cannot have such
+    backups.
     """
     for name, cron in structs.asdict(new.schedule or Schedule()).items():
         if cron is not None:

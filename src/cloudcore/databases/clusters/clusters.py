@@ -53,7 +53,7 @@ _PASSWORD_BYTES: Final = 24
 
 
 def shown_bucket(found: Cluster) -> ResourceRef | None:
-    """Return the bucket of a cluster's backups in an answer."""
+    """Return the bucket of a cluster's backups for an answer."""
     if found.bucket is None:
         return None
     crn = BUCKET.crn(found.region, found.account_id, found.bucket_name)
@@ -93,11 +93,11 @@ def new_password() -> str:
 
 
 def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
-    """Insert a cluster; its bucket is a reference of the request.
+    """Insert a cluster, with the bucket that the request refers to.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
-        Conflict: its name is taken, or no machine runs servers, or has a port left.
+        Conflict: its name is taken, or no machine runs servers, or has a free port.
         QuotaExceeded: the account has reached its quota.
 
     """
@@ -113,7 +113,7 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 
 
 def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
-    """Insert a cluster with the id of its bucket, on a machine with room for it; begin its work.
+    """Insert a cluster, whose bucket is resolved, on a machine with room; start its workflow.
 
     Raise `Conflict` if its name is taken, no machine runs database servers, or the one with room
     has no free port; `QuotaExceeded` if the account has reached its quota.
@@ -144,7 +144,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 
 
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
-    """Begin to start or stop a managed cluster, unless that is wanted already.
+    """Begin to start or stop a managed cluster, unless it is already in the wanted state.
 
     Raise `NotFound` if it is gone, `Conflict` if it is registered, or being deleted.
     """
@@ -166,7 +166,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 
 
 def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
-    """Store a new password of a managed cluster's owner; the work sets it on the server.
+    """Store a new password for a managed cluster's owner; the workflow sets it on the server.
 
     Raise `NotFound` if it is gone, `Conflict` if it is registered, or being deleted.
     """
@@ -179,7 +179,7 @@ def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> C
 def change_credentials(
     tx: Connection, found: Cluster, endpoint: Endpoint, sealed: bytes, now: int
 ) -> Cluster:
-    """Store credentials of a registered cluster that the server has accepted; check it soon.
+    """Store a registered cluster's new credentials, which the server has accepted; check it soon.
 
     Raise `NotFound` if it is gone, `Conflict` if it is being deleted, or another request has
     changed the credentials since `found` was read.
@@ -212,10 +212,10 @@ def check_registered(found: Cluster) -> None:
 
 
 def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> None:
-    """Begin the deletion of a cluster with all of its backups.
+    """Begin the deletion of a cluster with all its backups.
 
     Raise `NotFound` if it is gone, `Conflict` if another cluster is being restored from its
-    backups; or it has backups, and `is_cascade` is False.
+    backups, or if it has backups and `is_cascade` is False.
     """
     WORK.wake(tx, found, now)
     old = CLUSTERS.lock(tx, found.account_id, found.id)  # no restore of it begins meanwhile
@@ -243,7 +243,7 @@ def _managed(tx: Connection, found: Cluster) -> Cluster:
 
 
 def _right_to_fill(new: Cluster, right_to: RightTo) -> Authorize:
-    """Return a check that a caller may see a bucket, and write the objects of backups to it."""
+    """Return a check that the caller may see a bucket and write backup objects to it."""
     may_see, may_write = right_to(BUCKET.action("get")), right_to(PUT_OBJECT)
 
     def check(crn: str) -> None:

@@ -1,4 +1,4 @@
-"""Connect to a registered server, to check that it is there and to learn its version."""
+"""Connect to a registered server, to check that it is reachable and to learn its version."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EndpointUnreachable(Exception):
 
 
 def check_literal(host: str, port: int, networks: Sequence[Network]) -> None:
-    """Raise `NotAllowed` for an address that may not be dialled; names are resolved later."""
+    """Raise `NotAllowed` if `host` is a forbidden IP address; a name is checked when resolved."""
     if (found := literal_address(host)) is not None:
         _vet(host, port, [found], networks)
 
@@ -43,9 +43,9 @@ def check_literal(host: str, port: int, networks: Sequence[Network]) -> None:
 async def addresses_of(
     host: str, port: int, networks: Sequence[Network], look_up: Resolve = resolve
 ) -> Sequence[Address]:
-    """Return the addresses of a host.
+    """Resolve a host to its addresses.
 
-    Raise `EndpointUnreachable` if it has none, or one of them may not be dialled.
+    Raise `EndpointUnreachable` if it has none, or one of them may not be connected to.
     """
     literal = literal_address(host)
     try:
@@ -59,7 +59,7 @@ async def addresses_of(
 
 
 def conninfo(endpoint: RegisteredEndpoint, addresses: Sequence[Address]) -> dict[str, str]:
-    """Return the parameters of libpq for a server, with its checked addresses."""
+    """Return libpq's parameters for a server: its host name and checked addresses."""
     return {
         "host": ",".join(endpoint.host for _ in addresses),
         "hostaddr": ",".join(map(str, addresses)),
@@ -104,7 +104,7 @@ async def _connect(
 def _parameters(
     endpoint: RegisteredEndpoint, database: str, addresses: Sequence[Address], folder: Path
 ) -> dict[str, Any]:
-    """Return all parameters of libpq, so that it takes none from the environment."""
+    """Return all connection parameters, so that libpq takes none from the environment."""
     from psycopg import pq  # noqa: PLC0415 - as above
 
     roots = folder / "roots.pem"  # without it nothing is checked (`require`)
@@ -129,7 +129,7 @@ def _parameters(
 
 
 def _reason(error: Exception) -> str:
-    """Return libpq's error on one line; the server may have written it."""
+    """Return libpq's error on one line, cleaned because the server may have written it."""
     text = " ".join(str(error).split()) or "it closed the connection"
     return "".join(each if each.isprintable() else "?" for each in text)[:_MOST_REASON]
 

@@ -69,7 +69,7 @@ _CPU_BY_ACCOUNT: Final = Statement(
 
 
 def restores_of(tx: Connection, account_id: str, cluster_id: str) -> Mapping[str, str]:
-    """Return the names of clusters that wait for a restore of a cluster's backup, by backup id."""
+    """Map backup ids of a cluster to names of the clusters that are being restored from them."""
     found = map(CLUSTERS.record_of, tx.rows(_RESTORING, account_id=account_id))
     sources = ((each.source, each.name) for each in found)
     return {
@@ -85,26 +85,27 @@ def ports_on(tx: Connection, node: str) -> frozenset[int]:
 
 
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
-    """Return the lowest free port of a machine; None if none is free.
+    """Return the lowest free port of a machine, or None if all are taken.
 
-    The caller holds the row of the machine; without that, the constraint may refuse the port.
+    The caller should hold a lock on the machine's row; without it, the constraint may refuse the
+    port.
     """
     taken = ports_on(tx, node)
     return next((each for each in range(first, last + 1) if each not in taken), None)
 
 
 def due_checks(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str]]:
-    """Return account and id of registered clusters that are due for a check, after an id."""
+    """Return (account, cluster) ids of registered clusters due for a check, after a cluster id."""
     return [(a, b) for a, b in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 
 async def memory_by_account(database: Database) -> Mapping[str, int]:
-    """Return the MiB of memory of the servers of each account."""
+    """Map account id to the MiB of memory of its servers."""
     return await database.read(_by_account, _MEMORY_BY_ACCOUNT)
 
 
 async def cpu_by_account(database: Database) -> Mapping[str, int]:
-    """Return the thousandths of a processor of the servers of each account."""
+    """Map account id to the processors of its servers, in thousandths."""
     return await database.read(_by_account, _CPU_BY_ACCOUNT)
 
 

@@ -22,9 +22,9 @@ def observe(
     seen: Callable[[Cluster], Cluster],
     now: int,
 ) -> None:
-    """Store an observed change of a cluster, unless it is gone or being deleted.
+    """Store an observed change of a cluster, unless the cluster is gone or being deleted.
 
-    `seen` returns it with its new status and faults; it is pure.
+    `seen` is a pure function that returns the cluster with its new status and faults.
     """
 
     def unless_deleting(found: Cluster) -> Cluster:
@@ -36,7 +36,7 @@ def observe(
 
 
 def spec_of(found: Cluster) -> ServerSpec:
-    """Return the server of a managed cluster with a known version."""
+    """Return the server configuration of a managed cluster whose version is known."""
     assert found.version is not None
     assert found.port is not None
     return ServerSpec(
@@ -56,7 +56,7 @@ def seal_password(keyring: Keyring, cluster_id: str, password: str) -> bytes:
 
 
 def open_password(keyring: Keyring, found: Cluster) -> str:
-    """Return the password in the row of a cluster."""
+    """Return the password that is sealed in a cluster's row."""
     assert found.secret is not None
     return keyring.open(found.secret, _context(found.id)).decode()
 
@@ -70,7 +70,7 @@ def endpoint_of(keyring: Keyring, found: Cluster) -> RegisteredEndpoint | None:
 
 
 def target_of(keyring: Keyring, found: Cluster) -> BackupTarget:
-    """Return the backup target of a cluster with a bucket and a known version."""
+    """Return the backup target of a cluster, which has a bucket and a known version."""
     assert found.version is not None
     assert found.bucket is not None
     return BackupTarget(

@@ -1,4 +1,4 @@
-"""The work of clusters: make, start, stop, check and delete them."""
+"""The workflow of clusters: make, start, stop, check and delete them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OFF: Final = Problem(
 
 
 def goal(found: Cluster, now: int) -> Goal | None:
-    """Return the next work of a cluster."""
+    """Return the next step for a cluster, or None."""
     if found.status == DELETING:
         return Goal("backups")
     if found.check_at is not None:
@@ -69,7 +69,7 @@ def goal(found: Cluster, now: int) -> Goal | None:
 def _by_servers(
     act: Callable[[Cluster, DatabaseNeeds, BubblewrapServers], Awaitable[Outcome]],
 ) -> StepRun:
-    """Return a step that needs the servers of this machine, whose failure is told to the owner."""
+    """Return a step that calls `act` with this machine's servers; a failure becomes a fault."""
 
     async def step(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
         if needs.servers is None:
@@ -83,7 +83,7 @@ def _by_servers(
 
 
 async def _make(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
-    """Make the data of a server, or restore them, unless it has them."""
+    """Create or restore the data of a server, unless it already has data."""
     if found.has_data:
         return StepDone(next="start", keeps_faults=True)
     if found.source is not None:
@@ -101,7 +101,7 @@ async def _make(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers
 
 
 async def _start(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
-    """Start a server with a certificate of this install."""
+    """Start a server with a certificate from this install's own authority."""
     spec, host = spec_of(found), needs.terms.address
     issued = await needs.authority.issue([host, needs.node.name])
     await servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
@@ -114,7 +114,7 @@ async def _start(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServer
 
 
 async def _password(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
-    """Set the password of the owner on the server, and delete it from the row."""
+    """Set the owner's password on the server, and delete it from the row."""
     if found.secret is not None:
         await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
     return _came_to("active", found)
@@ -165,10 +165,10 @@ async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) 
 
 
 def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
-    """Begin the deletion of the backups of a cluster; return True if none is left.
+    """Begin the deletion of a cluster's backups; return True if none is left.
 
-    A restore keeps them all, as its backup may need others. No such cluster is deleted, unless a
-    process of the version before has let it.
+    If a cluster is being restored from one, delete none, as that one may need others. `delete`
+    refuses such clusters, but an older version of the service may have allowed it.
     """
     found = rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
     if not restores_of(tx, cluster.account_id, cluster.id):
@@ -198,7 +198,7 @@ def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
 
 
 def _came_to(status: str, found: Cluster) -> Outcome:
-    """Return the result of a step after which a server is as its owner wanted."""
+    """Return the outcome of a step after which the server is as its owner wanted."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_newest = current.generation == found.generation
@@ -215,7 +215,7 @@ def _came_to(status: str, found: Cluster) -> Outcome:
 
 
 def _failed(current: Cluster, _now: int) -> Cluster:
-    """Return a cluster whose server could not be made, started or stopped."""
+    """Mark a cluster as failed: its server could not be made, started or stopped."""
     is_new = current.status == "provisioning"
     return current if is_new else structs.replace(current, status="unavailable")
 

@@ -1,8 +1,8 @@
 """Database servers of this machine, each confined by bubblewrap, with a shim beside it.
 
-A server has a folder: `data`, `sockets` and `spool` belong to its own user, the rest to the
-service. The file `unfit` exists until restored data have recovered and roles have lost their extra
-rights; such data are not served.
+A server has a folder: `data`, `sockets` and `spool` belong to the server's own user, the rest to
+the service. The file `unfit` exists until restored data have recovered and roles have lost their
+extra rights; until then the data are not served.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class Listening(NamedTuple):
 class BubblewrapServers:
     """Runs servers by bubblewrap. Every method may be repeated after a crash at any point.
 
-    A server outlives the service. Its data are a customer's: it has neither credentials nor a
-    network, and reaches only its own files.
+    A server outlives the service. Its data belong to a customer, so it has neither credentials nor
+    a network, and can access only its own files.
     """
 
     def __init__(self, base: Path, listening: Listening, groups_prefix: str = _GROUP) -> None:
-        """Take the folder of all files."""
+        """Store the settings; `base` is the folder for all files."""
         self._base = base.absolute()
         self._listening = listening
         self._prefix = groups_prefix
@@ -105,7 +105,7 @@ class BubblewrapServers:
         ]
 
     def check(self) -> None:
-        """Run a program confined; raise `DriverUnusable`, in one line, if that fails."""
+        """Run a confined trial program; raise `DriverUnusable`, with the reason, if it fails."""
         named = "database_driver bubblewrap"
         require_programs(named, _PROGRAMS)
         if not self.versions:
@@ -122,31 +122,31 @@ class BubblewrapServers:
             data_folders.remove_tree(self._folder(trial.id))
 
     def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
-        """Keep other processes of this machine from a server during the block.
+        """Lock a server against other processes of this machine during the block.
 
-        Each method does so for itself, except those that only look at a server or only speak to it,
-        as `set_password` does. All raise `ServerBusy`, as the block does, if another process holds
-        it for more than some seconds.
+        Each method takes this lock itself, except those that only look at a server or only send it
+        commands, such as `set_password`. All of them and the block raise `ServerBusy` if another
+        process holds the lock for more than some seconds.
         """
         return self._programs.held_from_others(server_id)
 
     async def create(self, spec: ServerSpec) -> None:
-        """Make the data of a new server, without starting it; do nothing if it has them.
+        """Create the data of a new server, without starting it; do nothing if it already has data.
 
-        Raise `ServerFailed` if they cannot be made.
+        Raise `ServerFailed` if they cannot be created.
         """
         await self._programs.alone(spec.id, lambda: self._create(spec))
 
     def restoring(self, spec: ServerSpec) -> Path:
-        """Return the folder that a restore fills; it belongs to the server's user."""
+        """Return the folder that a restore is to fill; it belongs to the server's user."""
         return self._own_folder(spec, "restoring")
 
     async def adopt_restored(self, spec: ServerSpec) -> None:
         """Make restored files the data of a server, without starting it.
 
-        Do nothing if that is done.
+        Do nothing if that is already done.
 
-        They are untrusted: links are removed, and files that configure the server.
+        The files are untrusted: links, and files that configure the server, are removed.
 
         Raise `ServerFailed` if they are not data of this version.
         """
@@ -155,8 +155,8 @@ class BubblewrapServers:
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
         """Let a restored server replay its WAL, and take the rights of `SUPERUSER` from its roles.
 
-        It listens on its Unix socket alone, and has stopped when this returns. Do nothing if that
-        is done.
+        It listens on its Unix socket alone, and has stopped when this returns. Do nothing if it has
+        already recovered.
 
         Raise `ServerFailed`, with the end of its log, if it ends too early.
         """
@@ -164,7 +164,7 @@ class BubblewrapServers:
             await self._recover(spec, recovery)
 
     async def start(self, spec: ServerSpec) -> None:
-        """Start a server, and return when it accepts connections; do nothing if it runs.
+        """Start a server, and return when it accepts connections; do nothing if it already runs.
 
         Raise `ServerFailed`, with the end of its log, if it ends.
         """
@@ -174,27 +174,27 @@ class BubblewrapServers:
             await self._ready(spec)
 
     async def switch_wal(self, spec: ServerSpec) -> None:
-        """Commit a transaction and let a running server archive all WAL up to it.
+        """Commit a transaction, and have a running server archive all WAL up to that.
 
-        Raise `ServerFailed` if it does not answer.
+        Raise `ServerFailed` if the server does not answer.
         """
         await postgres.execute(
             spec, self.paths(spec), "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n"
         )
 
     async def stop(self, server_id: str) -> None:
-        """Stop a server by a fast shutdown, and kill it after a minute; do nothing if none runs."""
+        """Stop a server by a fast shutdown, after a minute by a kill; do nothing if none runs."""
         await self._programs.alone(server_id, lambda: self._stop(server_id))
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
-        """Stop a server and delete its files; its data are kept for a day unless `at_once`."""
+        """Stop a server and delete its files; its data are retained for a day unless `at_once`."""
         kept = None if at_once else self._base / data_folders.DELETED
         await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
     async def set_aside(self, server_id: str) -> bool:
-        """Stop a server without a row; its data are kept until the operator deletes them.
+        """Stop a server that has no row; its data are retained until the operator deletes them.
 
-        Return False if it has none.
+        Return False if it has no data.
         """
         kept = self._base / data_folders.ROWLESS
         return await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
@@ -212,7 +212,7 @@ class BubblewrapServers:
         )
 
     async def check_data(self, spec: ServerSpec) -> Proof:
-        """Read all data of a server that was restored for verification; return how.
+        """Read all data of a server that was restored for verification; return the proof.
 
         Raise `ServerFailed` if a checksum is wrong, or a row cannot be read.
         """
@@ -232,11 +232,11 @@ class BubblewrapServers:
             return "rows"
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
-        """Write the certificate of a server; a running server reloads it."""
+        """Write the certificate and key of a server; a running server reloads them."""
         await self._programs.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
 
     async def seen(self) -> Mapping[str, ServerSeen]:
-        """Return all servers that have a folder on this machine, by id."""
+        """Map id to server, for all with a folder on this machine."""
         return await self._programs.run(self._seen)
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
@@ -273,7 +273,7 @@ class BubblewrapServers:
         settle(folder / "restoring", folder / "data")
 
     def _make_fit(self, spec: ServerSpec) -> None:
-        """Remove the rights that no role of restored data may have; the server has recovered."""
+        """Remove from a recovered server the rights that no role of restored data may have."""
         self._stop(spec.id)
         said = self._single(spec, "template1", data_folders.ROLES)
         catalog = data_folders.catalog_of(said)
@@ -286,7 +286,7 @@ class BubblewrapServers:
         return self._run(spec, postgres.single_user(spec.version, database), text=text)
 
     def _begin(self, spec: ServerSpec, argv: Sequence[str]) -> None:
-        """Start the program of a server, unless it runs; it listens for clients if it has to."""
+        """Start the program of a server, unless it runs; if it serves clients, listen for them."""
         folder = self._folder(spec.id)
         if not (folder / "data").exists():
             raise ServerFailed("it has no data")
@@ -313,7 +313,7 @@ class BubblewrapServers:
     def _run(
         self, spec: ServerSpec, argv: Sequence[str], *, data: Path | None = None, text: str = ""
     ) -> str:
-        """Run a program on data to its end; return its output, or raise `ServerFailed`."""
+        """Run a program on a server's data; return the output, or raise `ServerFailed`."""
         folder = self._folder(spec.id)
         process = self._launch(spec, argv, data or folder / "data", listener=None, text=text)
         ended = process.wait(_SINGLE_SECONDS)
@@ -337,7 +337,7 @@ class BubblewrapServers:
         listener: int | None,
         text: str | None = None,
     ) -> DetachedProcess:
-        """Start a shim with a program; the one before has ended."""
+        """Start a shim that runs a program; the server's previous shim must have ended."""
         self._end(spec.id)
         folder, user = self._folder(spec.id), self._user(spec)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -421,7 +421,7 @@ class BubblewrapServers:
         self._end(server_id)
 
     def _end(self, server_id: str) -> None:
-        """Kill all processes of a server, and remove their groups."""
+        """Kill all processes of a server, and remove its control groups."""
         if not kill(self._folder(server_id)):
             raise ServerFailed("its shim does not end")
         try:
@@ -482,7 +482,7 @@ class BubblewrapServers:
         return path
 
     def _own_folder(self, spec: ServerSpec, name: str) -> Path:
-        """Return a folder of the server's own user."""
+        """Make and return a subfolder that the server's user owns."""
         path, user = self._folder(spec.id) / name, self._user(spec)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if user is not None:
@@ -491,7 +491,7 @@ class BubblewrapServers:
 
 
 def _written_at(path: Path) -> int:
-    """Return when a file was written, in microseconds since the epoch; 0 if it is absent."""
+    """Return when a file was last written, in microseconds since the epoch; 0 if it is absent."""
     try:
         return path.stat().st_mtime_ns // 1000
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """Confine servers, and programs that read untrusted files, by bubblewrap.
 
-As root, a server has a user id of its own, which owns its files and nothing else. Without root it
-acts as the service's user, in a user namespace with nothing else mounted. A server or a program
-sees the programs of the machine, read-only, and the folders that it is given, in namespaces of its
-own. A program also ends with this process, even when that is killed.
+If the service is root, each server has a user id of its own, which owns its files and nothing else.
+Otherwise it runs as the service's user, in a user namespace with nothing else mounted. A server or
+a program sees the programs of the machine, read-only, and the folders passed to it, in namespaces
+of its own. A program also ends with this process, even when that is killed.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def confined(
     files: Mapping[Path, str],
     shm_mb: int,
 ) -> Sequence[str]:
-    """Return the command of a shim: bubblewrap with a program, which is its first process.
+    """Return a shim's command: bubblewrap, which runs the program as its first process.
 
-    The program may write into `folders` and read `files`, each with its path for the program. The
-    options of bwrap are in the order in which it mounts (bwrap(1)).
+    The program may write into `folders` and read `files`; both map a path here to the path that it
+    sees. The options of bwrap are in the order in which it mounts (bwrap(1)).
     """
     options = (
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
@@ -84,7 +84,7 @@ def _tmpfs(name: str, size_mb: int) -> Sequence[str]:
 
 
 def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
-    """Return the command of a program that first becomes another user (setpriv(1))."""
+    """Return a command that switches to another user and then runs a program (setpriv(1))."""
     if user is None:
         return argv
     ids = (f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups")
@@ -92,16 +92,16 @@ def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
 
 
 def password_line(user: User) -> str:
-    """Return the line of `/etc/passwd` (passwd(5)) for the user of a server."""
+    """Return the `/etc/passwd` line (passwd(5)) for the user of a server."""
     uid, gid = user or (_INNER_ID, _INNER_ID)
     return f"postgres:x:{uid}:{gid}::/:/usr/sbin/nologin\n"
 
 
 def user_of(first_uid: int, offset: int) -> User:
-    """Return the user and group of the server of a port, counted from the first port.
+    """Return (user id, group id) for the server with the port `offset` above the first port.
 
-    None without root. A server keeps its port when the operator changes the range: a lower one has
-    the last ids.
+    None unless the service is root. A server stays on its port when the operator changes the range,
+    so `offset` may be negative; it then gets one of the last ids.
     """
     uid = first_uid + offset % _PORTS
     return (uid, uid) if os.geteuid() == 0 else None
@@ -121,7 +121,7 @@ _LINKS_OR_FOLDERS: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfinedProgram:
-    """A program, and the files that it may see."""
+    """A program to run, and the files that it may access."""
 
     argv: Sequence[str]
     user: User
@@ -137,7 +137,7 @@ class ConfinedProgram:
 
 
 class ProgramResult(NamedTuple):
-    """The result of a run."""
+    """The exit status and output of a run."""
 
     status: int
     said: str
@@ -145,7 +145,7 @@ class ProgramResult(NamedTuple):
 
 
 def require(program: str, package: str) -> str:
-    """Return the path of a program, or raise `BackupProgramMissing`."""
+    """Return the path of a program, or raise `BackupProgramMissing` with the package to install."""
     found = shutil.which(program, path=os.defpath + ":/usr/local/bin:/usr/sbin:/sbin")
     if found is None:
         raise BackupProgramMissing(
@@ -157,7 +157,7 @@ def require(program: str, package: str) -> str:
 async def run(
     wanted: ConfinedProgram, each_line: Callable[[str], None] = lambda _line: None
 ) -> ProgramResult:
-    """Run to the end; both streams are read by line. Cancellation kills the run."""
+    """Run a program to its end; pass each line of output to `each_line`. Cancelling kills it."""
     async with started(wanted, stderr=asyncio.subprocess.STDOUT) as process:
         assert process.stdout is not None
         kept: deque[str] = deque(maxlen=_LAST_LINES)
@@ -174,9 +174,9 @@ async def run(
 
 
 def ended_by(status: int) -> str:
-    """Return the signal that ended a program, in words; empty if none did.
+    """Name the signal that ended a program; empty if no signal did.
 
-    `bwrap` adds 128 to the signal that ended its program.
+    `bwrap` exits with 128 plus the signal that ended its program.
     """
     number = -status if status < 0 else status - _BY_SIGNAL
     return f"it was ended by signal {number}" if 0 < number < _SIGNALS else ""
@@ -186,7 +186,7 @@ def ended_by(status: int) -> str:
 async def started(
     wanted: ConfinedProgram, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a program and yield it; it is killed at the end of the block."""
+    """Start a program and yield its process; kill it at the end of the block."""
     with ExitStack() as opened:
         uid, gid = wanted.user or (os.geteuid(), os.getegid())
         # Programs ask for the name of their user; those of the machine are none of their business.
@@ -228,7 +228,7 @@ async def started(
 
 
 def _in_memory(opened: ExitStack, content: bytes) -> int:
-    """Return a descriptor to read content from."""
+    """Return a file descriptor from which `content` can be read."""
     descriptor = os.memfd_create("file")
     opened.callback(os.close, descriptor)
     with open(descriptor, "wb", closefd=False) as file:
@@ -240,7 +240,7 @@ def _in_memory(opened: ExitStack, content: bytes) -> int:
 def _confined(
     wanted: ConfinedProgram, files: Mapping[str, int]
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the options that confine a program, and the program (bwrap(1), setpriv(1))."""
+    """Return bwrap's options to confine a program, and its command (bwrap(1), setpriv(1))."""
     options = [
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
@@ -257,7 +257,7 @@ def _confined(
 
 
 def _system_mounts() -> Iterator[str]:
-    """Yield the mounts of the programs and libraries of the machine."""
+    """Yield the options that mount the programs and libraries of the machine."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _LINKS_OR_FOLDERS:
         path = Path(name)
@@ -269,7 +269,7 @@ def _system_mounts() -> Iterator[str]:
 
 
 def _mounts(wanted: ConfinedProgram, files: Mapping[str, int]) -> Iterator[str]:
-    """Yield the mounts of the run; folders above would be root's alone if not made first."""
+    """Yield a run's mount options; parent folders come first, as bwrap would make them for root."""
     for there in (*_ETC, *wanted.readable.values(), *wanted.writable.values(), *files):
         for folder in [*Path(there).parents][-2::-1]:
             yield from ("--perms", "0755", "--dir", str(folder))

@@ -1,6 +1,6 @@
-"""Data folders: make restored ones safe to start, and keep those of deleted clusters.
+"""Data folders: make restored ones safe to start, and retain those of deleted clusters.
 
-Everyone who may write to the bucket of the backups may have forged its files and its catalog. The
+Anyone who may write to the bucket of the backups may have forged its files and its catalog. The
 server is confined like any other; files that configure how it runs, and rights of roles, are
 removed. No link in the folder is followed.
 
@@ -39,7 +39,7 @@ _ENCODED_NAME: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
 def clean(data: Path, version: int) -> None:
     """Remove all but plain files and folders, and all files that configure the server.
 
-    Raise `ServerFailed` if they are not data of a server of this version.
+    Raise `ServerFailed` if the folder does not hold data of this version of PostgreSQL.
     """
     with open_folder(data) as folder:
         found = _read(folder, "PG_VERSION").strip()
@@ -74,20 +74,20 @@ def ask_for_recovery(data: Path, user: User) -> None:
 
 
 def remove_file(folder: int, name: str) -> None:
-    """Remove an entry of an open folder, unless it is a folder."""
+    """Remove `name` from an open folder, unless it is a folder itself."""
     with suppress(FileNotFoundError, IsADirectoryError):
         os.unlink(name, dir_fd=folder)
 
 
 def before_start(data: Path) -> None:
-    """Remove stored settings of a server, and the pid file of a killed one."""
+    """Remove settings stored in a server's data, and the pid file of a killed server."""
     with open_folder(data) as folder:
         for name in ("postgresql.auto.conf", "postmaster.pid"):
             remove_file(folder, name)
 
 
 def status_of(data: Path) -> str:
-    """Return the status that a running server reports (`postmaster.pid`, its eighth line)."""
+    """Return the status that a running server writes in the eighth line of `postmaster.pid`."""
     try:
         with open_folder(data) as folder:
             lines = _read(folder, "postmaster.pid").splitlines()
@@ -97,9 +97,9 @@ def status_of(data: Path) -> str:
 
 
 def size_of(folder: Path) -> int | None:
-    """Return the bytes that a folder uses on the disk; None if counting takes too long.
+    """Return the bytes that a folder uses on the disk, or None if counting takes too long.
 
-    By `du`, as a server can nest folders deeper than Python walks.
+    This runs `du`, as a server can nest folders deeper than Python can walk.
     """
     argv = ("du", "-s", "-x", "-B1", str(folder))
     try:
@@ -110,9 +110,10 @@ def size_of(folder: Path) -> int | None:
 
 
 def owner_of(data: Path, user: User) -> User:
-    """Return the owner of a server's data; `user` if it has none, or without root.
+    """Return the owner of a server's data, or `user` if it has no data, or without root.
 
-    It differs if the operator has changed the ports or the ids since the server was started.
+    It differs from `user` if the operator has changed the ports or the ids since the server
+    started.
     """
     with suppress(FileNotFoundError):
         if user is not None and (uid := data.stat(follow_symlinks=False).st_uid) != 0:
@@ -121,7 +122,7 @@ def owner_of(data: Path, user: User) -> User:
 
 
 def give(folder: Path, user: User) -> None:
-    """Change the owner of all files of a stopped server to `user`, if it is another one."""
+    """Make `user` the owner of all files of a stopped server, unless it already is."""
     if user is None or owner_of(folder / "data", user) == user:
         return
     argv = ("chown", "-R", "-P", "--no-dereference", f"{user[0]}:{user[1]}", "--")
@@ -133,7 +134,7 @@ def give(folder: Path, user: User) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, however deep a server has nested it, and whatever modes it has set."""
+    """Remove a folder, however deeply a server has nested it, and whatever modes it has set."""
     for argv in (("chmod", "-R", "u+rwX"), ("rm", "-r", "-f", "--one-file-system")):
         if os.path.lexists(folder):
             subprocess.run((*argv, "--", str(folder)), capture_output=True, check=False)  # noqa: S603 - ours
@@ -185,7 +186,7 @@ class Catalog(NamedTuple):
 
     @property
     def _renamed(self) -> Mapping[str, str]:
-        """Return the databases that get another name, as theirs is reserved for the platform."""
+        """Map databases whose names the platform reserves to their new names."""
         is_renamed = self.is_foreign and OTHERS_DATABASE not in self.databases
         return {"postgres": OTHERS_DATABASE} if is_renamed and "postgres" in self.databases else {}
 
@@ -207,7 +208,7 @@ class Catalog(NamedTuple):
 
 
 def catalog_of(said: str) -> Catalog:
-    """Parse the output of `ROLES`."""
+    """Parse the output of the query `ROLES`."""
     found = (
         bytes.fromhex(each).decode(errors="surrogateescape") for each in _ENCODED_NAME.findall(said)
     )
@@ -217,7 +218,7 @@ def catalog_of(said: str) -> Catalog:
 
 @contextmanager
 def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
-    """Open a folder, perhaps in an open one; raise `OSError` if it is a link or not a folder."""
+    """Open a folder, relative to `folder` if passed; raise `OSError` if it is a link or a file."""
     descriptor = os.open(path, _FOLDER, dir_fd=folder)
     try:
         yield descriptor
@@ -226,7 +227,7 @@ def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
 
 
 def _read(folder: int, name: str) -> str:
-    """Return the beginning of a plain file; raise `ServerFailed` if it is not one."""
+    """Return the start of a plain file; raise `ServerFailed` if it is not a plain file."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         file = os.open(name, flags, dir_fd=folder)
@@ -248,9 +249,9 @@ _KEPT_SECONDS: Final = 24 * 3600
 
 
 def keep(folder: Path, kept: Path) -> bool:
-    """Move a server's data to a folder of retained data; return False if it has none.
+    """Move a server's data to `kept`, a folder of retained data; return False if it has no data.
 
-    Of a deleted cluster that is the data alone.
+    Of a deleted cluster, only the data are retained.
     """
     data = folder / "data"
     if not data.exists():

@@ -1,4 +1,4 @@
-"""The orders that the driver of database servers takes, and the states that it returns."""
+"""The parameter and result types of the driver of database servers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Proof = Literal["checksums", "rows"]
 
 
 class ServerFailed(Exception):
-    """A server could not be made, started or changed; the reason is from its own log."""
+    """A server could not be made, started or changed; the message is from the server's own log."""
 
 
 class ServerBusy(ServerFailed):
-    """Another process of this machine works on the server."""
+    """Another process of this machine is working on the server."""
 
 
 class ServerSpec(NamedTuple):

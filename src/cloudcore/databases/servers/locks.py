@@ -1,7 +1,8 @@
 """Locks on the servers of a machine, between its processes.
 
-One process of a machine works on a server. If it loses its lease of that work, since it was stopped
-or cut off from the database for long, another one begins before it notices.
+Normally one process of a machine works on a server, under a lease. If it loses the lease, because
+it was stopped or cut off from the database for long, another process begins before the first
+notices.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Lock:
-    """A lock that blocks and threads of this process hold, or wait for."""
+    """A lock that is held or awaited by blocks and threads of this process."""
 
     holders: int = 0
     threads: set[asyncio.Future[Any]] = field(default_factory=set)
@@ -37,32 +38,32 @@ class _Lock:
 
 
 class ServerLocks(ProgramThreads):
-    """Allows one call a server at a time, among all processes of a machine.
+    """Serializes the calls about each server among all processes of a machine.
 
-    Each server has a lock file beside its folder; the kernel releases it when a process ends.
+    Each server has a lock file beside its folder; the kernel releases the lock when a process ends.
     """
 
     def __init__(self, threads: ThreadPoolExecutor, base: Path) -> None:
-        """Take the threads, and the folder of all servers, which may not exist yet."""
+        """Store the threads, and the folder of all servers, which may not exist yet."""
         super().__init__(threads)
         self._base = base
         self._held: dict[str, _Lock] = {}
 
     @asynccontextmanager
     async def held(self, program_id: str) -> AsyncIterator[None]:
-        """Keep all other calls about a server waiting during the block; errors as below."""
+        """Block all other calls about a server during the block; errors as `held_from_others`."""
         async with super().held(program_id), self.held_from_others(program_id):
             while threads := self._held[program_id].threads:  # whose callers were cancelled
                 await asyncio.wait(threads)
             yield
 
     async def alone(self, program_id: str, act: Callable[[], T]) -> T:
-        """Run a call in a thread, while no other call about the server runs."""
+        """Run `act` in a thread, while no other call about the server runs."""
         async with self.held(program_id):
             return await self.done_to(program_id, act)
 
     async def done_to(self, server_id: str, act: Callable[[], T]) -> T:
-        """Run a call in a thread that keeps the lock to its end, even if this is cancelled.
+        """Run `act` in a thread that keeps the lock until it returns, even if this is cancelled.
 
         The caller holds the server.
         """
@@ -96,7 +97,7 @@ class ServerLocks(ProgramThreads):
             self._leave(server_id, lock)
 
     def _leave(self, server_id: str, lock: _Lock) -> None:
-        """Release the lock if nothing holds it any more."""
+        """Release the lock if nothing in this process uses it any more."""
         lock.holders -= 1
         if lock.holders:
             return
@@ -111,7 +112,7 @@ class ServerLocks(ProgramThreads):
 
 
 async def _taken(path: Path) -> int:
-    """Return a descriptor that holds the lock of a file."""
+    """Lock a file; return the descriptor that holds the lock."""
     until = time.monotonic() + _WAIT_SECONDS
     while True:
         try:

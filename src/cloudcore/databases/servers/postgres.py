@@ -1,11 +1,11 @@
-"""Programs of PostgreSQL: the command line of a server, statements in it, and checks of its data.
+"""Programs of PostgreSQL: command lines of a server, SQL to run in it, and checks of its data.
 
-All settings of a server are on its command line, where its data cannot override them: ``ALTER
-SYSTEM`` and files in the data folder come after it (PostgreSQL 15, 20.1).
+All settings of a server are on its command line, where its data cannot override them: the command
+line takes precedence over ``ALTER SYSTEM`` and files in the data folder (PostgreSQL 15, 20.1).
 
 To verify a backup, every page of the restored data is compared with its checksum. Data of a
-registered cluster may have none: then every row is read, as for a dump, and `pg_amcheck`, if it is
-installed, checks what a dump leaves out: catalogs, materialized views, and where rows point to.
+registered cluster may have no checksums: then every row is read, as for a dump, and `pg_amcheck`,
+if installed, checks what a dump leaves out: catalogs, materialized views, and where rows point to.
 Indexes are not checked: they hold nothing that is not in tables, and their order depends on the
 collations of the machine that made them.
 """
@@ -66,17 +66,17 @@ REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC
 
 
 def conf_files() -> Mapping[str, str]:
-    """Return the configuration files of a server, by name."""
+    """Map each configuration file's name to its text."""
     return {"postgresql.conf": "", "pg_hba.conf": _ACCESS, "pg_ident.conf": ""}
 
 
 def program(version: int, name: str) -> str:
-    """Return the path of a program of a major version."""
+    """Return the path of a PostgreSQL program of a major version."""
     return str(PROGRAMS / str(version) / "bin" / name)
 
 
 def initdb(version: int) -> Sequence[str]:
-    """Return the command that makes the data of a new server."""
+    """Return the command that creates the data of a new server."""
     return (
         *(program(version, "initdb"), "--pgdata", DATA_INSIDE, "--username", SUPERUSER),
         *("--data-checksums", "--encoding", "UTF8", "--locale", "C.UTF-8"),
@@ -87,7 +87,7 @@ def initdb(version: int) -> Sequence[str]:
 def server(
     spec: Spec, recovery: Recovery | None = None, *, is_private: bool = False
 ) -> Sequence[str]:
-    """Return the command of a server; a private one listens on its Unix socket alone."""
+    """Return a server's command; if `is_private`, the server listens only on its Unix socket."""
     settings = {**_common(), **_resources(spec), **_reached(spec, is_private=is_private)}
     settings |= _archive(spec, is_private=is_private)
     if is_private:
@@ -98,28 +98,28 @@ def server(
 
 
 def single_user(version: int, database: str) -> Sequence[str]:
-    """Return the command of a server that runs statements from its input, one a line, as superuser.
+    """Return the command of a single-user server, which runs each input line as superuser.
 
-    No role or database has settings there, and neither event triggers nor workers run.
+    There, no settings of roles or databases apply, and neither event triggers nor workers run.
     """
     settings = _common() | {"exit_on_error": "on", "search_path": "pg_catalog", "fsync": "on"}
     return (program(version, "postgres"), "--single", "-O", *_arguments(settings), database)
 
 
 def most_connections(memory_mb: int) -> int:
-    """Return the most sessions of a server, as each needs memory."""
+    """Return the maximal number of connections that fit a server's memory."""
     return max(20, min(memory_mb // 8, 400))
 
 
 def why_ended(said: str) -> str:
-    """Return why a program ended, by its output: the fatal errors, or else its last lines."""
+    """Extract from a program's output why it ended: its fatal errors, or else its last lines."""
     lines = said.strip().splitlines()
     fatal = [each for each in lines if any(word in each for word in _FATAL)]
     return " / ".join((fatal or lines)[-3:])[-500:]
 
 
 def verifier(password: str) -> str:
-    """Return the verifier that ``ALTER ROLE … PASSWORD`` takes for an ASCII password (RFC 5803)."""
+    """Return the SCRAM verifier of an ASCII password, for ``ALTER ROLE … PASSWORD`` (RFC 5803)."""
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _SCRAM_ITERATIONS)
     client = hmac.digest(salted, b"Client Key", "sha256")
@@ -271,7 +271,7 @@ ALL_CONNECT: Final = "UPDATE pg_database SET datallowconn = true WHERE datname <
 
 
 async def has_checksums(spec: ServerSpec, paths: ServerPaths) -> bool:
-    """Return True if the pages of a stopped server have checksums."""
+    """Return True if the data pages of a stopped server have checksums."""
     lines: list[str] = []
     await _run(spec, paths, "pg_controldata", DATA_INSIDE, lines=lines)
     return _NOT_CHECKED not in (" ".join(each.split()) for each in lines)
@@ -300,7 +300,7 @@ def _can_check_tables(version: int) -> bool:
 async def _run(
     spec: ServerSpec, paths: ServerPaths, name: str, *words: str, lines: list[str] | None = None
 ) -> None:
-    """Run a program to its end, confined like the server and beside it; it cannot write."""
+    """Run a confined program beside a server, to its end; it cannot write files."""
     ended = await run(
         ConfinedProgram(
             argv=(program(spec.version, name), *words),

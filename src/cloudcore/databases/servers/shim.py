@@ -1,8 +1,8 @@
 """The shim of a database server.
 
-It gives itself a network namespace, starts the server confined, and relays connections from the
-machine's listener to the server's own loopback. SIGINT, a fast shutdown, stops a server. ``reload``
-makes it read its certificate again.
+It enters a new network namespace, starts the server confined, and relays connections from the
+machine's listener to the server's own loopback. SIGINT, which is a fast shutdown, stops a server.
+The command ``reload`` makes the server read its certificate again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 class ServerShim(Shim):
-    """A server: its order, its processes and its state."""
+    """The shim of one server: its order, its processes and its state."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
@@ -59,7 +59,7 @@ class ServerShim(Shim):
             serve_port(self.loop, gate, accepting, self._dial)
 
     def launch(self) -> Program:
-        """Start the server, or another program on its data."""
+        """Start the server, or another program on the server's data."""
         stdin = INPUT if self._order["has_input"] else os.devnull
         groups, files = self._order["groups"], {SECCOMP_FD: SECCOMP_FILE}
         return start(self._order["launch"], self._writer, groups, files=files, stdin=stdin)
@@ -78,6 +78,6 @@ class ServerShim(Shim):
 
 
 def _loopback_up() -> None:
-    """Set the loopback of this namespace up (netdevice(7))."""
+    """Bring up the loopback of this namespace (netdevice(7))."""
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))

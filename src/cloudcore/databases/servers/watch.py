@@ -1,7 +1,7 @@
 """Watch the servers of this machine: restart those that ended, set aside those without a row.
 
-One process of a machine does so. Only the work of a cluster starts its server: after a pause, the
-watch wakes it for a server that has ended.
+One process of a machine does so. Only a cluster's workflow starts its server. For a server that has
+ended, the watch wakes that workflow after a pause.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ServerWatch:
         self._buried_at = 0
 
     async def turn(self) -> None:
-        """Look at all servers of this machine once."""
+        """Check all servers of this machine once."""
         needs, driver, now = self._needs, self._driver, self._needs.clock()
         seen = await driver.seen()
         found = await needs.database.read(rows.CLUSTERS_ON.all, needs.node.name)
@@ -120,12 +120,12 @@ class ServerWatch:
             await self._certify(found)
 
     def _is_steady(self, found: Cluster, now: int) -> bool:
-        """Return True if a server with the fault of crashing has not ended for long."""
+        """Return True if a server with the crash fault has run for long without ending again."""
         steady_at = self._running_since[found.id] + _CRASH_SECONDS * MICROSECONDS
         return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
 
     async def _ended(self, found: Cluster, now: int) -> None:
-        """Have a server that has ended started again, after a longer pause each time."""
+        """Have a server that has ended restarted, after a longer pause each time."""
         seen = (await self._driver.seen()).get(found.id, _MISSING)
         if seen.status != "stopped":
             return  # it was started between the two looks
@@ -139,7 +139,7 @@ class ServerWatch:
         await self._note(found, _again(code, words, now), now)
 
     async def _certify(self, found: Cluster) -> None:
-        """Replace the certificate of a server, and store its roots for clients."""
+        """Replace a server's certificate, and store its roots for clients."""
         needs = self._needs
         issued = await needs.authority.issue([needs.terms.address, needs.node.name])
         spec = states.spec_of(found)
@@ -152,7 +152,7 @@ class ServerWatch:
 
 
 def _is_settled(found: Cluster) -> bool:
-    """Return True if no work is pending."""
+    """Return True if a cluster has no pending work."""
     return found.status != DELETING and found.applied == found.generation
 
 
@@ -163,7 +163,7 @@ def _store(
     seen: Callable[[Cluster], Cluster],
     now: int,
 ) -> None:
-    """Store the observed state of a cluster, unless its owner wants something else meanwhile."""
+    """Store the observed state of a cluster, unless its owner has requested a change meanwhile."""
 
     def changed(current: Cluster) -> Cluster:
         is_same = (current.generation, current.applied) == (found.generation, found.applied)

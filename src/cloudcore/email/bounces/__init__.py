@@ -2,5 +2,5 @@
 
 The return path names the message and the recipient, and is authenticated (`verp`). `mail_server`
 accepts mail to such addresses and no other, `reports` parses it, and `bounces` stores the result
-and suppresses the address. All of it comes from strangers and may be malformed.
+and suppresses the address. All this mail comes from strangers and may be malformed.
 """

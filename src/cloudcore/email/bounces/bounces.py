@@ -1,7 +1,7 @@
 """Store bounces and complaints about a delivery, and suppress its address.
 
-The suppression is made once, when the recipient's status changes: a repeated report does not
-restore one that its owner has deleted.
+The suppression is made once, when the recipient's status changes: if the owner deletes it, a
+repeated report does not restore it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _CAUSE: Final[dict[Kind, Literal["auto_bounce", "auto_complaint"]]] = {
 
 
 async def delivery_of(needs: EmailNeeds, returned: Returned) -> Recipient | None:
-    """Return the delivery of a return path, or None if its message is deleted."""
+    """Return the delivery that a return path names, or None if its message is deleted."""
     return await needs.database.read(find_delivery, returned)
 
 
 async def note_report(needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
-    """Store a report about a delivery; return False if that changes nothing."""
+    """Store a report about a delivery; return False if it changes nothing."""
     return await needs.database.write(note, needs, returned, report)
 
 
 async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None:
-    """Accept mail from mail servers, if the operator wants that, until `resources` ends."""
+    """Accept mail from mail servers until `resources` closes, if the operator has configured it."""
     domain, address = needs.return_mail
     if address is None:
         return
@@ -58,7 +58,7 @@ async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None
 
 
 def find_delivery(tx: Connection, returned: Returned) -> Recipient | None:
-    """Return the delivery of a return path, or None if its message is deleted."""
+    """Return the delivery that a return path names, or None if its message is deleted."""
     account_id = rows.account_of(tx, returned.message_id)
     if account_id is None:
         return None
@@ -66,7 +66,7 @@ def find_delivery(tx: Connection, returned: Returned) -> Recipient | None:
 
 
 def note(tx: Connection, needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
-    """Store a report about a delivery; return False if that changes nothing.
+    """Store a report about a delivery; return False if it changes nothing.
 
     A permanent failure (``hard``) and a complaint suppress the address. A delay at another server
     changes only the reason: the message is not sent again.
@@ -102,7 +102,7 @@ def suppress(
     reason: Literal["auto_bounce", "auto_complaint"],
     now: int,
 ) -> Suppression | None:
-    """Suppress the address of a delivery, whatever the quota; return None if it already is."""
+    """Suppress the address of a delivery, regardless of the quota; None if it already is."""
     made = suppressions.add_automatic(
         tx,
         Suppression(

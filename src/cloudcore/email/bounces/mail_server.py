@@ -1,9 +1,9 @@
 """The mail server of return paths: it accepts reports about sent mail, and no other mail.
 
-It accepts mail to our return paths, and to ``complaints@``, where mailbox providers send reports
-that contain a return path. Mail is parsed at once; nothing is relayed or stored. Strangers reach
-it, so sizes, connections and times are bounded, and only the start of a mail is kept in memory.
-Sources: RFC 5321, RFC 3464 §2 (reports come from the null sender).
+It accepts mail to our return paths, and to ``complaints@``, to which mailbox providers send reports
+that contain a return path. Mail is parsed at once; nothing is relayed or stored. Strangers can
+connect, so sizes, connections and times are bounded, and only the start of a mail is read into
+memory. Sources: RFC 5321, RFC 3464 §2 (reports come from the null sender).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _READING: Final = FairThread("return-mail", niceness=10)
 
 
 class IncomingMessage(Protocol):
-    """A message to one recipient."""
+    """One received mail with its one recipient."""
 
     @property
     def account_id(self) -> str:
-        """Return the account of the message."""
+        """Return the id of the account that sent the original message."""
 
     @property
     def address(self) -> str:
@@ -78,7 +78,7 @@ class Reader:
     async def handle_RCPT(  # noqa: N802 - aiosmtpd's name
         self, _server: Server, _session: Session, envelope: Envelope, address: str, _options: object
     ) -> str:
-        """Accept one recipient, which is a return path of ours or ``complaints``."""
+        """Accept only one recipient, which is a return path of ours or ``complaints``."""
         if envelope.rcpt_tos:
             return "452 4.5.3 One recipient at a time"
         if self._read(address) is None and address.lower() != self._complaints:
@@ -114,9 +114,9 @@ class Reader:
     async def _take(
         self, returned: Returned | None, data: bytes, *, may_bounce: bool
     ) -> bool | None:
-        """Store the report in a mail.
+        """Store the report in a mail; return False if there is none, or it changes nothing.
 
-        Return None if only a complaint was allowed, and it is one.
+        Return None if only complaints are allowed and the report is not one.
         """
         to = None if returned is None else await self._find(returned)
         if returned is None or to is None:
@@ -133,13 +133,13 @@ class Reader:
         return read_return_path(self._domain, self._key, address)
 
     def _named_in(self, data: bytes) -> Returned | None:
-        """Return the delivery of the return path in a complaint (RFC 5965 §3.2)."""
+        """Return the delivery whose return path a complaint contains (RFC 5965 §3.2), or None."""
         found = (self._read(each[0].decode()) for each in self._return_path.finditer(data))
         return next((each for each in found if each is not None), None)
 
 
 class Server(SMTP):
-    """One connection."""
+    """Serves one connection."""
 
     def __init__(self, reader: Reader, host_name: str, connections: Connections) -> None:
         super().__init__(
@@ -156,7 +156,7 @@ class Server(SMTP):
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve a connection, unless there are too many."""
+        """Serve a connection, or close it if there are too many."""
         super().connection_made(transport)
         ours = cast("asyncio.Transport", transport)  # uvloop's is none by its class
         if not self._connections.admit(ours):
@@ -167,14 +167,14 @@ class Server(SMTP):
         self._end = self.loop.call_later(LIFE_SECONDS, ours.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Make room for another connection."""
+        """Uncount the connection, so that another one is admitted."""
         self._connections.release(cast("asyncio.Transport | None", self.transport))
         if self._end is not None:
             self._end.cancel()
         super().connection_lost(error)
 
     async def smtp_DATA(self, arg: str | None) -> None:  # noqa: N802 - aiosmtpd's name
-        """Read a mail, keep its start, and answer."""
+        """Read a mail, retain only its start, and answer."""
         assert self.envelope is not None
         if arg or not self.envelope.rcpt_tos:
             await self.push("501 5.5.4 Syntax: DATA" if arg else "503 5.5.1 Need RCPT first")
@@ -190,7 +190,7 @@ class Server(SMTP):
 
 
 async def read_mail(reader: asyncio.StreamReader) -> tuple[bytes, int]:
-    """Read a mail to its end; return its start, and the length of all (RFC 5321 §4.5.2)."""
+    """Read a mail to its end; return its start, and the total length (RFC 5321 §4.5.2)."""
     kept, count, is_new_line = bytearray(), 0, True
     while True:
         try:
@@ -231,7 +231,7 @@ class Connections:
             self._of_source -= Counter({source: 1})
 
     def close(self) -> None:
-        """Close all connections; mail without an answer is sent again."""
+        """Close all connections; the other servers will resend mail that was not answered."""
         for transport in tuple(self._sources):
             with suppress(OSError):
                 transport.abort()
@@ -241,7 +241,7 @@ class Connections:
 async def taking_mail(reader: Reader, host_name: str, host: str, port: int) -> AsyncIterator[int]:
     """Accept mail on an address; yield the port, which several processes may share.
 
-    Raise `OSError` if the address is not available.
+    Raise `OSError` if the address cannot be bound.
     """
     # It has a line for each command, with what strangers write.
     logging.getLogger("mail.log").setLevel(logging.CRITICAL)

@@ -1,8 +1,8 @@
 """Parse reports about a delivery: it failed, is delayed, or led to a complaint.
 
 Delivery reports are parsed by RFC 3464, complaints by RFC 5965 (ARF), and other bounces by
-``flufl.bounce``. The text is a stranger's and may be malformed: only statements about the delivery
-of its return path are trusted.
+``flufl.bounce``. The text is written by strangers and may be malformed: it is believed only about
+the delivery whose return path received it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DeliveryReport(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """The statement of a delivery report about one recipient."""
+    """What a delivery report states about one recipient."""
 
     kind: str
     """Empty: nothing failed."""
@@ -52,7 +52,7 @@ class _Said(NamedTuple):
 
 
 def read_report(data: bytes, address: str) -> DeliveryReport | None:
-    """Return the report in a mail about a delivery to `address`, or None if there is none."""
+    """Return the report in a mail about the delivery to `address`, or None if there is none."""
     try:
         mail = email.message_from_bytes(data[:MOST_BYTES])
         parts = _parts(mail)
@@ -66,7 +66,7 @@ def read_report(data: bytes, address: str) -> DeliveryReport | None:
 
 
 def _parts(mail: Message) -> Sequence[Any]:
-    """Return the parts, except those of nested messages."""
+    """Return the parts of a mail, without those of nested messages."""
     payload = mail.get_payload()
     return payload if isinstance(payload, list) else []
 
@@ -91,7 +91,7 @@ def _complaint(part: Message) -> DeliveryReport | None:
 
 
 def _delivery(part: Message, address: str) -> DeliveryReport | None:
-    """Return the statement about an address, or else the mildest one about all.
+    """Return what a report states about an address, or else the mildest statement about any.
 
     Reports name other addresses where an alias or a list passes mail on.
     """
@@ -104,7 +104,7 @@ def _delivery(part: Message, address: str) -> DeliveryReport | None:
 
 
 def _recipient(fields: Message) -> _Said | None:
-    """Parse the fields of a recipient (RFC 3464 §2.3); None for those of the message."""
+    """Parse the fields of one recipient (RFC 3464 §2.3); None for the message's own fields."""
     action, status = _field(fields, "Action").lower(), _field(fields, "Status")
     if not action and not status:
         return None
@@ -129,7 +129,7 @@ def _field(fields: Message, name: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return the class of a status code: 2, 4 or 5; empty without one."""
+    """Return the class of a status code: 2, 4 or 5; empty if there is no code."""
     found = _STATUS.search(text) or _REPLY.search(text)
     return found[1] if found else ""
 
@@ -138,7 +138,7 @@ def _code(text: str) -> str:
 
 
 def _guessed(data: bytes, address: str) -> DeliveryReport | None:
-    """Return the report of another form about this very address, by its patterns."""
+    """Recognize a bounce in a non-standard format, if it names exactly this address."""
     from flufl.bounce import all_failures  # noqa: PLC0415 - takes time, and few are such
 
     logging.getLogger("flufl.bounce").setLevel(logging.CRITICAL)  # a line for each pattern
@@ -154,7 +154,7 @@ def _guessed(data: bytes, address: str) -> DeliveryReport | None:
 
 
 def _answers(mail: Message) -> Iterator[str]:
-    """Yield the lines of the text that have a code."""
+    """Yield the lines of the text that contain a status code."""
     for part in _parts(mail) or (mail,):
         if part.get_content_type() == "text/plain":
             body = part.get_payload(decode=True)
@@ -163,6 +163,6 @@ def _answers(mail: Message) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, printable and not too long."""
+    """Return a text on one line, printable and truncated."""
     shown = "".join(each if each.isprintable() else " " for each in text)
     return " ".join(shown.split())[:MOST_REASON]

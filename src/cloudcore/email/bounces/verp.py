@@ -1,8 +1,8 @@
 """The envelope sender of each delivery, which identifies a bounce and proves our origin (VERP).
 
 The local part is ``bounces-`` and, in base32, the message's id, the recipient's position and an
-HMAC-SHA-256 of both, cut to 80 bits, so nobody can forge one and suppress an address. Base32 has
-one case, since some mail servers convert local parts to lower case.
+HMAC-SHA-256 of both, cut to 80 bits, so nobody can forge one and suppress an address. Base32
+ignores case, since some mail servers convert local parts to lower case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENCODED: Final = 45
 
 
 class Returned(NamedTuple):
-    """The delivery of a return path."""
+    """The message and recipient that a return path names."""
 
     message_id: str
     position: int
@@ -31,7 +31,7 @@ class Returned(NamedTuple):
 
 
 def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
-    """Return the envelope sender of a message to the recipient at `position`, from 0.
+    """Return the envelope sender of a message to the recipient at `position`, counted from 0.
 
     Its local part has 53 characters of the 64 that RFC 5321 §4.5.3.1.1 allows.
     """
@@ -41,7 +41,7 @@ def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
 
 
 def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
-    """Return the delivery of an address, or None if `return_path` did not make it.
+    """Return what a return path names, or None if `return_path` did not make the address.
 
     Letters may be of either case.
     """

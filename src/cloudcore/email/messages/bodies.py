@@ -74,22 +74,22 @@ def _context(message_id: str) -> str:
 
 
 def sealed_content(keyring: Keyring, message_id: str, content: Content) -> bytes:
-    """Return the content of a message, sealed."""
+    """Seal the content of a message."""
     return keyring.seal(msgspec.json.encode(content), _context(message_id))
 
 
 def content_of(keyring: Keyring, message_id: str, sealed: bytes) -> Content:
-    """Return the content of a message."""
+    """Open the sealed content of a message."""
     return msgspec.json.decode(keyring.open(sealed, _context(message_id)), type=Content)
 
 
 def shown_recipient(of: Recipient) -> MessageRecipient:
-    """Return a recipient for an answer."""
+    """Convert a recipient to its form in answers."""
     return answer_of(MessageRecipient, of)
 
 
 def whole(found: Message, of: Sequence[Recipient], content: Content | None) -> ResponseBody:
-    """Return the answer for one message, with its recipients and its content."""
+    """Return the answer for one message, with its recipients and, if not deleted, its content."""
     kept = content or Content()
     return MESSAGES.one(
         found,

@@ -4,7 +4,8 @@ The outcome is committed as soon as the recipient's mail server has accepted the
 process dies in between, the message is sent again, with the same ``Message-ID``: it may arrive
 twice, but is never lost. A message recorded as sent is never sent again.
 
-A slow destination uses few of the jobs' slots (`DeliverySlots`), so that others go on.
+A slow destination may use only few of the jobs' slots (`DeliverySlots`), so that other mail is not
+delayed.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class DeliverySlots:
 
 
 class DueMessage(NamedTuple):
-    """A message that is to be sent now."""
+    """A message that is due for one recipient, and what is needed to send it."""
 
     message: Message
     recipient: Recipient
@@ -103,13 +104,13 @@ class DeliveryOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postman:
-    """Sends messages; one per process."""
+    """Sends messages; one instance per process."""
 
     needs: EmailNeeds
     turns: DeliverySlots = field(default_factory=DeliverySlots)
 
     def job_kind(self) -> JobKind:
-        """Return the kind of the jobs that send."""
+        """Return the kind of job that sends messages."""
         return JobKind(
             name=SEND,
             step=self.step,
@@ -119,7 +120,7 @@ class Postman:
         )
 
     async def step(self, job: Job) -> Next | Done:
-        """Send a message to one recipient, if it is unsent."""
+        """Send a message to one recipient, unless it was already sent."""
         assert job.account_id is not None
         where = job.account_id, job.arguments["message_id"], job.arguments["position"]
         due = await self.needs.database.read(_find_due, *where, self.needs.clock())
@@ -136,7 +137,7 @@ class Postman:
         return self._recorded(due, outcome)
 
     async def _counted_today(self, due: DueMessage) -> DueMessage:
-        """Return the due message, with a source address that has room today."""
+        """If the last attempt was on another day, count the recipient again, for today."""
         now, message, to = self.needs.clock(), due.message, due.recipient
         counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
         if to.source_ip is None or counted_at // DAY == now // DAY:
@@ -191,7 +192,7 @@ class Postman:
         return ours or mailbox(message.sender, "from").address
 
     def _recorded(self, due: DueMessage, outcome: DeliveryOutcome) -> Next | Done:
-        """Record the outcome of an attempt, and schedule a retry unless it is final."""
+        """Store the outcome of an attempt, and schedule a retry unless the outcome is final."""
         now = self.needs.clock()
         attempts = due.recipient.attempts + outcome.was_tried
         if outcome.reason is None or outcome.is_final:
@@ -211,11 +212,11 @@ class Postman:
         now: int,
         tx: Connection,
     ) -> None:
-        """Store the outcome of an attempt, unless a report was stored before."""
+        """Store the outcome of an attempt, unless a report about the delivery was stored before."""
         record(self.needs, tx, due.recipient, outcome, due_at, now)
 
     def _give_up(self, tx: Connection, job: Job) -> None:
-        """Record that a message is not sent because all attempts failed within the platform."""
+        """Record that a message is not sent because the platform itself failed at every attempt."""
         assert job.account_id is not None
         where = job.account_id, job.arguments["message_id"], job.arguments["position"]
         found = rows.find_recipient(tx, *where)

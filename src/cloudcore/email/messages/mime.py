@@ -2,7 +2,8 @@
 
 The bytes depend only on the accepted message: it has the same ``Message-ID`` and ``Date`` in every
 attempt. Values of a request were checked before: they have no line breaks. Text that looks like an
-encoded word is split here, since the mail library would decode it, and write any line breaks in it.
+encoded word is split here: otherwise the mail library would decode it, and write any line breaks in
+it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Mailbox(NamedTuple):
     """As mail goes there: its domain in ASCII."""
 
     def __str__(self) -> str:
-        """Return it in the form of requests."""
+        """Return the mailbox as text, as in requests."""
         if not self.name:
             return self.address
         plain = _PLAIN.fullmatch(self.name)
@@ -49,7 +50,7 @@ class Mailbox(NamedTuple):
 
     @property
     def folded(self) -> str:
-        """Return the address in the form in which suppressions are compared."""
+        """Return the address in canonical form, to compare it with suppressions."""
         return self.address.lower()
 
 
@@ -130,7 +131,7 @@ class MessageHeading(Struct, frozen=True):
 
     @property
     def message_id(self) -> str:
-        """Return its ``Message-ID``: the same in every attempt, at the sender's domain."""
+        """Return the ``Message-ID``: the same in every attempt, at the sender's domain."""
         return f"<{self.id}@{mailbox(self.sender, 'from').address.rpartition('@')[2]}>"
 
 
@@ -160,7 +161,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> bytes:
-    """Return a message, with ``more`` header fields than its content has; CRLF ends its lines."""
+    """Return the bytes of a message, with the header fields ``more`` added; CRLF ends its lines."""
     mail: EmailMessage = EmailMessage(policy=_policy())
     mail["From"] = _address(of.sender)
     mail["To"] = [_address(each) for each in of.to] or "undisclosed-recipients:;"
@@ -181,7 +182,7 @@ def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> b
 
 
 def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
-    """Add text, HTML or both (RFC 2046 §5.1.4), in seven bits that no server needs to change."""
+    """Add text, HTML or both (RFC 2046 §5.1.4), 7-bit encoded, which no server must change."""
     if content.text is not None:
         mail.set_content(content.text)
         if content.html is not None:
@@ -198,7 +199,7 @@ def _address(text: str) -> Address:
 
 
 def _as_it_is(text: str) -> str:
-    """Return a text in which the mail library finds no encoded word (RFC 2047)."""
+    """Change a text so that the mail library finds no encoded word (RFC 2047) in it."""
     return text.replace("=?", "= ?")
 
 

@@ -117,7 +117,7 @@ async def get_message(message_id: FromPath[str], ctx: Context) -> ResponseBody:
 async def _template(
     ctx: RequestContext, data: SendMessage, account_id: str, region: str
 ) -> Template | None:
-    """Return the template of a request; refuse fields that exclude one."""
+    """Return the template that a request names, or None; refuse fields that exclude a template."""
     if data.template is None:
         if data.variables:
             words = "variables: they are those of a template"
@@ -135,7 +135,7 @@ async def _template(
 def _drafted(
     data: SendMessage, template: Template | None, of: tuple[str, str, str], now: int
 ) -> tuple[Draft, Content]:
-    """Return a request's message, rendered and checked; it is composed once as a trial.
+    """Return (draft, content) of a request, rendered and checked by composing it once.
 
     Raise `InvalidInput` if it cannot be rendered or composed.
     """

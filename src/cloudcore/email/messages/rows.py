@@ -37,7 +37,7 @@ _HAS_ENDED: Final = sa.text("ended_at IS NOT NULL")
 
 
 def _of_message(table_name: str) -> sa.ForeignKeyConstraint:
-    """Return the foreign key of what is deleted with its message."""
+    """Return a foreign key that deletes the row together with its message."""
     return sa.ForeignKeyConstraint(
         ["message_id", "account_id"],
         ["email_messages.id", "email_messages.account_id"],
@@ -255,21 +255,22 @@ def find_content(tx: Connection, account_id: str, message_id: str) -> bytes | No
 
 
 def account_of(tx: Connection, message_id: str) -> str | None:
-    """Return the account of a message whose id is authenticated; None if it is gone."""
+    """Return a message's account, by its id alone (the caller has authenticated it), or None."""
     row = tx.row(_ACCOUNT_OF, id=message_id)
     return None if row is None else row[0]
 
 
 def find_waiting(tx: Connection, account_id: str, identity_id: str) -> str | None:
-    """Return the id of an unsent message of a sending identity, or None."""
+    """Return the id of one unsent message of a sending identity, or None."""
     row = tx.row(_FIND_WAITING, account_id=account_id, identity_id=identity_id, limit=1)
     return None if row is None else row[0]
 
 
 def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
-    """Store the status of a recipient, and of its message; return the latter.
+    """Store the status of a recipient, and update and return its message.
 
-    Lock the message first (`ROWS.lock`), so that of two recipients each sees the other.
+    Lock the message first (`ROWS.lock`), so that of two concurrent changes the second sees the
+    first.
     """
     tx.execute(
         _SAVE_RECIPIENT,
@@ -288,7 +289,7 @@ def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
 
 
 def save_source(tx: Connection, changed: Recipient) -> None:
-    """Store the source address of mail to a recipient, if it is unsent."""
+    """Store the source IP of mail to a recipient, unless it was already sent."""
     tx.execute(
         _SAVE_SOURCE,
         of_message=changed.message_id,
@@ -299,7 +300,7 @@ def save_source(tx: Connection, changed: Recipient) -> None:
 
 
 def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now: int) -> bool:
-    """Count a message of an identity in this second; return False if there were `most` already."""
+    """Count a message of an identity in this second; return False if there already were `most`."""
     second = now // MICROSECONDS
     of = {"account_id": account_id, "identity_id": identity_id}
     return tx.execute(_COUNT_RATE, **of, second=second, most=most) == 1

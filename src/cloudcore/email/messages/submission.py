@@ -33,7 +33,7 @@ SUPPRESSED: Final = "the address is suppressed"
 
 
 class Draft(NamedTuple):
-    """A message before it is accepted."""
+    """A message that is not yet accepted."""
 
     id: str
     account_id: str
@@ -66,7 +66,7 @@ def check_recipients(draft: Draft) -> None:
 def accept(
     tx: Connection, draft: Draft, terms: SendingTerms, now: int, *, checks_room: bool
 ) -> Accepted:
-    """Store a message, and let it be sent to the recipients without a suppression.
+    """Store a message, and schedule its delivery to the recipients that are not suppressed.
 
     Raises:
         InvalidInput: the account has no verified identity for the sender.
@@ -112,7 +112,7 @@ def accept(
 
 
 def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
-    """Return the recipients, each address once, with the status known so far."""
+    """Return the recipients without duplicates, each queued or suppressed."""
     kinds: Sequence[tuple[RecipientKind, Sequence[Mailbox]]] = (
         ("to", draft.to),
         ("cc", draft.cc),
@@ -146,7 +146,7 @@ def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
 def _from_sources(
     tx: Connection, given: Sequence[Recipient], ip_pool_id: str | None, now: int
 ) -> list[Recipient]:
-    """Return the recipients, each that gets the message with its source address."""
+    """Assign a source IP to each queued recipient; return all recipients."""
     first, waiting = given[0], sum(each.status == "queued" for each in given)
     sources = iter(sources_of(tx, first.account_id, first.region, ip_pool_id, waiting, now))
     return [

@@ -1,1 +1,1 @@
-"""The commands of `entrepot` about people, programs and their rights, a module for each subject."""
+"""The commands of `entrepot` about people, programs and their rights; one module per subject."""

@@ -16,7 +16,7 @@ from cloudcore.identity.commands.options import (
 
 
 def _create(run: Invocation) -> None:
-    """Create an account, of the personal organization if the person has no other."""
+    """Create an account in the named organization, or in the default or personal one."""
     document = {"handle": run.values["handle"]}
     if not run.sign_in.is_program:
         named = run.values.get("organization", "")

@@ -1,7 +1,7 @@
-"""Options that several commands share, and the person or program that acts.
+"""Options that several commands share, and clients that act as the person or program.
 
-People act in organizations by themselves, and in accounts by a role. So the commands about people
-use the token of the person, also while other commands act in a role.
+People act in organizations as themselves, and in accounts through a role. So the commands about
+people use the person's own token, even while other commands act in a role.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def person_or_program(run: Invocation) -> ApiCalls:
 def people(run: Invocation) -> ApiCalls:
     """Return a client whose ``/v1/users`` are the people of the chosen organization.
 
-    A person sees those of the organization that the session works in, so it is switched if
+    A person sees those of the session's current organization, so the session is switched if
     necessary. A service account, which may only look, sees those of the organization that owns its
     account.
 
-    Raise `CommandFailure` if a service account signed in, and it does not only look.
+    Raise `CommandFailure` if a service account signed in, and the command changes something.
     """
     if run.sign_in.is_program and run.verb in ("list", "show"):
         return run.sign_in.client(in_role=True)
@@ -56,12 +56,12 @@ def people(run: Invocation) -> ApiCalls:
 
 
 def find_organization(client: ApiCalls, sign_in: SignedIn, written: str) -> Record:
-    """Return the organization of a name or id, or the default one if nothing is written.
+    """Return the organization with a name or id, or the default one if `written` is empty.
 
     The default is the person's only organization apart from the personal one, or the owner of the
     account in which other commands act.
 
-    Raise `Missing` if there is none, `Misuse` if several could be meant.
+    Raise `Missing` if there is none, `Misuse` if there are several candidates.
     """
     rows = list(client.rows(ORGANIZATIONS_PATH, "organizations"))
     if written:
@@ -111,13 +111,13 @@ GRANTS: Final = tuple(
 
 
 def status_act(field: str, verb: str, status: str, words: str, said: str) -> Act:
-    """Return a command that gives a resource another status."""
+    """Return a command that sets the status of a resource."""
     document = {"status": status}
     return Act(verb, words, method="PATCH", document=document, answer=field, said=said)
 
 
 class Grant(NamedTuple):
-    """A ready-made policy on repositories."""
+    """A ready-made policy, and the repositories that it is for."""
 
     template: str
     names: list[str]
@@ -125,12 +125,12 @@ class Grant(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return its rights in words, such as ``pusher of web/*``."""
+        """Return the policy in words, such as ``pusher of web/*``."""
         return f"{self.template} of {', '.join(self.names)}"
 
 
 def grants_of(values: Mapping[str, Any]) -> Sequence[Grant]:
-    """Return the ready-made policies that `GRANTS` ask for."""
+    """Return the ready-made policies that the options `GRANTS` request."""
     return [
         Grant(template, names)
         for option, (template, _) in _TEMPLATES.items()

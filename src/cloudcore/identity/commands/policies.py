@@ -14,7 +14,7 @@ _PATH: Final = "/v1/policy-simulations"
 
 
 def _deciding(result: Record) -> str:
-    """Return the statements that decided, by policy and sid or place."""
+    """Format the statements that decided, as policy name, sid or index, and effect."""
     return ", ".join(
         f"{each['policy']['name'] if each['policy'] else 'the ' + each['source'] + ' policy'}"
         f"[{each['sid'] or each['index']}] {each['effect']}"
@@ -54,7 +54,7 @@ def _action(written: str) -> str:
 
 
 def _principal(run: Invocation, written: str) -> str:
-    """Return the CRN of a service account or role; a bare name is a service account's first.
+    """Return the CRN of a service account or role; for a bare name, try service accounts first.
 
     Raise `Missing` if there is neither.
     """
@@ -137,7 +137,7 @@ _TARGET: Final = (
 
 
 def _target(row: Record) -> Record:
-    """Return the reference to the service account or role of an attachment."""
+    """Return the reference to the service account or role to which a policy is attached."""
     target: Record = row["service_account"] or row["role"]
     return target
 

@@ -1,4 +1,4 @@
-"""``entrepot roles``: roles, in which people and programs act in the account."""
+"""``entrepot roles``: roles, through which people and programs act in the account."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _show(run: Invocation, role: Record) -> None:
 
 
 def _create(run: Invocation) -> None:
-    """Create a role with its people and policies; if one is refused, delete all that was made."""
+    """Create a role with its people and policies; if one is refused, delete what was created."""
     values, client = run.values, run.client
     fields = {each: values[each] for each in values if each in _SENT}
     # Look everything up first, so that a misspelt name leaves no half-made role.
@@ -79,7 +79,7 @@ def _path(policy: Record) -> str:
 def _undone(
     run: Invocation, role: str, made: Sequence[str], error: RequestRefused
 ) -> CommandFailure:
-    """Delete the resources that were made; return the failure to raise."""
+    """Delete the resources that were created; return the error to raise."""
     try:
         for path in made:
             run.client.call("DELETE", path)
@@ -92,9 +92,10 @@ def _undone(
 
 
 def _ready_made(run: Invocation, role: str, grant: Grant) -> tuple[str, bool]:
-    """Return the path of a ready-made policy for a role, named after both, and whether it is new.
+    """Create a ready-made policy for a role, named after both; return (path, whether it is new).
 
-    One that is there already with the same document may be left of a role that was deleted.
+    If a policy with this name and document already exists, use it: it may be left from a deleted
+    role.
     """
     name = f"{role}-{grant.template}"
     fields = {"name": name, "template": {"name": grant.template, "names": grant.names}}
@@ -112,7 +113,7 @@ def _ready_made(run: Invocation, role: str, grant: Grant) -> tuple[str, bool]:
 
 
 def _created(name: str, values: dict[str, Any]) -> str:
-    """Return the sentence about a new role, with advice on rights and people that it lacks."""
+    """Return the message about a new role, with advice on missing policies and people."""
     missing = []
     if not values.get("policies") and not grants_of(values):
         missing.append(f"'entrepot policies attach POLICY --role {name}' gives it rights")
@@ -148,9 +149,9 @@ _PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
 
 
 def _admit(run: Invocation, crn: str) -> str:
-    """Let the trust policy of the role admit a principal; return the end of the sentence.
+    """Add a principal to the role's trust policy; return the end of the message.
 
-    Raise `CommandFailure` if the caller may not change it, or it would be too large.
+    Raise `CommandFailure` if the caller may not change the policy, or it would be too large.
     """
     policy: Mapping[str, Any] = run.record["trust_policy"]
     if any(
@@ -255,9 +256,9 @@ def _list_groups(run: Invocation) -> None:
 
 
 def _find_provider(run: Invocation) -> Record:
-    """Return the provider that the command line names, or the organization's only one.
+    """Return the provider named on the command line, or the organization's only one.
 
-    Raise `Missing` if there is none, `Misuse` if none is named, and there are several.
+    Raise `Missing` if there is none, `Misuse` if there are several and none is named.
     """
     written: str | None = run.values.get("identity_provider")
     if written is not None and written.startswith("crn:"):
@@ -298,7 +299,7 @@ def _owner_of(run: Invocation) -> str:
 
 
 def _provider_names(run: Invocation) -> Mapping[str, str]:
-    """Return the names of the organization's providers by id, or none unless the caller may."""
+    """Map provider ids to names, for the organization; empty if the caller may not list them."""
     try:
         noun = _providers_of(_owner_of(run))
         return {row["id"]: row["name"] for row in person(run).rows(noun.path, noun.many)}

@@ -118,8 +118,8 @@ def _rotate(run: Invocation) -> None:
 def _old(run: Invocation) -> Record:
     """Return the named key, or else the only active key.
 
-    Raise `Missing` if there is no such key, `Misuse` if none is named, and there is not exactly one
-    that is active.
+    Raise `Missing` if there is no such key, `Misuse` if none is named, and not exactly one is
+    active.
     """
     if "access_key" in run.values:
         return run.find(ACCESS_KEYS, run.values["access_key"])
@@ -149,10 +149,10 @@ def _new(run: Invocation, fields: dict[str, Any]) -> Record:
 
 
 def _replace_now(run: Invocation, fields: dict[str, Any], old: Record) -> Record:
-    """Create a key, and deactivate the `old` one: before, if it is one of the two that may work.
+    """Create a key and deactivate the `old` one, beforehand if there already are two active keys.
 
-    Raise `CommandFailure` if the key could not be created. The old one works again, unless the
-    message says otherwise.
+    Raise `CommandFailure` if the key could not be created. The old one is then reactivated, unless
+    the message says otherwise.
     """
     path, owner, name = f"{run.path}/{old['id']}", run.above.written, old["access_key_id"]
     live = [row for row in run.client.rows(run.path, "access_keys") if _is_live(row)]

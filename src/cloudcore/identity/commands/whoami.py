@@ -1,4 +1,4 @@
-"""``entrepot whoami``: the principal that acts, its account and role, and the end of its token."""
+"""``entrepot whoami``: the acting principal, its account and role, and when its token expires."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _show(run: Invocation) -> None:
 
 
 def _handle_that_is_visible(run: Invocation) -> str | None:
-    """Return the handle of the caller's account, or None if its rights do not show it."""
+    """Return the handle of the caller's account, or None if the caller may not read it."""
     try:
         rows = list(run.sign_in.client(in_role=True).rows("/v1/accounts", "accounts"))
     except RequestRefused as error:
@@ -79,7 +79,7 @@ def _handle_that_is_visible(run: Invocation) -> str | None:
 
 
 def _account(run: Invocation, claims: TokenClaims, visible: str | None) -> str | None:
-    """Return the handle of the account of a token; None for a person, who acts in none."""
+    """Return the handle of a token's account, or None for a person, who acts in no account."""
     if claims.acc is None or run.sign_in.is_program:
         return visible if claims.acc else None
     # People may see the accounts of their roles, whatever the roles may do.

@@ -1,11 +1,11 @@
 """Limit password attempts per client address, per person and per known browser.
 
-Budgets count failures: a success is credited back. One budget counts all attempts, because an
-attacker can add a person with the victim's e-mail address and the guessed password, and so never
-fail.
+Budgets count failures: a success is credited back. Only one budget counts all attempts, successes
+too, because an attacker can add a person with the victim's e-mail address and the guessed password,
+and so never fail.
 
 A refused attempt computes no hash, and retrying it does not extend the wait; otherwise anyone could
-lock others out for ever.
+lock others out forever.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ _ENDPOINT: Final = "sign-in"
 
 
 class _Charge(NamedTuple):
-    """A budget that an attempt counts against, and its subject."""
+    """A budget to which an attempt is charged, and its subject."""
 
     subject: str
     budget: Budget
 
 
 class Attempt(NamedTuple):
-    """A password attempt: its caller, and the budgets it counts against."""
+    """A password attempt: its client, and the budgets to which it is charged."""
 
     client: PasswordClient
     charges: tuple[_Charge, ...]
@@ -98,7 +98,7 @@ class Attempt(NamedTuple):
     async def find_matching(
         self, ctx: RequestContext, password: str, persons: Sequence[User]
     ) -> list[User]:
-        """Return those of `persons` (all of one e-mail address) whose password this is.
+        """Return those of `persons`, who share one e-mail address, whose password this is.
 
         The work is one hash, however many persons there are; see `cloudcore.iam.passwords`.
 
@@ -158,14 +158,14 @@ def attempt_at(ctx: RequestContext, email: str) -> Attempt:
 
 
 def attempt_of(user: User) -> Attempt:
-    """Return an attempt of a person who is signed in or has given a one-time password."""
+    """Return an attempt of a person who is signed in or has entered a one-time password."""
     return Attempt(
         PasswordClient(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),)
     )
 
 
 def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> RateLimitStatus | None:
-    """Count an attempt; return the status of the budget that refuses it, or None."""
+    """Charge an attempt; return the status of the budget that refuses it, or None."""
     for number, charge in enumerate(charges):
         status = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)
         if status.is_refused:

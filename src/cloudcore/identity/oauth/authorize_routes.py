@@ -84,7 +84,7 @@ class SentForm(msgspec.Struct):
 
 
 def _with_error_pages(answer: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
-    """Return the handler with an error page in place of a refusal."""
+    """Wrap a handler so that a refusal becomes an error page."""
 
     @wraps(answer)
     async def answered(**given: Any) -> Answer:  # noqa: ANN401 - as of `answer`
@@ -112,7 +112,7 @@ def _with_error_pages(answer: Callable[..., Awaitable[Answer]]) -> Callable[...,
 
 
 def _public(*statuses_of_pages: int, **opt: object) -> dict[str, object]:
-    """Return the ``opt`` of a route that answers with pages of these statuses."""
+    """Return the ``opt`` of a public route that answers with pages of these statuses."""
     return {"action": None, "public": True, "pages": statuses_of_pages, **opt}
 
 
@@ -210,7 +210,7 @@ async def finish_sign_in_at_provider(
 
 
 def _provider_cookie(ctx: RequestContext, value: str, max_age: int) -> Cookie:
-    """Return the cookie of a sign-in at a provider; sent when the browser returns."""
+    """Return the cookie of a sign-in at a provider, which the browser sends on its way back."""
     cookie = _cookie(ctx, PROVIDER_COOKIE, value, max_age)
     cookie.samesite = "lax"
     return cookie
@@ -274,7 +274,7 @@ def _refused(error: errors.PlatformError, page: Callable[[str], str], leads_to: 
 def _answer_with_code(
     ctx: RequestContext, form: SignInForm, code: str, user: User, browser: KnownBrowser | None
 ) -> Answer:
-    """Show the code or redirect with it, and set the known-browser cookie."""
+    """Show the code or redirect with it; set the known-browser cookie."""
     if form.destination.redirect_uri == OUT_OF_BAND:
         answer = _page(200, pages.code_page(code))
     else:

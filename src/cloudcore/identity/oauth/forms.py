@@ -1,9 +1,9 @@
-"""Parse requests of OAuth clients strictly, the form and the client's credentials; refuse others.
+"""Parse requests of OAuth clients strictly, both the form and the client's credentials.
 
 A parameter must not be repeated; one without a value counts as absent (RFC 6749 §3.2). The client
 names itself in the form or by HTTP Basic, never both (§2.3). Refusals of the token endpoints are
-``{error, error_description}`` (§5.2). `invalid_client` means that the credential is wrong: replace
-it; `unauthorized_client` that it is right but may not be used now: keep it.
+``{error, error_description}`` (§5.2). `invalid_client` means that the credential is wrong and must
+be replaced; `unauthorized_client` means that it is right but may not be used now.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OAuthClient(NamedTuple):
 
     @property
     def is_public(self) -> bool:
-        """Return True if it is a public client, which has no secret."""
+        """Return True if this is a public client, which has no secret."""
         return self.id in PUBLIC and self.secret is None
 
 
@@ -66,8 +66,8 @@ def parse_parameters(encoded: bytes, max_fields: int = MAX_PARAMETERS) -> Form:
 def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
     """Return the client that the request names, by HTTP Basic or in the form.
 
-    Some clients percent-encode ids and secrets in Basic, others do not. Ours hold no character that
-    decoding would change, so decoding is right for both.
+    Some clients percent-encode ids and secrets in Basic, others do not. Ours contain no character
+    that decoding would change, so decoding is right for both.
 
     Raise `InvalidInput` if the client authenticates in two ways, `Unauthenticated` if the header is
     not valid Basic.
@@ -92,7 +92,7 @@ def required(form: Form, name: str) -> str:
 
 
 def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
-    """Return all values of a header, by its name in lower case."""
+    """Return all values of a header; `name` is in lower case."""
     return [value for found, value in headers if found == name]
 
 
@@ -117,7 +117,7 @@ OAuthCode = Literal[
 
 
 class OAuthRefused(errors.InvalidInput):
-    """A refusal with a code of its own (RFC 6749 §5.2)."""
+    """A refusal with one of OAuth's own error codes (RFC 6749 §5.2)."""
 
     def __init__(self, code: OAuthCode, message: str) -> None:
         super().__init__(message)

@@ -1,12 +1,12 @@
-"""Grant tokens (RFC 6749), authenticate clients, and revoke tokens (RFC 7009).
+"""Issue tokens (RFC 6749), authenticate clients, and revoke tokens (RFC 7009).
 
 Programs send a key pair (client credentials). Persons sign in on the page; their command sends the
 code from there, and later refresh tokens (`cloudcore.identity.oauth.sessions`).
 
-The holder may revoke a token, and the answer reveals nothing. Revoking an access token of a program
-or a person ends only that token. Revoking a refresh token, a session token, or the access token of
-an assumed role ends the whole session: both forms of a role session, and the login credentials made
-in it.
+The holder may revoke a token; the answer does not tell whether it was valid. Revoking an access
+token of a program or a person ends only that token. Revoking a refresh token, a session token, or
+the access token of an assumed role ends the whole session: both credentials of a role session, and
+the container logins made in it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ async def grant_token(
 ) -> IssuedToken:
     """Issue the token that a form of the token endpoint requests.
 
-    Raise `Unauthenticated` if the client is unknown, or its secret is wrong; `InvalidInput` if the
-    form is refused, `OAuthRefused` among them.
+    Raise `Unauthenticated` if the client is unknown, or its secret is wrong; `InvalidInput`, or its
+    subclass `OAuthRefused`, if the form is refused.
     """
     match required(form, "grant_type"):
         case "client_credentials":
@@ -191,8 +191,8 @@ async def revoke(
 ) -> None:
     """Revoke the form's token if it is valid and belongs to the client.
 
-    An unauthenticated client may revoke any token that it holds. A form without a token revokes
-    nothing and is accepted.
+    A client that does not authenticate may revoke any token that it holds. A form without a token
+    revokes nothing and is accepted.
 
     Raise `Unauthenticated` if the client named itself and its secret is wrong.
     """
@@ -283,7 +283,7 @@ def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
 
 
 def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | None:
-    """Return the client a session was issued to: a service account's id, the command, or None."""
+    """Return who a session was issued to: a service account's id, the command, or None."""
     while session is not None:
         if session.user_id is not None:
             return CLI

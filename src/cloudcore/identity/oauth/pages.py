@@ -104,14 +104,14 @@ def headers_with_form(uri: str = "") -> dict[str, str]:
 def redirect_uri(auth_url: str, provider_id: str) -> str:
     """Return the redirect URI of an identity provider.
 
-    Each has an address of its own, so that the answer of one cannot be passed off as that of
-    another (RFC 9700 §4.4).
+    Each provider has its own, so that the answer of one cannot be passed off as that of another
+    (RFC 9700 §4.4).
     """
     return f"{auth_url}{CALLBACK_PATH}/{provider_id}"
 
 
 class ProviderChoice(NamedTuple):
-    """An identity provider that a person may choose."""
+    """An identity provider that the sign-in page offers."""
 
     id: str
     name: str
@@ -122,7 +122,7 @@ class ProviderChoice(NamedTuple):
 def sign_in_page(
     hidden: str, email: str = "", complaint: str = "", providers: Sequence[ProviderChoice] = ()
 ) -> str:
-    """Return the page that asks for e-mail address and password, or for a choice of a provider."""
+    """Return the page that asks for e-mail address and password, or to choose a provider."""
     focus = ("", " autofocus") if email else (" autofocus", "")
     return _page(
         "Sign in",
@@ -151,7 +151,7 @@ def _choices(hidden: str, providers: Sequence[ProviderChoice]) -> str:
 
 
 def new_password_page(hidden: str, email: str, complaint: str = "") -> str:
-    """Return the page that replaces a one-time password."""
+    """Return the page on which a one-time password is replaced."""
     return _page(
         "Choose a password",
         f"""{_alert(complaint)}<p>The password you were given works only this once.

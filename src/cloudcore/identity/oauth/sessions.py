@@ -1,7 +1,7 @@
 """Sessions of persons: exchange a code for a session, and rotate its refresh tokens.
 
-Codes and refresh tokens are for one use. A second use means that two parties hold the same one,
-so it revokes the session of the first use (RFC 6749 §4.1.2, RFC 9700 §4.14).
+Codes and refresh tokens can be used once. A second use means that two parties have the same one, so
+it revokes the session of the first use (RFC 6749 §4.1.2, RFC 9700 §4.14).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SignedIn(NamedTuple):
 def new_code(
     user_id: str, destination: CodeDestination, code_challenge: str, now: int
 ) -> tuple[str, Code]:
-    """Return a new code for a person who has just signed in, and its row."""
+    """Return (code, its row) for a person who has just signed in."""
     code = _CODE_PREFIX + secrets.token_urlsafe(32)
     expires_at = now + CODE_SECONDS * MICROSECONDS
     return code, Code(
@@ -79,7 +79,7 @@ def new_code(
 async def spend_code(ctx: RequestContext, code: str) -> Code | None:
     """Use up a code, durably; return None if it was used before or never existed.
 
-    Its `sid` is the id of the session that it may start.
+    Its `sid` is the id of the session that may be started with it.
     """
     return await ctx.database.write(_spend, hash_of(code), ctx.new_id(), ctx.clock())
 
@@ -137,9 +137,9 @@ def _begin(
 
 
 def _lock_provider(tx: Connection, provider_id: str | None) -> IdentityProvider | None:
-    """Lock a provider until the transaction ends, and return it, or None.
+    """Lock a provider until the transaction ends; return it, or None if there is none.
 
-    A request that turns the provider off waits for the lock, so it finds the new session and ends
+    A request that deactivates the provider waits for the lock, so it finds the new session and ends
     it.
     """
     provider = None if provider_id is None else find_provider(tx, provider_id)
@@ -151,7 +151,7 @@ def _lock_provider(tx: Connection, provider_id: str | None) -> IdentityProvider 
 async def rotate_refresh_token(
     ctx: RequestContext, token: str, client_id: str | None
 ) -> SignedIn | None:
-    """Exchange a refresh token for its session with a new one; return None if it is not valid.
+    """Exchange a refresh token for (its session, a new token); return None if it is not valid.
 
     It is valid only for the client it was issued to (RFC 6749 §6, RFC 9700 §4.14), which may omit
     its name (`client_id` None).
@@ -184,7 +184,7 @@ def _rotate(
 
 
 def _renewed(now: int, ends_at: int | None) -> int:
-    """Return the expiry of a session that is begun or refreshed at `now`."""
+    """Return the expiry of a session that begins or is refreshed at `now`."""
     until = now + SESSION_SECONDS * MICROSECONDS
     return until if ends_at is None else min(until, ends_at)
 

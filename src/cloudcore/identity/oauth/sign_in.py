@@ -1,10 +1,10 @@
 """Sign a person in through the page: read the authorization request, check forms, issue the code.
 
 The request is that of RFC 6749 §4.1.1 and RFC 7636 §4.3. A refusal is sent to the redirect URI only
-if that is the client's own; otherwise it is shown to the person on a page.
+if that belongs to the client; otherwise it is shown to the person on a page.
 
-A form is valid in one browser (the nonce in its cookie) for ten minutes. It carries the client's
-request sealed, so the browser cannot change it.
+A form is valid for ten minutes, in one browser (whose cookie has the nonce). It contains the
+client's request, sealed, so the browser cannot change it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AuthorizationRequest(NamedTuple):
 
 
 class AuthorizationRefused(InvalidInput):
-    """A request that is refused by a redirect to `location`."""
+    """A request that is refused with a redirect to `location`."""
 
     def __init__(self, destination: CodeDestination, state: str, code: str, message: str) -> None:
         """Refuse with an error `code` of RFC 6749 §4.1.2.1; the client's `state` is returned."""
@@ -62,10 +62,10 @@ class AuthorizationRefused(InvalidInput):
 
 
 def read_request(console_url: str, encoded: bytes) -> AuthorizationRequest:
-    """Read the query of an authorization request; `console_url` is this install's.
+    """Parse the query of an authorization request; `console_url` is this install's.
 
     Raises:
-        RequestRefused: a parameter is not supported, or given more than once.
+        RequestRefused: a parameter is not supported, or repeated.
         InvalidInput: the same, but the code is not sent by a redirect; or the client or its
             `redirect_uri` is unknown.
 
@@ -90,7 +90,7 @@ class _OtherType(InvalidInput):
 
 
 def _values(encoded: bytes) -> dict[str, list[str]]:
-    """Return the values of each parameter, even of an invalid query."""
+    """Map each parameter to its values, even in an invalid query."""
     found: dict[str, list[str]] = {}
     fields = parse_fields(
         encoded, max_fields=MAX_PARAMETERS, counts_empty=False, not_utf8="replace"
@@ -101,7 +101,7 @@ def _values(encoded: bytes) -> dict[str, list[str]]:
 
 
 def _only(sent: dict[str, list[str]], name: str) -> str:
-    """Return the value of a parameter, or an empty string unless it is given exactly once."""
+    """Return the value of a parameter that occurs exactly once, or else an empty string."""
     values = sent.get(name, [])
     return values[0] if len(values) == 1 else ""
 
@@ -114,7 +114,7 @@ def _check_type(query: Form) -> None:
 
 
 def _checked(query: Form, destination: CodeDestination) -> tuple[str, str]:
-    """Return the code challenge and the state."""
+    """Check an authorization request; return (code challenge, state)."""
     if query.get("code_challenge_method") != "S256":
         raise InvalidInput("code_challenge_method must be S256")
     challenge, state = query.get("code_challenge", ""), query.get("state", "")
@@ -142,7 +142,7 @@ def _destination(console_url: str, client_id: str, redirect_uri: str) -> CodeDes
 
 
 def is_loopback_redirect(redirect_uri: str) -> bool:
-    """Return True for a command's address on the browser's machine, any port (RFC 8252 §7.3)."""
+    """Return True for a loopback URL with any port, at which a command listens (RFC 8252 §7.3)."""
     found = _LOOPBACK.fullmatch(redirect_uri)
     return found is not None and int(found[1]) < 1 << 16
 
@@ -153,7 +153,7 @@ _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class SignInForm(msgspec.Struct, array_like=True, frozen=True):
-    """The content of a form's hidden field, sealed."""
+    """The content of a form's hidden field, which is sealed."""
 
     nonce_sha256: str
     code_challenge: str
@@ -167,17 +167,17 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
     user_id: str = ""
 
     def seal(self, keyring: Keyring) -> str:
-        """Return the form as the value of a hidden field."""
+        """Seal the form, for a hidden field."""
         return sealed_text(keyring, self, _CONTEXT)
 
 
 def new_nonce() -> str:
-    """Return a random value for a browser's cookie."""
+    """Return a random nonce for a browser's cookie."""
     return secrets.token_urlsafe(32)
 
 
 def known_nonce(cookie: str | None) -> str | None:
-    """Return the nonce in a browser's cookie, or None if there is no valid one."""
+    """Return the nonce in a browser's cookie, or None if the cookie is missing or invalid."""
     return cookie if cookie is not None and _NONCE.fullmatch(cookie) else None
 
 
@@ -217,12 +217,12 @@ async def check_password(
     """Return the person with this e-mail address and password. All failures cost and look the same.
 
     Several persons can have the address. If the password matches more than one, return the known
-    browser's person, else the one that signed in last, else the oldest.
+    browser's person, else the one who signed in last, else the oldest.
 
     Raises:
         TooManyAttempts: too many attempts; see `cloudcore.identity.oauth.attempts`.
         Unavailable: too many passwords wait to be hashed.
-        Unauthenticated.
+        Unauthenticated: nobody has this address and password, or the person is suspended.
 
     """
     address = email.strip().lower()
@@ -259,10 +259,9 @@ async def _choose_person(ctx: RequestContext, matching: Sequence[User]) -> User:
 
 
 async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
-    """Issue a code for a person who has just given the password.
+    """Issue a code for a person whose password has just been checked.
 
-    Raise `Unauthenticated` if the password was changed, or the person suspended, since it was
-    checked.
+    Raise `Unauthenticated` if the password was changed, or the person suspended, since the check.
     """
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(add_code_of, user, row)
@@ -270,9 +269,9 @@ async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
 
 
 def add_code_of(tx: Connection, user: User, code: Code) -> None:
-    """Add the `code` of a person whose password was checked outside of the transaction.
+    """Insert the `code` of a person whose password was checked outside of the transaction.
 
-    A reset of the password deletes the person's codes, so none may be added after it.
+    A reset of the password deletes the person's codes, so no code may be inserted after it.
 
     Raises:
         Unauthenticated: see `give_code`.

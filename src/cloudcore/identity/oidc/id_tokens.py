@@ -1,7 +1,7 @@
 """Verify the ID tokens of identity providers (OpenID Connect Core 1.0 §3.1.3.7).
 
-The algorithm is one of three, and fits the key that the provider publishes under the token's `kid`.
-Keys and links to keys in the token itself are never used.
+Three algorithms are accepted, and each must fit the key that the provider publishes under the
+token's `kid`. Keys and links to keys in the token itself are never used.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class _Claims(msgspec.Struct):
 
 
 class KeyMismatch(ProviderFailed):
-    """The given keys do not verify a token; the provider may have newer ones."""
+    """None of the keys verifies a token; the provider may have newer ones."""
 
 
 def key_id_of(token: str) -> str | None:
-    """Return the id of the signing key in a token's header, or None.
+    """Return the `kid` in a token's header, or None.
 
     Raise `ProviderFailed` if it is not a token, or its algorithm is not accepted.
     """
@@ -78,9 +78,9 @@ def verify_id_token(
 ) -> dict[str, Any]:
     """Verify a token with the provider's `keys` (JWKs); return its claims.
 
-    Raise `KeyMismatch` if the token fits none of the keys or several, or its signature was not made
-    with the one that it fits; `ProviderFailed` if it is not a token of this issuer for this client
-    and this sign-in, or not valid now.
+    Raise `KeyMismatch` if no key or several keys fit the token, or the one that fits does not
+    verify its signature; `ProviderFailed` if it is not a token of this issuer for this client and
+    this sign-in, or is not valid now.
     """
     header = _header(token)
     key = _key(keys, header)
@@ -111,7 +111,7 @@ def _header(token: str) -> _Header:
 
 
 def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey | OKPKey:
-    """Return the key of a header's `kid`; without one, the only key that fits."""
+    """Return the key with the header's `kid`; without a `kid`, the only key that fits."""
     kind, curve = _ALGORITHMS[header.alg]
     fitting = [
         key
@@ -141,7 +141,7 @@ def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey |
 
 
 def _check_size(bits: int, exponent: int) -> None:
-    """Raise `ProviderFailed` if an RSA key is too weak, or costs too much to verify with."""
+    """Raise `ProviderFailed` if an RSA key is too weak, or too slow to verify with."""
     if bits < _MIN_RSA_BITS:
         raise ProviderFailed(f"the provider's key has fewer than {_MIN_RSA_BITS} bits")
     if not key_pairs.is_light(bits, exponent):
@@ -151,7 +151,7 @@ def _check_size(bits: int, exponent: int) -> None:
 
 
 def _number(encoded: str) -> int:
-    """Return a number of a JWK (RFC 7518 §2, Base64urlUInt)."""
+    """Decode a number in a JWK (RFC 7518 §2, Base64urlUInt)."""
     return int.from_bytes(base64url.decode(encoded))
 
 
@@ -182,7 +182,7 @@ MAX_GROUP_NAME: Final = 256
 
 
 class Profile(NamedTuple):
-    """The claims of a person that are used."""
+    """The claims about a person that are used here."""
 
     subject: str
     """The provider's unchangeable name of the person."""
@@ -193,7 +193,7 @@ class Profile(NamedTuple):
 
 
 def profile_of(provider: IdentityProvider, claims: Mapping[str, Any]) -> Profile:
-    """Return the profile in the verified `claims` of a person."""
+    """Extract the profile from the verified `claims` of a person."""
     return Profile(
         subject=claims["sub"],
         email=_trusted_email(provider, claims),
@@ -219,7 +219,7 @@ def _trusted_email(provider: IdentityProvider, claims: Mapping[str, Any]) -> str
 
 
 def _groups(value: object) -> frozenset[str]:
-    """Return the groups in a claim: a list of names, or one name."""
+    """Return the groups in a claim, which is a list of names, or one name."""
     names = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return frozenset(
         name

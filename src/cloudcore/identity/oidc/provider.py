@@ -1,7 +1,7 @@
-"""Call identity providers over HTTP, and keep their metadata and keys for an hour.
+"""Call identity providers over HTTP, and cache their metadata and keys for an hour.
 
-A call takes few seconds and few bytes, follows no redirect, and reaches vetted addresses only.
-Metadata and keys are those of OpenID Connect Discovery 1.0.
+A call is limited to few seconds and few bytes, follows no redirect, and reaches vetted addresses
+only. Metadata and keys are those of OpenID Connect Discovery 1.0.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MAX_URL: Final = 1000
 
 
 def allowed_providers(internal_origins: Sequence[str]) -> Allowed:
-    """Return the internal origins that may be asked, besides the public internet."""
+    """Return the destinations that may be called: these origins and the public internet."""
     return Allowed("ENTREPOT_OIDC_INTERNAL_ORIGINS", tuple(internal_origins))
 
 
 def check_url(url: str, internal_origins: Sequence[str]) -> None:
-    """Check a URL that is asked later, before its name is resolved.
+    """Check a URL that is to be called later, before its name is resolved.
 
     Raises:
-        ValueError: with the reason as a sentence.
+        ValueError: the URL is not allowed; the message is a sentence.
 
     """
     if len(url) > MAX_URL:
@@ -60,7 +60,7 @@ class ProviderClient:
         self._http = HttpClient(allowed_providers(internal_origins), resolve=resolve, max_idle=0)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a URL; raise `ProviderFailed`."""
+        """Return the JSON object at a URL; raise `ProviderFailed` as `post` does."""
         status, answer = await self._ask("GET", url, headers or {}, None)
         if status != 200:
             raise ProviderFailed(f"{url} answered with status {status}")
@@ -71,8 +71,8 @@ class ProviderClient:
     ) -> tuple[int, dict[str, Any]]:
         """Send a form; return the status and the JSON object of the answer.
 
-        Raise `ProviderFailed` if the provider may not be asked, cannot be reached, is too slow, or
-        answers no JSON object.
+        Raise `ProviderFailed` if the provider may not be called, cannot be reached, is too slow, or
+        does not answer with a JSON object.
         """
         encoded = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask("POST", url, encoded, urlencode(form).encode())
@@ -144,7 +144,7 @@ class _Kept(NamedTuple):
 
 
 class Discovery:
-    """Reads and keeps metadata and keys by issuer; one per process."""
+    """Fetches and caches the metadata and keys of issuers; one per process."""
 
     def __init__(self, client: ProviderClient) -> None:
         self._client = client
@@ -153,12 +153,12 @@ class Discovery:
     async def metadata(self, issuer: str, now: int) -> Metadata:
         """Return the metadata of an issuer, at most an hour old.
 
-        Raise `ProviderFailed` if it cannot be read, or is not that of this issuer.
+        Raise `ProviderFailed` if it cannot be read, or belongs to another issuer.
         """
         return (await self._read(issuer, now)).metadata
 
     async def keys(self, issuer: str, now: int, kid: str | None = None) -> Sequence[dict[str, Any]]:
-        """Return the keys of an issuer as JWKs; read them again if none has the id `kid`.
+        """Return the keys of an issuer as JWKs; fetch them again if none has the id `kid`.
 
         So a provider may rotate its keys at any time.
 
@@ -175,10 +175,10 @@ class Discovery:
     async def keys_after_mismatch(
         self, issuer: str, now: int, tried: Sequence[dict[str, Any]]
     ) -> Sequence[dict[str, Any]]:
-        """Return keys of an issuer that are newer than those `tried`, or these.
+        """Return keys of an issuer that are newer than `tried`, or `tried` itself.
 
-        So a provider may replace a key under its old id, or publish keys without ids. They are
-        read at most once in `MISMATCH_SECONDS`.
+        So a provider may replace a key under its old id, or publish keys without ids. Keys are
+        fetched at most once in `MISMATCH_SECONDS`.
 
         Raise `ProviderFailed` if they cannot be read.
         """

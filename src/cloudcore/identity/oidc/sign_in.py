@@ -1,10 +1,10 @@
-"""Sign a person in at an identity provider: redirect the browser there, and take its answer.
+"""Sign a person in at an identity provider: redirect the browser there, and process its answer.
 
 This is the authorization code flow (OpenID Connect Core 1.0 §3.1, RFC 7636). The state of a pending
 sign-in is in one sealed cookie: the provider, `state`, `nonce`, the PKCE verifier, and the sign-in
-form to continue with. So an answer is accepted only in the browser that asked, and only at the
-address of the provider that was asked (RFC 9700 §4.4: an attacker's provider must not get the code
-of another).
+form to continue with. So an answer is accepted only in the browser that began the sign-in, and only
+at the redirect URI of the provider that was called (RFC 9700 §4.4: an attacker's provider must not
+get the code of another).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BEARER: Final = re.compile(r"[!-~]{1,65536}")
 
 
 class PendingSignIn(msgspec.Struct, array_like=True, frozen=True):
-    """A sign-in that has gone to a provider: the content of a cookie, sealed."""
+    """A sign-in that was begun at a provider: the content of a sealed cookie."""
 
     provider_id: str
     state: str
@@ -84,9 +84,9 @@ def new_pending(provider: IdentityProvider, form: SignInForm, now: int) -> Pendi
 def resume_pending(
     keyring: Keyring, cookie: str | None, provider_id: str, state: str, now: int
 ) -> PendingSignIn:
-    """Return the sign-in that an answer with this `state` belongs to.
+    """Return the sign-in to which an answer with this `state` belongs.
 
-    `provider_id` is the provider to whose address the answer came.
+    `provider_id` is the provider in the URL that received the answer.
 
     Raise `AccessDenied` if this browser did not begin the sign-in, began it at another provider, or
     took too long.
@@ -104,7 +104,7 @@ def resume_pending(
 def authorization_url(
     provider: IdentityProvider, metadata: Metadata, pending: PendingSignIn, redirect_uri: str
 ) -> str:
-    """Return the URL of the provider for the browser."""
+    """Return the provider's URL to which the browser is redirected."""
     query = urlencode(
         {
             "response_type": "code",
@@ -124,7 +124,7 @@ def authorization_url(
 def check_answer(metadata: Metadata, answer: Form) -> str:
     """Return the code in a provider's answer.
 
-    Raise `ProviderFailed` if it is an error, or the answer of another provider (RFC 9207).
+    Raise `ProviderFailed` if the answer is an error, or comes from another provider (RFC 9207).
     """
     issuer = answer.get("iss")
     is_named = issuer is not None or metadata.authorization_response_iss_parameter_supported
@@ -202,13 +202,13 @@ async def fetch_profile(
 
 
 def _basic(client_id: str, secret: str) -> str:
-    """Return the Basic credential of a client (RFC 6749 §2.3.1)."""
+    """Return the HTTP Basic credential of a client (RFC 6749 §2.3.1)."""
     pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
     return f"Basic {b64encode(pair.encode()).decode()}"
 
 
 def _words(answer: Mapping[str, Any]) -> str:
-    """Return the error in a provider's answer (RFC 6749 §4.1.2.1), as one short line."""
+    """Return the error in a provider's answer (RFC 6749 §4.1.2.1) as one short line."""
     parts = [answer.get("error"), answer.get("error_description")]
     told = ": ".join(part for part in parts if isinstance(part, str) and part)
     return " ".join(told.split())[:_MAX_WORDS] or "it gave no reason"
@@ -229,10 +229,10 @@ _ENDPOINT: Final = "provider-sign-in"
 
 
 async def list_choices(ctx: RequestContext) -> Sequence[ProviderChoice]:
-    """Return the providers that the sign-in page shows.
+    """Return the providers that the sign-in page offers.
 
-    Where anyone may found an organization there are none: a stranger could set a provider up under
-    a name that people trust.
+    If anyone may found an organization there are none: a stranger could set a provider up under a
+    name that people trust.
     """
     if ctx.settings.founders == "anyone":
         return ()
@@ -243,10 +243,10 @@ async def list_choices(ctx: RequestContext) -> Sequence[ProviderChoice]:
 async def begin(
     ctx: RequestContext, needs: IdentityNeeds, form: SignInForm, provider_id: str
 ) -> tuple[str, str]:
-    """Return the provider's URL for the browser, and the cookie that the answer needs.
+    """Begin a sign-in; return (the provider's URL for the browser, the cookie to set).
 
     Raise `TooManyAttempts` if `BEGIN_BUDGET` is exhausted, `AccessDenied` if there is no such
-    provider, or it cannot be asked.
+    provider, or it cannot be called.
     """
     source = f"address {rate_subject(ctx.source_ip)}"
     status = await ctx.database.write_relaxed(
@@ -269,9 +269,9 @@ async def begin(
 async def finish(
     ctx: RequestContext, needs: IdentityNeeds, cookie: str | None, at: str, answer: Form
 ) -> tuple[SignInForm, User, str]:
-    """Return the sign-in form that an answer of a provider completes, the person and the code.
+    """Finish a sign-in; return the form that began it, the person and a new code.
 
-    `at` is the id of the provider in the address that the answer came to.
+    `at` is the provider id in the URL that received the answer.
 
     Raise `AccessDenied` if the answer cannot be believed, or the person may not sign in.
     """

@@ -1,6 +1,7 @@
 """The rights of principals: their policies, decisions about them, and roles that they assume.
 
 `permissions` loads the policies of a principal, `documents` stores policies with the ids that their
-names mean, `own_rights` and `simulation` answer questions, `lock_out` refuses to give up the last
-right, and `role_trust`, `assume_role` and `service_sessions` let principals act in roles.
+names mean, `own_rights` and `simulation` compute decisions for clients, `lock_out` refuses changes
+by which a caller loses its last right, and `role_trust`, `assume_role` and `service_sessions` let
+principals act in roles.
 """

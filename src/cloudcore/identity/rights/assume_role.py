@@ -1,9 +1,9 @@
-"""Assume a role: check permission and trust, and issue the session in its two forms.
+"""Assume a role: check permission and trust, and issue the session's two credentials.
 
 The source must be allowed `iam:AssumeRole` on the role, and the role's trust policy must allow the
 source; a deny on either side refuses. For a person, the assignment of the role replaces the
 permission, never the trust. The session has only the role's permissions. It ends no later than the
-session or access key it was assumed with, and ends with it.
+session or access key with which it was assumed, and is revoked together with that.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ async def assume_role(
 
     Raises:
         AccessDenied: the permission or the trust is missing, or the account is suspended.
-        QuotaExceeded: the account's roles have as many open sessions as they may.
+        QuotaExceeded: the account's roles have reached their number of open sessions.
         NotFound: the role does not exist, or is not visible to the caller.
         InvalidInput: `role` is no reference to a role, or matches several.
 
@@ -157,7 +157,7 @@ def issue_token(
 
 
 def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
-    """Return a role that the caller may assume now; raise what `assume_role` does if not."""
+    """Return a role that the caller may assume now, or raise the errors of `assume_role`."""
     assert ctx.caller is not None
     asked = _RoleRequest(ctx.caller, AssumeRole(role=role), "", ctx.source_ip, now)
     return _allowed_role(ctx, tx, asked)
@@ -223,7 +223,7 @@ def _assume(
 
 
 def _session_name(source: Principal) -> str | None:
-    """Return the name of a session that was not given one."""
+    """Return the default name of a session."""
     if source.source is None:
         return None
     text = source.source.session_name or source.source.name
@@ -268,9 +268,10 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
 
 
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
-    """Return the name of the role of the caller's account that a program refers to.
+    """Return the name of the role to authorize on, as in the program's own account.
 
-    It is ``*`` for an id, or the CRN of another account, that is of no role of this one.
+    It is ``*`` if the request has an id, or another account's CRN, that names no role of this
+    account.
     """
     if role is not None and role.account_id == asked.source.account_id:
         return role.name
@@ -283,7 +284,7 @@ def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
 
 
 def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | None, PlatformError]:
-    """Return the role referred to, or None, and the error to raise for a missing role."""
+    """Return (the requested role or None, the error to raise if it is missing)."""
     source, text = asked.source, asked.request.role
     if (role_id := parse_uuid(text)) is not None:
         return roles.find_by_id(tx, role_id), _unknown()
@@ -314,7 +315,7 @@ def _role_crn(text: str) -> Crn:
 
 
 def new_credential(keyring: Keyring, sid: str) -> Credential:
-    """Return a new credential for a session of this id."""
+    """Return a new signing credential for the session `sid`."""
     secret = secrets.token_urlsafe(30)
     return Credential(
         new_key_id("AS"),
@@ -325,7 +326,7 @@ def new_credential(keyring: Keyring, sid: str) -> Credential:
 
 
 def _refused(why: str = "") -> AccessDenied:
-    """Return the error. Give `why` only to callers who know that the role exists."""
+    """Return the error for a refusal. Pass `why` only for callers who know that the role exists."""
     return AccessDenied(f"you may not assume this role{why and ': '}{why}")
 
 

@@ -2,12 +2,11 @@
 
 A handle means the account that has it when the document is written; the CRN of another account's
 role or service account means the principal that has it then. So a principal that takes the name
-later gains nothing. The ids are stored beside the document, by name.
+later gains nothing. The ids are stored beside the document, in a map from names.
 
 The answer does not reveal whether another account, its roles or service accounts exist: an unknown
-name is accepted, shown as written, and matches no principal, even if one takes the name later. In
-the pattern of a resource, a handle that means no account matches nothing, and costs as much to
-compare as an id.
+name is accepted, shown as written, and matches no principal, even if one takes the name later. In a
+resource pattern, an unknown handle matches nothing, and costs as much to compare as an id.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class StoredDocument(NamedTuple):
 
     @property
     def encoded_ids(self) -> str:
-        """Return `ids` as stored: JSON."""
+        """Return `ids` encoded as JSON, as stored."""
         return msgspec.json.encode(self.ids).decode()
 
 
@@ -112,7 +111,7 @@ def read_ids(encoded_ids: str) -> Ids:
 
 
 def ids_of(statements: Sequence[Any], ids: Ids) -> Ids:
-    """Return those of `ids` that are ids of names in these statements of a trust policy."""
+    """Return the entries of `ids` whose names occur in these statements of a trust policy."""
     document = {"statements": statements}
     named = {*_accounts(document)}
     for statement in _with_ids(document, ids)["statements"]:
@@ -156,7 +155,7 @@ def _account(text: str, part: str) -> str | None:
 
 
 def _with_ids(document: dict[str, Any], ids: Ids) -> dict[str, Any]:
-    """Replace the account names that `ids` has by their ids."""
+    """Replace the account names in a document by their `ids`."""
     statements = [
         {
             part: [_with_id(text, part, ids) for text in value] if part in _NAMING else value
@@ -178,7 +177,7 @@ def _with_id(text: str, part: str, ids: Ids) -> str:
 
 
 def _evaluated(document: dict[str, Any], ids: Ids, kind: PolicyKind | ResourceRules) -> Policy:
-    """Return the policy that a document means, with the `ids` of all accounts that it means."""
+    """Return the policy of a document, with the names of all known accounts replaced by `ids`."""
     policy = policies.policy_of(_with_ids(document, ids), kind)
     statements = [
         each._replace(resources=Patterns(tuple(map(_without_handle, each.resources.texts))))
@@ -188,7 +187,7 @@ def _evaluated(document: dict[str, Any], ids: Ids, kind: PolicyKind | ResourceRu
 
 
 def _without_handle(pattern: str) -> str:
-    """Return the pattern of a resource with `_NO_ACCOUNT` in place of a handle that is left."""
+    """Return a resource pattern with `_NO_ACCOUNT` in place of an unknown handle."""
     word = _account(pattern, "resources")
     if word is None or not is_handle(word):
         return pattern

@@ -1,9 +1,9 @@
-"""Refuse a change by which its caller loses the right to give rights, unless it is forced.
+"""Refuse a change by which its caller loses the right to grant rights, unless it is forced.
 
 A principal that may attach policies to itself can give itself every other right back. So this one
-right is decided when the request arrives, and again in the transaction of the change, by the
-policies, the session and the access key that the change leaves. Changes of rights lock the account,
-so of two concurrent ones the second sees the result of the first.
+right is checked when the request arrives, and again in the transaction of the change, with the
+policies, the session and the access key as they are after the change. Changes of rights lock the
+account, so of two concurrent ones the second sees the result of the first.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class ForceQuery(msgspec.Struct):
 
 
 def check_lock_out(ctx: RequestContext) -> ChangeCheck | None:
-    """Return the check of a change, or None if the caller has no right that it could lose.
+    """Return the check for a change, or None if the caller has no right that it could lose.
 
-    Call it at the end of the change's transaction. It raises Conflict if the caller could attach
-    policies to itself, or those of its account, before the change and cannot after it.
+    Call the check at the end of the change's transaction. It raises `Conflict` if the caller could
+    attach policies to itself, or to principals of its account, before the change and cannot after
+    it.
 
     Raise `InvalidInput` if the query is malformed.
     """

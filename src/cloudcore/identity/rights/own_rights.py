@@ -1,6 +1,7 @@
 """Find the caller's allowed actions on resources, for clients that offer only these.
 
-The decision is the evaluator's own (`cloudcore.iam.decision`), with the policies of the resources.
+The decisions are the evaluator's own (`cloudcore.iam.decision`), and include the policies of the
+resources.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _CRN_PARTS: Final = 5
 
 
 class RightsQuestion(NamedTuple):
-    """The question which of these actions are allowed on a resource."""
+    """Asks which of these actions are allowed on a resource."""
 
     resource: Crn
     """It names its account by id."""
@@ -58,7 +59,7 @@ class Rights(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RightsRequest:
-    """A caller with its policies, and the circumstances of its request."""
+    """A caller with its policies, and the client address and time of its request."""
 
     caller: Principal
     policies: Sequence[Policy]
@@ -72,7 +73,7 @@ class RightsRequest:
 def load_own_policies(
     tx: Connection, questions: Sequence[RightsQuestion]
 ) -> list[ResourcePolicy | None]:
-    """Return the policy of each question's resource; None if it has none that matters."""
+    """Return the policy of each question's resource; None if there is none, or it is irrelevant."""
     return [_load(tx, each) for each in questions]
 
 
@@ -92,7 +93,7 @@ def rights_of(
 ) -> Rights:
     """Return the caller's allowed actions on the question's resource.
 
-    Raise `AccessDenied` if the policies need more steps than one request has.
+    Raise `AccessDenied` if the policies need more steps than a request may use.
     """
     actions = [
         action
@@ -114,7 +115,7 @@ def rights_of(
 
 
 def allowed_prefixes(request: RightsRequest, action: str, every: Crn) -> list[str]:
-    """Return the prefixes of names in the policies for which `action` is allowed on all names.
+    """Return the name prefixes in the policies under which `action` is allowed on all names.
 
     `every` has the kind and the account of the resources; its name is ignored. A name without a
     wildcard is not a prefix.
@@ -165,7 +166,7 @@ def _is_allowed(
 def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
     """Yield names of resources of a kind on which policies may allow `action`.
 
-    Each is an example of a pattern's matches, and still has to be decided.
+    Each is an example of what a pattern matches; the caller still has to decide on it.
     """
     yield _UNCOMMON
     for name in _spelled_out(policies, action, kind):
@@ -173,7 +174,7 @@ def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
 
 
 def _spelled_out(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
-    """Yield the patterns of names of a kind in statements that allow `action`."""
+    """Yield the name patterns of a kind in statements that allow `action`."""
     patterns = dict.fromkeys(
         text
         for policy in policies

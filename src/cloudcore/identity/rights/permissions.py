@@ -1,7 +1,7 @@
 """Identity policies of principals, compiled once per revision of the account.
 
 Every change of rights increments `accounts.iam_revision` in its own transaction. So one indexed
-read per request shows if the compiled policies are still current: revocation is immediate.
+read per request shows whether the compiled policies are still current: revocation is immediate.
 """
 
 from __future__ import annotations

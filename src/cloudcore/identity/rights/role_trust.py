@@ -1,4 +1,4 @@
-"""Decide if a role lets a caller in: by its trust policy, and the permission to assume it."""
+"""Decide whether a caller may assume a role: by its trust policy, and the caller's permission."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def find_role_caller(
     *,
     locks: bool = True,
 ) -> RoleCaller:
-    """Return a caller, with the identity providers in which roles may trust for it.
+    """Return a caller, with the identity providers through which roles may trust it.
 
-    The providers stay active until the transaction ends, unless `locks` is False.
+    The providers are locked in their active state until the transaction ends, unless `locks` is
+    False.
     """
     providers = []
     if source.kind is PrincipalKind.USER:
@@ -60,10 +61,10 @@ def verdict_on(
     policies: Sequence[Policy],
     work: StepBudget | None = None,
 ) -> Verdict:
-    """Return the verdict; allowed only if permission and trust both allow and neither denies.
+    """Return the verdict; it allows only if permission and trust both allow and neither denies.
 
-    Trust in an identity provider is trust in the persons who sign in there, as long as it is
-    active and they belong to its organization.
+    Trust in an identity provider is trust in the persons who sign in there, as long as it is active
+    and they belong to its organization.
     """
     source = role_caller.source
     crn = source.crn if names_principal(role.trust_ids, source.crn, source.id) else ""
@@ -85,7 +86,7 @@ def admits(
     source_ip: IPv4Address | IPv6Address | None,
     now: int,
 ) -> bool:
-    """Return True if a role that is assigned to a person admits the person now; lock nothing."""
+    """Return True if a person may now assume a role that is assigned to it; lock nothing."""
     role_caller = find_role_caller(tx, person, source_ip, now, locks=False)
     return verdict_on(role_caller, role, (ASSIGNED,)).is_allowed and role.account_status == "active"
 
@@ -93,7 +94,7 @@ def admits(
 def trusts_service(role: AssumableRole, service: str, now: int) -> bool:
     """Return True if a role's trust policy lets a service of the platform act in it.
 
-    A service needs no permission: who makes it act in a role does (`iam:PassRole`).
+    A service needs no permission; the caller that passes the role to it does (`iam:PassRole`).
     """
     question = Question(
         caller=Caller(service_crn(service), None),
@@ -108,7 +109,7 @@ def trusts_service(role: AssumableRole, service: str, now: int) -> bool:
 
 
 def has_permission(role_caller: RoleCaller, policies: Sequence[Policy], resource: str) -> bool:
-    """Return True if the caller's own policies allow it to assume the role of a CRN."""
+    """Return True if the caller's own policies allow it to assume the role with this CRN."""
     question = _question(role_caller, role_caller.source.crn, resource, None)
     # What is missing then is the trust alone.
     return decide(question, policies) is Verdict.NEEDS_RESOURCE_POLICY
@@ -117,7 +118,7 @@ def has_permission(role_caller: RoleCaller, policies: Sequence[Policy], resource
 def _question(
     role_caller: RoleCaller, crn: str, resource: str, work: StepBudget | None
 ) -> Question:
-    """Return the question about a caller that the trust policy knows as `crn`."""
+    """Build the question for a trust policy; `crn` is how the policy may name the caller."""
     return Question(
         caller=Caller(crn, role_caller.source.account_id),
         action=TRUST_ACTION,

@@ -1,4 +1,4 @@
-"""Sessions of roles that services of the platform act in, such as those of instances."""
+"""Role sessions of the platform's own services, such as those of instances."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ class SessionsOfService:
         )
 
     async def live(self, session_ids: Sequence[str]) -> Collection[str]:
-        """Return those sessions that are neither over nor revoked."""
+        """Return the ids of those sessions that are neither expired nor revoked."""
         return await self.database.read(sessions.find_open, session_ids, self.clock())
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
-        """Revoke all sessions that the service began under a name."""
+        """Revoke all sessions that the service began with this name."""
         sessions.revoke_sessions_of_service(tx, account_id, service_crn(self.service), name, now)
 
     def platform_role(
@@ -125,11 +125,11 @@ class SessionsOfService:
         role_id: str,
         now: int,  # noqa: ARG002 - as other changes
     ) -> None:
-        """Delete such a role with its policy and its sessions, if it is there."""
+        """Delete a role that `platform_role` made, with its policy and sessions, if it exists."""
         platform_roles.remove_platform_role(tx, self.service, account_id, role_id)
 
     def _role(self, tx: Connection, account_id: str, role_id: str, now: int) -> AssumableRole:
-        """Return a role that lets the service in; it does so until `tx` ends."""
+        """Return a role that trusts the service, locked until `tx` ends."""
         role = roles.find_by_id(tx, role_id)
         if role is None or role.account_id != account_id:
             raise RoleRefused("the role was deleted")

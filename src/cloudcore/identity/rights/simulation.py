@@ -1,8 +1,8 @@
 """Simulate decisions on a principal, actions and a resource, with the deciding statements.
 
 The decision is the evaluator's own (`cloudcore.iam.decision`), with its trace. Policies of another
-account are never read, so that nothing about other accounts is revealed: that half of the decision
-is unknown unless its document is given.
+account are never read, so that nothing about other accounts is revealed: their part of the decision
+is unknown unless the request contains the document.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DENIED: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COST
 
 
 class Simulation(NamedTuple):
-    """A simulation. Its CRNs name accounts by id."""
+    """A simulation to run. Its CRNs name accounts by id."""
 
     principal: Crn | None
     """None for an unauthenticated client."""
@@ -76,7 +76,7 @@ class KnownPolicy(NamedTuple):
 
 
 class LoadedPolicies(NamedTuple):
-    """The principal, the resource, and their policies, or None if unknown."""
+    """The policies of the principal and of the resource; None where they are unknown."""
 
     caller: Caller | None
     """The principal as policies see it; None for an unauthenticated client."""
@@ -114,10 +114,10 @@ class ActionResult(ResponseBody):
 
 
 def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
-    """Return the policies of a simulation.
+    """Return the policies for a simulation.
 
-    Raise `NotFound` if the account has no such principal, `InvalidInput` if a given document is not
-    a policy, or they are too large together.
+    Raise `NotFound` if the account has no such principal, `InvalidInput` if a document in the
+    request is not a policy, or all are too large together.
     """
     principal = simulation.principal
     is_own = principal is not None and principal.account == simulation.account_id
@@ -162,7 +162,7 @@ def _attached(row: PolicyRow) -> KnownPolicy:
 def _resource_policy(
     tx: Connection, simulation: Simulation
 ) -> tuple[tuple[KnownPolicy, ...] | None, str]:
-    """Return the resource's policy, and the ids of the names in it, or None if unknown."""
+    """Return (the resource's policy or None if unknown, the ids of the names in it)."""
     own, resource = simulation.own_policy, simulation.resource
     if own is None:
         return (), "{}"

@@ -80,7 +80,7 @@ class NewAccessKeyRecord(AccessKeyRecord):
 
 
 def _end_of(expires_at: datetime | None, now: int) -> int | None:
-    """Return the end of a key in microseconds since the epoch.
+    """Return the expiry of a key in microseconds since the epoch.
 
     Raise `InvalidInput` if it is not in the future.
     """
@@ -99,7 +99,7 @@ def _end_of(expires_at: datetime | None, now: int) -> int | None:
 def new_key(
     ctx: RequestContext, owner: ServiceAccount, wanted: CreateAccessKey, now: int
 ) -> tuple[NewAccessKey, AccessKey]:
-    """Generate a key of a service account; return it with its row."""
+    """Generate a key for a service account; return (key with its secret, row)."""
     made, end = new_access_key(), _end_of(wanted.expires_at, now)
     of = ctx.new_id(), *owner.as_owner
     return made, made.row(ctx.keyring, *of, now, wanted.description, end)

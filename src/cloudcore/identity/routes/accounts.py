@@ -71,9 +71,9 @@ def _caller(ctx: RequestContext) -> Principal:
 
 
 def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, Joined | None]:
-    """Return an account visible to the caller, with a person's membership in its organization.
+    """Return an account that the caller may see, with a person's membership in its organization.
 
-    Raise NotFound for an account of another organization, as for one that does not exist.
+    Raise `NotFound` for an account of another organization, as for one that does not exist.
     """
     if caller.account_id not in (None, account_id):
         raise missing("account")
@@ -95,7 +95,7 @@ async def _authorized(ctx: RequestContext, account_id: str) -> Account:
 
 
 def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Joined | None]:
-    """Return the organization in which the caller creates an account."""
+    """Return (organization id, the caller's membership) for a new account."""
     if caller.account_id is not None:
         organization_id = organization_of(tx, caller.account_id)
         if named not in (None, organization_id):

@@ -77,7 +77,7 @@ class ManyActions(ResponseBody):
 
 
 def list_vocabulary(vocabulary: Vocabulary) -> ManyActions:
-    """Return all that policies can name, in order."""
+    """Return everything that policies can name, sorted."""
     actions = [
         ActionRecord(
             name=action,
@@ -179,10 +179,10 @@ async def ask_allowed_actions(
 def _questions(
     tx: Connection, ctx: RequestContext, account_id: str, asked: Sequence[AskAboutResource]
 ) -> list[RightsQuestion]:
-    """Return the questions, with accounts by id.
+    """Convert the questions, replacing handles of accounts by ids.
 
-    Raise `InvalidInput` if a resource or an action is unknown, or the resource is another
-    account's.
+    Raise `InvalidInput` if a resource or an action is unknown, or the resource belongs to another
+    account.
     """
     crns = [parse_crn(each.resource, f"questions[{at}].resource") for at, each in enumerate(asked)]
     ids = find_account_ids(tx, sorted({crn.account for crn in crns}))
@@ -243,9 +243,9 @@ class ManyPolicyTemplates(ResponseBody):
 
 
 def document_of(ctx: RequestContext, template: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the document of a template for resources of the caller's account.
+    """Return the policy document of a template for resources of the caller's account.
 
-    Raise `InvalidInput` if there is no such template, or it does not take these names.
+    Raise `InvalidInput` if there is no such template, or it does not accept these names.
     """
     found = find_template(ctx.vocabulary.templates, template)
     return found.document(names, ctx.settings.region, account_of(ctx))

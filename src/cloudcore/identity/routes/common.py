@@ -40,7 +40,7 @@ class PeopleQuery(PageQuery):
     """Only the one with this e-mail address."""
 
     def __post_init__(self) -> None:
-        """Read the address in lower case, as it is stored."""
+        """Convert the address to lower case, as it is stored."""
         self.email = self.email and self.email.lower()
 
 
@@ -51,7 +51,7 @@ B = TypeVar("B", bound=ResponseBody)
 async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
     """Return a row of the caller's account.
 
-    Raise `NotFound` if the account has no row of this id, `AccessDenied` if policies do not allow
+    Raise `NotFound` if the account has no row with this id, `AccessDenied` if policies do not allow
     the route's action on it.
     """
     found = await ctx.database.read(rows.get, account_of(ctx), found_id)
@@ -69,7 +69,7 @@ def parse_crn(text: str, field: str) -> Crn:
 
 
 class Answers(RecordAnswers[B]):
-    """Answers with records that an owner has."""
+    """Builds answers with the records of an owner."""
 
     async def page(
         self,
@@ -80,10 +80,10 @@ class Answers(RecordAnswers[B]):
         query: type[PageQuery] = PageQuery,
         **more: object,
     ) -> ResponseBody:
-        """Return the page of an owner's rows that a request asks for.
+        """Return the page of an owner's rows that a request selects.
 
-        `show` takes `of` and `more` too. A `query` other than `PageQuery` has a field called after
-        the rows' label, which selects the row that has it.
+        `of` and `more` are also passed to `show`. A `query` other than `PageQuery` has a field
+        named after the rows' label, which selects the row with that label.
         """
         asked = ctx.query(query)
         label = "" if query is PageQuery else getattr(asked, rows.label) or ""
@@ -93,7 +93,7 @@ class Answers(RecordAnswers[B]):
         return self.many([self.show(*of, each, **more) for each in found], meta)
 
     async def page_of_account(self, ctx: RequestContext, rows: OwnedRows[Any]) -> ResponseBody:
-        """Return the page of the account's rows that a request asks for, if policies allow it."""
+        """Return the page of the account's rows that a request selects, if policies allow it."""
         account_id = account_of(ctx)
         ctx.authorize(rows.crn(account_id, "*"))
         return await self.page(ctx, rows, account_id, query=NamedPageQuery)

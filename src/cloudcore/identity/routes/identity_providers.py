@@ -124,7 +124,7 @@ _PROVIDER: Final = Answers(ProviderRecord, "identity_provider", _record)
 
 
 def _joined(field: str, values: Sequence[str], form: re.Pattern[str], words: str) -> str:
-    """Return different values as a column has them; raise `InvalidInput` if one is malformed."""
+    """Join distinct values as a column stores them; raise `InvalidInput` if one is malformed."""
     for index, value in enumerate(values):
         if not form.fullmatch(value):
             raise invalid_field(f"{field}[{index}]", words)

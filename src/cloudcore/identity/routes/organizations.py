@@ -60,7 +60,7 @@ ORGANIZATION_PATH: Final = "/v1/organizations/{organization_id:str}"
 
 
 async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
-    """Authorize the route's action in an organization, and return it with the membership."""
+    """Authorize the route's action in an organization; return it with the caller's membership."""
     person = person_of(ctx)
     joined = await ctx.database.read(JOINED.get, person.id, organization_id)
     ctx.authorize(joined.crn, resource_policy=membership(joined.role, person.crn))
@@ -68,15 +68,15 @@ async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
 
 
 def home_of(tx: Connection, person: Principal, named: str | None) -> Joined:
-    """Return the organization that a person names, or else the one that its session works in."""
+    """Return the organization that a person names, or else the session's current one."""
     current = named or find_current_organization(tx, person.sid or "") or person.organization_id
     return JOINED.get(tx, person.id, current or "")
 
 
 async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None:
-    """Return the caller's membership policy in the organization of a CRN; None for a program.
+    """Return the caller's membership policy in the organization of a CRN, or None for a program.
 
-    Raise `NotFound` if the caller is not a member of it.
+    Raise `NotFound` if the caller is not a member of the organization.
     """
     caller = ctx.caller
     if caller is None or caller.account_id is not None:

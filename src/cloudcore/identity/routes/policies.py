@@ -135,7 +135,7 @@ _ATTACHMENTS: Final = f"{_ONE}/attachments"
 
 
 async def _check(ctx: RequestContext, document: dict[str, Any]) -> None:
-    """Raise InvalidInput if a document is not an identity policy, or names what does not exist."""
+    """Raise `InvalidInput` if a document is no identity policy, or names something unknown."""
     # In a thread: the largest document takes tens of milliseconds.
     await DOCUMENTS.run(account_of(ctx), _check_document, ctx.vocabulary, document)
 
@@ -147,7 +147,7 @@ def _check_document(vocabulary: Vocabulary, document: dict[str, Any]) -> None:
 
 
 async def _document(ctx: RequestContext, data: CreatePolicy) -> dict[str, Any]:
-    """Return the document of a new policy: the given one, or that of the template."""
+    """Return the document of a new policy, from the request or from its template."""
     if data.document is not None and data.template is None:
         await _check(ctx, data.document)
         return data.document
@@ -221,7 +221,7 @@ async def delete_policy(policy_id: FromPath[str], ctx: Context) -> None:
 def _resolve(
     tx: Connection, account_id: str, data: CreateAttachment, authorize: Authorize
 ) -> tuple[str | None, str | None]:
-    """Return the id of the service account or that of the role to attach the policy to."""
+    """Return (service account id, role id) to attach the policy to; one of them is None."""
     if data.role is not None and data.service_account is None:
         return None, ROLES.resolve(tx, account_id, "role", data.role, authorize).id
     if data.service_account is not None and data.role is None:

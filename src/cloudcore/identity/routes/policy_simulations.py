@@ -131,10 +131,10 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Simula
 
 
 def _crn(text: str, field: str, handle: str, account_id: str) -> Crn:
-    """Parse a CRN, with the account by id.
+    """Parse a CRN; replace an account handle by its id.
 
-    The `handle` of the caller's own account is replaced. Another handle is not looked up, because
-    the answer would reveal if an account has it; it stands for an account that no policy names.
+    Only the `handle` of the caller's own account is resolved. Looking up another handle would
+    reveal if an account has it; so it stands for an account that no policy names.
     """
     crn = parse_crn(text, field)
     if crn.account == handle:

@@ -141,7 +141,7 @@ async def create_service_account(
 
 
 def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) -> NewGrant:
-    """Authorize the policy of a grant, and return it.
+    """Authorize a grant's policy, and return the grant to create.
 
     Raise `AccessDenied` if the caller may not create such a policy, or not attach it;
     `InvalidInput` if the template or its names are unknown, or the policy's name is malformed.

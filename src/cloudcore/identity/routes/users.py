@@ -80,7 +80,7 @@ def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
 
 
 def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
-    """Authorize the route's action on a user by the caller's role in the organization."""
+    """Authorize the route's action on a user, by the caller's role in the organization."""
     person = person_of(ctx)
     ctx.authorize(
         iam_crn(joined.id, "user", user_id),

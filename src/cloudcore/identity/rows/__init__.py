@@ -1,1 +1,1 @@
-"""Queries of identity, a module for each aggregate; each runs in its caller's transaction."""
+"""Queries of identity, one module per aggregate; each runs in its caller's transaction."""

@@ -39,7 +39,7 @@ class Account(NamedTuple):
 
     @property
     def organization(self) -> ResourceRef | None:
-        """Return the reference to its organization."""
+        """Return the reference to the account's organization, or None."""
         owner, name = self.organization_id, self.organization_name
         return organization_ref(owner, name) if owner and name else None
 
@@ -96,7 +96,7 @@ _HOLD_ADDING: Final = Statement(TableLock(accounts))
 
 
 def hold_adding(tx: Connection) -> None:
-    """Block other inserts of accounts until `tx` ends, so that "no account" stays true."""
+    """Block other inserts of accounts until `tx` ends, so that "no account exists" stays true."""
     tx.execute(_HOLD_ADDING)
 
 
@@ -106,7 +106,7 @@ def find_account(tx: Connection, account_id: str) -> Account | None:
 
 
 def list_accounts(tx: Connection, limit: int) -> list[Account]:
-    """Return the first accounts of the install, by handle."""
+    """Return the first accounts, sorted by handle."""
     return find_all(tx, ACCOUNTS.row, _LIST, limit=limit)
 
 
@@ -127,7 +127,7 @@ def increment_revision(tx: Connection, account_id: str) -> None:
 
 
 def find_account_ids(tx: Connection, words: Sequence[str]) -> dict[str, str]:
-    """Return account ids by word, for those `words` that are a handle or an id."""
+    """Map each of `words` that is an account's handle or id to that account's id."""
     found: dict[str, str] = {}
     if words:
         for handle, account_id in tx.rows(_IDS, words=text_list(words)):

@@ -25,7 +25,7 @@ _g = role_assignments.c
 
 
 class ContainerPassword(NamedTuple):
-    """A row, with its person and the role that is assigned to the person.
+    """A container password's row, with its person and the role assigned to the person.
 
     The password itself is stored nowhere.
     """

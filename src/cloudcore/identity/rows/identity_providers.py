@@ -45,7 +45,7 @@ class IdentityProvider(NamedTuple):
 
     @property
     def domains(self) -> Sequence[str]:
-        """Return the domains whose e-mail addresses this provider vouches for."""
+        """Return the domains for whose e-mail addresses this provider is the authority."""
         return self.email_domains.split()
 
 
@@ -98,10 +98,10 @@ forget_states: Final = deletion(tables.spent_states.c.expires_at)
 def list_providers_of_person(
     tx: Connection, user_id: str, *, locks: bool = True
 ) -> list[tuple[str, str]]:
-    """Return (organization id, id) of the active providers that a person is linked to.
+    """Return (organization id, provider id) of the active providers that a person is linked to.
 
-    Only providers of organizations that the person still belongs to count. They stay active until
-    the transaction ends, unless `locks` is False.
+    Only providers of organizations that the person still belongs to count. They are locked in their
+    active state until the transaction ends, unless `locks` is False.
     """
     statement = _LOCK_OF_PERSON if locks else _LIST_OF_PERSON
     return [(row[0], row[1]) for row in tx.rows(statement, user_id=user_id)]
@@ -113,12 +113,12 @@ def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
 
 
 def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:
-    """List the active providers of all organizations, by name."""
+    """List the active providers of all organizations, sorted by name."""
     return find_all(tx, IDENTITY_PROVIDERS.row, _LIST_ACTIVE_PROVIDERS, limit=limit)
 
 
 def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> int:
-    """Link a subject to a person; change nothing if either is linked at this provider already."""
+    """Link a subject to a person; return 0, changing nothing, if either is already linked here."""
     return tx.execute(
         _LINK_SUBJECT, provider_id=provider_id, subject=subject, user_id=user_id, created_at=now
     )
@@ -135,5 +135,5 @@ def unlink_person(tx: Connection, organization_id: str, user_id: str) -> int:
 
 
 def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> int:
-    """Record that a state was used; change nothing if it was used before."""
+    """Record that a state was used; return 0, changing nothing, if it was used before."""
     return tx.execute(_SPEND_STATE, state_sha256=state_sha256, expires_at=expires_at)

@@ -115,12 +115,12 @@ def lock_code(tx: Connection, sha256: str) -> Code | None:
 
 
 def spend_code(tx: Connection, sha256: str, for_sid: str, now: int) -> int:
-    """Use up a code for a session; change nothing if it was used before."""
+    """Use up a code for a session; return 0, changing nothing, if it was used before."""
     return tx.execute(_SPEND_CODE, hash=sha256, for_sid=for_sid, now=now)
 
 
 def detach_code(tx: Connection, sha256: str) -> int:
-    """Detach a used code from its session, so that the first use cannot start it any more."""
+    """Detach a used code from its session, so that the session can no longer be started."""
     return tx.execute(_DETACH_CODE, hash=sha256)
 
 
@@ -135,7 +135,7 @@ def lock_refresh_token(tx: Connection, sha256: str) -> RefreshToken | None:
 
 
 def spend_refresh_token(tx: Connection, sha256: str, now: int) -> int:
-    """Mark a refresh token as used."""
+    """Mark a refresh token as used; return the number of rows changed."""
     return tx.execute(_SPEND_REFRESH_TOKEN, hash=sha256, now=now)
 
 
@@ -155,5 +155,5 @@ def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
 
 
 def revoke_login(tx: Connection, login_id: str, now: int) -> int:
-    """Revoke a login credential; change nothing if it was revoked before."""
+    """Revoke a login credential; return 0, changing nothing, if it was revoked before."""
     return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now)

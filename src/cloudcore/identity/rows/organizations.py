@@ -41,7 +41,7 @@ class Membership(NamedTuple):
 
     @property
     def user(self) -> ResourceRef:
-        """Return the reference to the person."""
+        """Return the reference to the member."""
         crn = person_crn(self.personal_organization_id, self.user_id)
         return ResourceRef(id=self.user_id, crn=crn, name=self.email)
 
@@ -136,7 +136,7 @@ _COUNT_OWNED: Final = Statement(
 def lock_if_exists(tx: Connection, organization_id: str) -> bool:
     """Lock an organization until the transaction ends; return False if it does not exist.
 
-    To lock an account too (`increment_revision`), do so afterwards.
+    If you also lock an account (`increment_revision`), lock the organization first.
     """
     return tx.row(_LOCK, organization_id=organization_id) is not None
 
@@ -150,7 +150,7 @@ def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> Joi
 
 
 def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> int:
-    """Count the other owners who can sign in."""
+    """Count the organization's other owners who can sign in."""
     return count(tx, _COUNT_OTHER_OWNERS, organization_id=organization_id, user_id=user_id)
 
 

@@ -18,7 +18,7 @@ from cloudcore.web.bodies import ResourceRef
 
 
 class Owned(Protocol):
-    """A row, as a named tuple."""
+    """A row of an owner, as a named tuple."""
 
     def _asdict(self) -> dict[str, Any]: ...
 
@@ -35,7 +35,7 @@ def _owner_values(owner: Owner) -> dict[str, str]:
 
 
 def _reader(make: Callable[..., T]) -> Callable[..., T]:
-    """Return what makes a row from columns; SQLite has numbers where a named tuple has flags."""
+    """Wrap `make`, so that SQLite's numbers become booleans where the named tuple has them."""
     kinds = get_type_hints(make) if isinstance(make, type) else {}
     flags = [number for number, kind in enumerate(kinds.values()) if kind is bool]
     if not flags:
@@ -55,7 +55,7 @@ def _statements(**made: ClauseElement) -> dict[str, Statement]:
 
 
 class Listed(Generic[T]):
-    """A query of an owner's rows; an owner is an account, an organization, a role or a person."""
+    """Queries of an owner's rows; an owner is an account, an organization, a role or a person."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Listed(Generic[T]):
     ) -> None:
         """Make the statements.
 
-        `read`, a named tuple or a function, makes a row from the selected columns; errors name a
-        row by `words`. `of` compares the owner's column with `:owner`. Within an owner, `key` (an
-        id) and `label` (a name or an address) are unique. Lists are sorted by the column `order`.
-        `counted` counts the same rows in fewer tables.
+        `read`, a named tuple or a function, makes a row from the selected columns; errors call a
+        row `words`. `of` compares the owner's column with `:owner`. Within an owner, `key` (an id)
+        and `label` (a name or an address) are unique. Lists are sorted by the column `order`.
+        `counted` is a cheaper query that yields the same rows, for counting.
         """
         self._missing: Final = partial(missing, words)
         self.sort_key: Final[Callable[[T], str]] = attrgetter(str(order.key))
@@ -94,23 +94,23 @@ class Listed(Generic[T]):
         )
 
     def find(self, tx: Connection, owner: Owner, key: str) -> T | None:
-        """Return the row of an id, or None."""
+        """Return the owner's row with this key, or None."""
         return find_one(tx, self.row, self.statements["find"], **_owner_values(owner), key=key)
 
     def get(self, tx: Connection, owner: Owner, key: str) -> T:
-        """Return the row of an id, or raise `NotFound`."""
+        """Return the owner's row with this key, or raise `NotFound`."""
         found = self.find(tx, owner, key)
         if found is None:
             raise self._missing()
         return found
 
     def find_named(self, tx: Connection, owner: Owner, label: str) -> T | None:
-        """Return the row of a label, or None."""
+        """Return the owner's row with this label, or None."""
         of = {**_owner_values(owner), "label": label}
         return find_one(tx, self.row, self.statements["labelled"], **of)
 
     def list(self, tx: Connection, owner: Owner, label: str, after: str, limit: int) -> Sequence[T]:
-        """Return a page of an owner's rows; if `label` is not empty, only the row that has it."""
+        """Return a page of an owner's rows; a non-empty `label` selects the row with it."""
         of = {**_owner_values(owner), "label": label}
         return find_all(tx, self.row, self.statements["list"], **of, after=after, limit=limit)
 
@@ -139,12 +139,12 @@ class OwnedRows(Listed[T]):
         query: Select[Any] | None = None,
         read: Callable[..., T] | None = None,
     ) -> None:
-        """Make the statements; columns are given by name.
+        """Make the statements; columns are named by strings.
 
-        Rows with `has_account` have the account of their owner too, and are found by both.
+        Rows with `has_account` also have the account of their owner, and are found by both.
         `changeable` are the columns that `save` writes. The fields `computed` are not stored:
-        `query` selects them, and `read` makes a row from the selected columns. An insertion selects
-        the columns `looked_up`. Lists are sorted by the label by default.
+        `query` selects them, and `read` makes a row from the selected columns. An INSERT fills the
+        columns `looked_up` from subqueries. Lists are sorted by the label by default.
         """
         fields = [*row.__annotations__]
         self._stored = [name for name in fields if name not in computed]
@@ -195,7 +195,7 @@ class OwnedRows(Listed[T]):
         tx.execute(self.statements["save"], **of, key=values[self._key], **new)
 
     def remove(self, tx: Connection, owner: Owner, key: str) -> None:
-        """Delete a row, and by foreign keys its dependents, or raise `NotFound`."""
+        """Delete a row, and through foreign keys its dependents; raise `NotFound` if missing."""
         if not tx.execute(self.statements["remove"], **_owner_values(owner), key=key):
             raise self._missing()
 
@@ -207,7 +207,7 @@ class OwnedRows(Listed[T]):
         return found
 
     def crn(self, owner_id: str, name: str) -> str:
-        """Return the CRN for a name, which may be a pattern."""
+        """Return the CRN of the row with this name; the name may be a pattern."""
         return iam_crn(owner_id, self._kind.type, name)
 
     def crn_of(self, found: T) -> str:
@@ -215,6 +215,6 @@ class OwnedRows(Listed[T]):
         return self.crn(getattr(found, self._owner), getattr(found, self.label))
 
     def reference(self, found: T) -> ResourceRef:
-        """Return the reference to a row, for an answer."""
+        """Return the reference to a row for an answer."""
         found_id, name = getattr(found, self._key), getattr(found, self.label)
         return ResourceRef(id=found_id, crn=self.crn_of(found), name=name)

@@ -78,7 +78,7 @@ _FIND_TOTALS: Final = Statement(
 
 
 def _sizes_beside(principal: str) -> Select[Any]:
-    """Return the query for the total size of a principal's other policies, per principal."""
+    """Return the query for the total size of each principal's other policies."""
     with_it = policy_attachments.alias("with_it")
     return (
         select(func.sum(func.length(_p.document)).label("size"))
@@ -132,7 +132,7 @@ def find_totals(tx: Connection, principal_id: str) -> tuple[int, int]:
 
 
 def find_largest_size_of_others(tx: Connection, policy_id: str) -> int | None:
-    """Return the largest total size in bytes of other policies among principals with this one."""
+    """Return the largest sum of other policies' sizes (bytes) among this policy's principals."""
     return find_one(tx, int, _FIND_LARGEST_SIZE_OF_OTHERS, policy_id=policy_id)
 
 

@@ -89,7 +89,7 @@ _LIST_ROLES_ASSIGNED: Final = Statement(
 
 
 class GroupAssignment(NamedTuple):
-    """A role that the persons of a provider's group have."""
+    """The assignment of a role to a provider's group."""
 
     id: str
     role_id: str
@@ -122,7 +122,7 @@ _GIVEN: Final = Statement(
 def roles_of_groups(
     tx: Connection, provider_id: str, groups: Collection[str]
 ) -> Sequence[tuple[str, str]]:
-    """Return (account id, role id) of the roles that any of these groups of a provider has."""
+    """Return (account id, role id) of the roles assigned to any of these groups of a provider."""
     rows = tx.rows(_LIST_ROLES_OF_PROVIDER, provider_id=provider_id)
     return [(row[0], row[1]) for row in rows if row[2] in groups]
 
@@ -130,9 +130,9 @@ def roles_of_groups(
 def assignments_of_groups(
     tx: Connection, provider_id: str, *, role_id: str = "", user_id: str = ""
 ) -> Sequence[tuple[str, str, str]]:
-    """Return (account id, role id, person's id) of the assignments by a provider's groups.
+    """Return (account id, role id, user id) of the assignments made by a provider's groups.
 
-    They are sorted by account and role; `role_id` and `user_id` select those of one.
+    They are sorted by account and role; if passed, `role_id` and `user_id` filter them.
     """
     rows = tx.rows(_GIVEN, provider_id=provider_id, role_id=role_id, user_id=user_id)
     return [(row[0], row[1], row[2]) for row in rows]
@@ -152,12 +152,12 @@ class AssumableRole(NamedTuple):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the role's CRN."""
         return iam_crn(self.account_id, "role", self.name)
 
     @property
     def account(self) -> ResourceRef:
-        """Return the reference to the account in which it acts; the name is the handle."""
+        """Return the reference to the account in which the role acts; its name is the handle."""
         return account_ref(self.account_id, self.handle)
 
 
@@ -169,7 +169,7 @@ COLUMNS: Final = (
 
 
 def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """Return the query for a role; it locks the trust policy until the transaction ends."""
+    """Return a query for a role; it locks the trust policy until the transaction ends."""
     return (
         select(*COLUMNS)
         .join(accounts, _a.id == _r.account_id)
@@ -205,7 +205,7 @@ _IS_ASSIGNED: Final = Statement(
 
 
 def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> int:
-    """Turn a provider's assignment into a manual one; change nothing if there is none."""
+    """Turn a provider's assignment into a manual one; return 0 if there is none."""
     return tx.execute(_MAKE_ASSIGNMENT_MANUAL, held_role_id=role_id, user_id=user_id)
 
 
@@ -223,12 +223,12 @@ def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
 
 
 def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
-    """Return the role of this name, or None; the account is given by its id or its handle."""
+    """Return the role with this name, or None; `account` is an id or a handle."""
     return find_one(tx, AssumableRole, _FIND_NAMED, account=account, name=name)
 
 
 def list_assigned_named(tx: Connection, user_id: str, name: str, limit: int) -> list[AssumableRole]:
-    """List roles of this name that are assigned to a person."""
+    """List the roles with this name that are assigned to a person."""
     return find_all(
         tx, AssumableRole, _LIST_ASSIGNED_NAMED, user_id=user_id, name=name, limit=limit
     )
@@ -237,7 +237,7 @@ def list_assigned_named(tx: Connection, user_id: str, name: str, limit: int) -> 
 def list_assigned(
     tx: Connection, user_id: str, name: str, after: str, limit: int
 ) -> list[AssumableRole]:
-    """List the roles assigned to a person, by id; if the name is not empty, only those."""
+    """List the roles assigned to a person, sorted by id; a non-empty `name` selects one name."""
     return find_all(
         tx, AssumableRole, _LIST_ASSIGNED, user_id=user_id, name=name, after=after, limit=limit
     )

@@ -34,17 +34,17 @@ class ServiceAccount(NamedTuple):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the service account's CRN."""
         return SERVICE_ACCOUNTS.crn_of(self)
 
     @property
     def as_owner(self) -> tuple[str, str]:
-        """Return it as queries of its access keys take it."""
+        """Return (account id, id), which queries of its access keys use as the owner."""
         return self.account_id, self.id
 
     @property
     def reference(self) -> ResourceRef:
-        """Return the reference to it, for an answer."""
+        """Return the reference to the service account for an answer."""
         return SERVICE_ACCOUNTS.reference(self)
 
 
@@ -65,7 +65,7 @@ class AccessKey(NamedTuple):
 
     @property
     def crn(self) -> str:
-        """Return its CRN."""
+        """Return the key's CRN."""
         return iam_crn(self.account_id, "access-key", self.access_key_id)
 
     def is_live(self, now: int) -> bool:
@@ -117,9 +117,9 @@ _OF_SESSION: Final = Statement(
 
 
 def find_sealed_session(tx: Connection, access_key_id: str) -> tuple[str, bytes] | None:
-    """Return the id and the sealed secret of the role session with a signing credential, or None.
+    """Return (session id, sealed secret) of the role session with this signing credential, or None.
 
-    It may have ended.
+    The session may have ended.
     """
     row = tx.row(_OF_SESSION, access_key_id=access_key_id)
     return None if row is None or row[1] is None else (row[0], bytes(row[1]))

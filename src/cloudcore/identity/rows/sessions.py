@@ -1,4 +1,4 @@
-"""Queries of sessions: sign-ins of persons and assumed roles, and the sessions they depend on."""
+"""Queries of sessions (sign-ins of persons and assumed roles), and what sessions depend on."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ _FIND_UNREVOKED: Final = Statement(_SESSIONS)
 
 
 def _chain() -> Statement:
-    """Return the query for a session and its ancestors, each with a flag: it has ended.
+    """Return the query for a session and its ancestors, each with a flag that it has ended.
 
     A role session depends on the session (with its person or account) or the access key (with its
-    service account and account) that it was assumed with.
+    service account and account) with which the role was assumed.
     """
     line = select(_s.id, _s.parent_sid).where(_s.id == bindparam("sid")).cte("line", recursive=True)
     parent = sessions.alias("parent")
@@ -174,7 +174,7 @@ _OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
 
 
 def _revoking(*which: ColumnElement[bool]) -> Update:
-    """Return the statement that revokes sessions."""
+    """Return the UPDATE that revokes the sessions that meet these conditions."""
     unrevoked = sessions.update().where(_s.revoked_at.is_(None), *which)
     return unrevoked.values(revoked_at=bindparam("now"))
 
@@ -255,12 +255,12 @@ def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
 
 
 def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
-    """Return a session, or None if it or one it depends on is not in force."""
+    """Return a session, or None if it, or a session that it depends on, is not in force."""
     return _in_force(tx, tx.row(_FIND, sid=sid, now=now), now)
 
 
 def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | None:
-    """Return the session that a login was made in, or None if it or one it depends on was ended.
+    """Return the session in which a login was made; None if it or an ancestor was ended.
 
     It may have expired: a login has an expiry of its own.
     """
@@ -268,12 +268,12 @@ def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | N
 
 
 def count_chain(tx: Connection, sid: str) -> int:
-    """Count the sessions in a session's chain, itself included."""
+    """Count the sessions in a session's chain of ancestors, itself included."""
     return len(tx.rows(_CHAIN, sid=sid, now=0))
 
 
 def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """Revoke all sessions of a person except `sid`, pending codes, and container passwords."""
+    """Revoke a person's pending codes, container passwords and all sessions except `sid`."""
     tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
     tx.execute(_DELETE_OTHER_REFRESH, of_user=user_id, but=sid)
     tx.execute(_DELETE_CODES, of_user=user_id)
@@ -283,9 +283,9 @@ def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> N
 def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> None:
     """Revoke the sessions of the persons linked to an identity provider, and its pending codes.
 
-    These are their sign-ins by a provider, and all roles that they have assumed, since a role may
-    trust the provider: with a password, a person can assume a role again that still allows it. All
-    their container passwords are deleted too.
+    These are their sign-ins at a provider, and all roles that they have assumed, since a role may
+    trust the provider. A person with a password can assume a role again if the role still allows
+    it. All their container passwords are deleted too.
     """
     tx.execute(_REVOKE_OF_PROVIDER, of_provider=provider_id, now=now)
     tx.execute(_DELETE_CODES_OF_PROVIDER, of_provider=provider_id)
@@ -304,7 +304,7 @@ def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
 
 
 def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSession | None:
-    """Return the session of a row, or None if one it depends on has ended."""
+    """Return the session in a row, or None if a session that it depends on has ended."""
     if row is None:
         return None
     found = LiveSession(*row)
@@ -320,13 +320,13 @@ def add_session(tx: Connection, new: Session) -> bool:
 
 
 def find_session_end(tx: Connection, sid: str) -> int | None:
-    """Return the final end of a session; None if each refresh renews it."""
+    """Return the final end of a session, or None if each refresh extends it."""
     row = tx.row(_FIND_SESSION_END, sid=sid)
     return row[0] if row else None
 
 
 def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
-    """Return the expiry of the sign-in in which a person assumed a role; None of other sessions."""
+    """Return the expiry of the sign-in with which a role was assumed; None for other sessions."""
     return find_one(tx, int, _FIND_SIGN_IN_EXPIRY, sid=sid)
 
 
@@ -346,7 +346,7 @@ def switch_organization(tx: Connection, sid: str, organization_id: str) -> int:
 
 
 def find_current_organization(tx: Connection, sid: str) -> str | None:
-    """Return the organization that a session was switched to; None if the person has left it."""
+    """Return the session's current organization, or None if the person has left it."""
     return find_one(tx, str, _FIND_CURRENT_ORGANIZATION, sid=sid)
 
 
@@ -363,7 +363,7 @@ def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now:
 def revoke_sessions_of_service(
     tx: Connection, account_id: str, source_crn: str, name: str, now: int
 ) -> int:
-    """Revoke the sessions of an account's roles that a service began under a name."""
+    """Revoke the sessions of an account's roles that a service began with this name."""
     return tx.execute(
         _REVOKE_SESSIONS_OF_SERVICE,
         account_id=account_id,

@@ -1,1 +1,1 @@
-"""Changes of identity with their rules, in the caller's transaction; for routes and commands."""
+"""Changes of identity's rows and their rules, in the caller's transaction."""

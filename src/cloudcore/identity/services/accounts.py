@@ -47,7 +47,7 @@ slow work, and calls to other servers."""
 
 
 async def no_addition(_account_id: str, _now: int) -> AccountAddition:
-    """Return an addition that adds nothing."""
+    """Return a function that adds nothing to a new account."""
     return lambda _tx: None
 
 
@@ -60,10 +60,10 @@ def found_account(
 ) -> Account:
     """Create an account with a role `admin` that has all rights and trusts the founder.
 
-    `add` adds what other families give each account.
+    `add` inserts what other families add to each account.
 
-    Raise `QuotaExceeded` if the organization has as many as it may, `Conflict` if the handle is
-    taken.
+    Raise `QuotaExceeded` if the organization has reached its number of accounts, `Conflict` if the
+    handle is taken.
     """
     assert account.organization_id is not None
     lock_organization(tx, account.organization_id)
@@ -101,7 +101,7 @@ def new_admin_policy(policy_id: str, account_id: str, now: int) -> PolicyRow:
 
 
 def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> Account:
-    """Change the given fields of an account."""
+    """Change the fields of an account that `changes` has."""
     increment_revision(tx, account_id)
     account = OWN_ACCOUNT.get(tx, account_id, account_id)._replace(**changes)
     OWN_ACCOUNT.save(tx, account)
@@ -109,5 +109,5 @@ def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> 
 
 
 def encoded(document: dict[str, Any]) -> str:
-    """Return a policy document as stored."""
+    """Encode a policy document for storage."""
     return msgspec.json.encode(document).decode()

@@ -40,7 +40,7 @@ _PREFIX: Final = "ecp_"
 
 
 def new_text(password_id: str) -> str:
-    """Return a random password with this id."""
+    """Return a random password that contains this id."""
     return text_with_id(_PREFIX, password_id, random_text(_LETTERS, _LENGTH))
 
 
@@ -50,7 +50,7 @@ def id_of(text: str) -> str | None:
 
 
 def life_of(seconds: int | None, most: int) -> int:
-    """Return the requested life, brought within `MIN_SECONDS` and the operator's `most`."""
+    """Return the requested lifetime, brought within `MIN_SECONDS` and the operator's `most`."""
     return min(max(most if seconds is None else seconds, MIN_SECONDS), most)
 
 
@@ -65,12 +65,13 @@ def create_container_password(
 ) -> ContainerPassword:
     """Store a new container password of the caller, who must be a person.
 
-    `text` is the password, `role_text` the id, CRN or name of a role, and `life_seconds` None for
-    the longest life. It ends no later than a sign-in by an identity provider in which it is made.
+    `text` is the password, `role_text` the id, CRN or name of a role; `life_seconds` None means the
+    longest allowed life. The password expires no later than the provider sign-in in which it is
+    made.
 
     Raises:
         AccessDenied, NotFound, InvalidInput: as for `assume_role`.
-        Conflict: the person has one of this name, or `MAX_KEPT`.
+        Conflict: the person has one with this name, or has `MAX_KEPT`.
 
     """
     person = ctx.caller
@@ -137,7 +138,7 @@ def is_admitted(
     source_ip: IPv4Address | IPv6Address | None,
     now: int,
 ) -> bool:
-    """Return True if a password is in force: not expired, and its role admits its person."""
+    """Return True if a password has not expired, and its role still admits its person."""
     if now >= password.expires_at or password.user_status != "active":
         return False
     return admits(tx, password.role, _person_of(password), source_ip, now)

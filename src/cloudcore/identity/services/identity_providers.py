@@ -1,7 +1,7 @@
-"""Identity providers: changes with their rules.
+"""Identity providers: changes and their rules.
 
-An owner of the organization sets a provider up; roles are given to its groups by principals of the
-accounts (`services.roles`). So `issuer`, `client_id` and `groups_claim` never change: otherwise an
+An owner of the organization sets a provider up; principals of the accounts assign roles to its
+groups (`services.roles`). So `issuer`, `client_id` and `groups_claim` never change: otherwise an
 owner could replace the source of the groups.
 """
 
@@ -26,7 +26,7 @@ MAX_PROVIDERS: Final = 10
 
 
 def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
-    """Check that an issuer is well-formed and that this install may ask it, and return it.
+    """Check that an issuer is well-formed and that this install may call it, and return it.
 
     Raise `InvalidInput` if it is not the URL of an issuer (OpenID Connect Discovery 1.0 §3), or it
     is not allowed.
@@ -41,7 +41,7 @@ def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
 
 
 def seal_client_secret(keyring: Keyring, provider_id: str, secret: str | None) -> bytes | None:
-    """Seal the secret of a client; None for a client without one."""
+    """Seal the secret of a client; return None for a client without a secret."""
     return keyring.seal(secret.encode(), _context(provider_id)) if secret else None
 
 
@@ -70,7 +70,7 @@ def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) ->
 def update_provider(
     tx: Connection, organization_id: str, provider_id: str, changes: dict[str, Any], now: int
 ) -> IdentityProvider:
-    """Change the given columns of a provider; deactivation ends its sessions."""
+    """Change the columns of a provider that `changes` has; deactivation ends its sessions."""
     lock_organization(tx, organization_id)
     provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
     if not changes:

@@ -1,4 +1,4 @@
-"""Members of an account's organization: rules, and references to them."""
+"""Members of an account's organization: rules, and lookups of members."""
 
 from __future__ import annotations
 

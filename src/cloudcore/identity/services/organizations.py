@@ -1,10 +1,10 @@
-"""Organizations, their members and invitations: changes with their rules.
+"""Organizations, their members and invitations: changes and their rules.
 
-An invited person joins by an e-mail address and a code. The user who adds a person chooses the
+An invited person joins with an e-mail address and a code. The user who adds a person chooses the
 address, and it is not verified. So an address alone is not enough: the inviter gives the code to
-the person by another way than this service.
+the person in another way than through this service.
 
-`ENTREPOT_FOUNDERS` is the operator's rule for creators of organizations and accounts.
+`ENTREPOT_FOUNDERS` is the operator's rule for who may create organizations and accounts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cloudcore.web.context import RequestContext
 
 
 def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
-    """Refuse a person who may not create an organization on this install; raise `AccessDenied`."""
+    """Raise `AccessDenied` if a person may not create an organization on this install."""
     founders = ctx.settings.founders
     if founders == "anyone" or (founders == "owners" and rows.count_owned(tx, user_id)):
         return
@@ -47,7 +47,7 @@ def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str
 def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
     """Check that the caller may create an account, in the `joined` organization if there is one.
 
-    Raise `AccessDenied` if the install lets only owners found accounts and the caller is not an
+    Raise `AccessDenied` if the install lets only owners create accounts and the caller is not an
     owner of `joined`, or `joined` is personal; or if it lets nobody.
     """
     founders = ctx.settings.founders
@@ -67,7 +67,7 @@ def _refusal(ctx: RequestContext) -> AccessDenied:
 def create_organization(tx: Connection, organization: rows.Organization, owner: str) -> Joined:
     """Create an organization with `owner` as its first owner.
 
-    Raise `QuotaExceeded` if the person owns as many as one may.
+    Raise `QuotaExceeded` if the person already owns the maximum number.
     """
     lock_user(tx, owner)
     used = rows.count_owned(tx, owner)
@@ -122,9 +122,9 @@ def set_member_role(
 
 
 def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """Delete a membership, the person's roles in the organization's accounts and provider links.
+    """Remove a member, the person's roles in the organization's accounts and provider links.
 
-    A person who is invited again is linked again by the e-mail address.
+    If invited again, the person is linked to a provider again by the e-mail address.
     """
     lock_organization(tx, organization_id)
     member = MEMBERS.get(tx, organization_id, user_id)
@@ -145,7 +145,7 @@ _NO_CODE: Final = "0" * 64
 def new_invitation(
     invitation_id: str, organization_id: str, email: str, role: str, now: int
 ) -> tuple[rows.Invitation, str]:
-    """Generate an invitation with its code, random and of 256 bits, valid from `now`."""
+    """Return (invitation, code) with a random code of 256 bits, valid from `now`."""
     code = _PREFIX + secrets.token_urlsafe(32)
     expires_at = now + INVITATION_SECONDS * MICROSECONDS
     kept = rows.Invitation(

@@ -1,4 +1,4 @@
-"""Policies and attachments: changes with their rules."""
+"""Policies and attachments: changes and their rules."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -
 
 
 def create_or_find_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
-    """Create a policy with this document, unless the policy of its name has the same.
+    """Create a policy, or return the existing one with the same name and document.
 
-    Raise `Conflict` if the policy of its name has another document.
+    Raise `Conflict` if the policy with this name has another document.
     """
     found = POLICIES.find_named(tx, policy.account_id, policy.name)
     if found is not None:
@@ -54,7 +54,7 @@ def update_policy(
     now: int,
     revision: int | None = None,
 ) -> PolicyRow:
-    """Change the given fields of a policy, if it has this `revision`.
+    """Change the fields of a policy that `changes` has, if the policy has this `revision`.
 
     A new document increments its revision.
 
@@ -87,8 +87,8 @@ def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
 def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
     """Attach a policy to a service account or role of the same account.
 
-    Raise `Conflict` if it is attached there already, or the principal's policies are too many or
-    large.
+    Raise `Conflict` if it is already attached there, or the principal's policies are too many or
+    too large.
     """
     policy = lock_own(tx, POLICIES, attachment.account_id, attachment.policy_id)
     count, size = rows.find_totals(tx, _principal_of(tx, attachment))
@@ -101,7 +101,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
 
 
 def _check_size(size: int) -> None:
-    """Raise Conflict if a principal's policies have too many bytes; documents are ASCII."""
+    """Raise `Conflict` if a principal's policies have too many bytes; documents are ASCII."""
     if size > MAX_PRINCIPAL_BYTES:
         raise Conflict(
             f"the policies of a principal have at most {MAX_PRINCIPAL_BYTES} bytes together, "
@@ -114,7 +114,7 @@ def _check_size(size: int) -> None:
 def _principal_of(tx: Connection, attachment: Attachment) -> str:
     """Return the id of the attachment's principal.
 
-    Raise `NotFound` if there is none, `Conflict` if it is a role of the platform.
+    Raise `NotFound` if there is none, `Conflict` if it is a role made by the platform.
     """
     if attachment.role_id is not None:
         role = ROLES.get(tx, attachment.account_id, attachment.role_id)

@@ -1,7 +1,7 @@
-"""Sign in the person of an identity provider's profile: find or create, give roles, issue a code.
+"""Sign a person in with a provider's profile: find or create the person, set roles, issue a code.
 
 A provider's subject is linked to a person. An e-mail address links them only if the provider is the
-authority of its domain, and the person was added by the provider's organization and does not own
+authority for its domain, and the person was added by the provider's organization and does not own
 it: ownership, and the last way to sign in, must not depend on an address. At each sign-in, the
 person must be a member of that organization, of no other, and own no account: an organization may
 sign in only its own people.
@@ -34,7 +34,7 @@ STATE_SECONDS: Final = 3600
 
 
 class RoleChange(NamedTuple):
-    """A role that a sign-in gave to a person, or took."""
+    """A role that a sign-in assigned to a person, or took away."""
 
     account_id: str
     name: str
@@ -42,7 +42,7 @@ class RoleChange(NamedTuple):
 
 
 class SignedInPerson(NamedTuple):
-    """The person of a sign-in, and its changes for the audit log."""
+    """The person who signed in, and the changes for the audit log."""
 
     user: User
     provider: IdentityProvider
@@ -67,7 +67,7 @@ def sign_in(
     code: Code,
     now: int,
 ) -> SignedInPerson:
-    """Add the `code` for the person of a profile, whose roles follow the profile's groups.
+    """Store the `code` for the person of a profile; set the person's roles by its groups.
 
     Raise `AccessDenied` if the provider is no longer active, or nobody may sign in with this
     profile.
@@ -114,7 +114,7 @@ def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
 
 
 def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile) -> User | None:
-    """Lock and return the member of a profile's e-mail address, or None."""
+    """Lock and return the member with a profile's e-mail address, or None."""
     if profile.email is None:
         return None
     found = PEOPLE.find_named(tx, provider.organization_id, profile.email)
@@ -167,7 +167,7 @@ def _create(
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[RoleChange]:
-    """Give the person the roles of the profile's groups, and take those of other groups."""
+    """Assign the roles of the profile's groups to the person, and remove those of other groups."""
     wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
     given = {each[:2] for each in roles.assignments_of_groups(tx, provider.id, user_id=user_id)}
     changed: list[RoleChange] = []

@@ -1,9 +1,9 @@
 """Roles and their assignments, and the roles that services of the platform make in accounts.
 
 A role of a service, and its one policy, are ordinary rows, so that lists show everything that may
-act in the account. Their names begin with ``service/``. Names in requests have no slash, so no
+act in the account. Their names begin with ``service/``. Names in requests contain no slash, so no
 request creates or names one. The account cannot change or delete them: they are deleted with the
-resource that they are for.
+resource that they were made for.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _SECONDS: Final = 12 * 3600
 
 
 def service_of(name: str) -> str | None:
-    """Return the service in the name of a platform's role or policy; None for others."""
+    """Return the service in the name of a platform role or policy, or None for others."""
     return name.split("/")[1] if name.startswith(PREFIX) else None
 
 
 def refuse_platforms(found: Role | PolicyRow) -> None:
-    """Raise `Conflict` if a role or policy is the platform's."""
+    """Raise `Conflict` if a role or policy was made by the platform."""
     service = service_of(found.name)
     if service is not None:
         words = (
@@ -52,7 +52,7 @@ def refuse_platforms(found: Role | PolicyRow) -> None:
 def lock_own(tx: Connection, rows: OwnedRows[T], account_id: str, row_id: str) -> T:
     """Lock an account's rights, and return a role or policy that its owner may change.
 
-    Raise `NotFound` if the account has no such role or policy, `Conflict` if it is the platform's.
+    Raise `NotFound` if the account has no such role or policy, `Conflict` if the platform made it.
     """
     increment_revision(tx, account_id)
     found = rows.get(tx, account_id, row_id)
@@ -69,7 +69,7 @@ def put_platform_role(
     new_id: Callable[[], str],
     now: int,
 ) -> str:
-    """Return the id of a service's role with this policy; create or complete them."""
+    """Return the id of a service's role with this policy; create or update both if necessary."""
     full = f"{PREFIX}{service}/{name}"
     increment_revision(tx, account_id)
     rights = stored_document(tx, dict(policy), PolicyKind.IDENTITY, account_id)
@@ -88,9 +88,9 @@ def put_platform_role(
 
 
 def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str | None]:
-    """Create a policy, or give the one of its name its document.
+    """Create a policy, or replace the document of the policy with the same name.
 
-    Return the stored one and the action that this was, or None if nothing was changed.
+    Return the stored policy and the audit action, or None as action if nothing was changed.
     """
     found = POLICIES.find_named(tx, policy.account_id, policy.name)
     if found is None:
@@ -106,7 +106,7 @@ def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str | None
 
 
 def remove_platform_role(tx: Connection, service: str, account_id: str, role_id: str) -> None:
-    """Delete a service's role, with its sessions, and its policy; do nothing if it is gone."""
+    """Delete a service's role with its sessions and policy; do nothing if it is already gone."""
     increment_revision(tx, account_id)
     role = ROLES.find(tx, account_id, role_id)
     if role is None or service_of(role.name) != service:
@@ -130,7 +130,7 @@ def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Rol
 def update_role(
     tx: Connection, account_id: str, role_id: str, changes: dict[str, Any], now: int
 ) -> Role:
-    """Change the given fields of a role; its sessions end unless its trust policy only grows."""
+    """Change fields of a role; its sessions end unless the new trust policy only adds allows."""
     role = lock_own(tx, ROLES, account_id, role_id)
     ends_sessions = False
     if "trust_policy" in changes:
@@ -148,10 +148,10 @@ def update_role(
 
 
 def _only_adds(stored: StoredDocument, role: Role) -> bool:
-    """Return True if a trust policy still admits every principal that the role's old one admits.
+    """Return True if the new trust policy still admits every principal that the old one admits.
 
-    So it must have all old statements, the new ones must allow, and the names must have the same
-    ids; with a denial, a name without an id must still have none. Names in the new statements are
+    So it must have all old statements, new statements must allow, and the names must have the same
+    ids; if there is a deny, a name without an id must still have none. Names in new statements are
     ignored: the answer must not reveal if an account has a handle.
     """
     before = msgspec.json.decode(role.trust_policy)["statements"]
@@ -234,7 +234,7 @@ def unassign_from_group(
 ) -> None:
     """Unassign a role from a group, and from all persons if no other group of the provider has it.
 
-    The group that gave a person the role is not stored: the next sign-in decides again.
+    Which group gave a person the role is not stored, so the next sign-in decides again.
     """
     lock_organization(tx, organization_of(tx, account_id))
     role = ROLES.get(tx, account_id, role_id)

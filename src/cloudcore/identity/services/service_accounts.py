@@ -1,4 +1,4 @@
-"""Service accounts, the identities of programs, and their keys: changes with their rules.
+"""Service accounts, the identities of programs, and their keys: changes and their rules.
 
 An access key is a public id and a secret that is shown once. The secret is stored twice: hashed,
 for the token endpoint, and sealed, because version-4 signatures can only be verified with the
@@ -80,9 +80,9 @@ def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
 def update_access_key(
     tx: Connection, owner: tuple[str, str], key_id: str, changes: dict[str, Any], now: int
 ) -> AccessKey:
-    """Change the given fields of a key; the sessions and logins made with it end with it.
+    """Change fields of a key; if it is deactivated, the sessions and logins made with it end.
 
-    Raise `Conflict` if the key becomes active, and `MAX_ACTIVE` keys are active already.
+    Raise `Conflict` if the key becomes active, and `MAX_ACTIVE` keys are already active.
     """
     increment_revision(tx, owner[0])
     key = ACCESS_KEYS.get(tx, owner, key_id)
@@ -119,7 +119,7 @@ class NewGrant(NamedTuple):
 def update_service_account(
     tx: Connection, account_id: str, service_account_id: str, changes: dict[str, Any], now: int
 ) -> ServiceAccount:
-    """Change the given fields of a service account."""
+    """Change the fields of a service account that `changes` has."""
     increment_revision(tx, account_id)
     found = SERVICE_ACCOUNTS.get(tx, account_id, service_account_id)
     if changes:
@@ -129,7 +129,7 @@ def update_service_account(
 
 
 def delete_service_account(tx: Connection, account_id: str, service_account_id: str) -> None:
-    """Delete a service account with its keys and the sessions and credentials made with them."""
+    """Delete a service account with its keys, and the sessions and logins made with them."""
     increment_revision(tx, account_id)
     SERVICE_ACCOUNTS.remove(tx, account_id, service_account_id)
 
@@ -140,10 +140,10 @@ def create_service_account(
     grants: Sequence[NewGrant] = (),
     access_key: AccessKey | None = None,
 ) -> Sequence[PolicyRow]:
-    """Create a service account, and its access key if there is one; return a policy of each grant.
+    """Create a service account, its access key if passed, and one policy for each grant.
 
-    An existing policy with this name and document is attached unchanged: it may be left from a
-    deleted service account of the same name.
+    Return the policies. An existing policy with this name and document is attached unchanged: it
+    may be left from a deleted service account of the same name.
 
     Raise `Conflict` if the name of the service account is taken, or that of a policy with another
     document, or the policies are too large together.

@@ -1,4 +1,4 @@
-"""Persons: changes with their rules, and password salts."""
+"""Persons: changes and their rules, and password salts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def new_password() -> str:
 def add_person(tx: Connection, user: User) -> User:
     """Create a person with a personal organization.
 
-    Raise `Conflict` if the home organization has added a person with this e-mail address.
+    Raise `Conflict` if the home organization has already added a person with this e-mail address.
     """
     now = user.created_at
     personal = user.organization_id
@@ -74,7 +74,7 @@ def set_user_status(
 ) -> User:
     """Suspend or reactivate a person; the last active owner cannot be suspended.
 
-    A suspended person loses the container passwords.
+    Suspending a person deletes the container passwords.
     """
     user = _lock_governed(tx, organization_id, user_id)
     if status is None or status == user.status:
@@ -104,7 +104,7 @@ def change_password(
 ) -> None:
     """Store a new password hash and end the person's other sessions.
 
-    `checked` is the stored hash that the old password matched, outside of the transaction.
+    `checked` is the stored hash that the old password matched before the transaction.
     """
     users.lock_user(tx, user_id)
     user = users.find_user(tx, user_id)
@@ -130,10 +130,10 @@ def reset_password(
 
 
 def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Lock and return a member whom only this organization governs.
+    """Lock and return a member whom no other organization governs.
 
     Replacing a person's password, or signing the person in, gives access to everything the person
-    has. So a sign-in by a provider of the organization checks this too.
+    has. So sign-ins at a provider of the organization check this too.
 
     Raise `NotFound` if the organization has no such member, `Conflict` if the person is a member of
     another organization too, or owns accounts.

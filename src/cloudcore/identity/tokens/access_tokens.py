@@ -1,7 +1,7 @@
 """Access tokens (audience ``api``): claims, lifetimes, and verification.
 
-They are for the control plane. They name the principal but not its rights; verification is only
-the first step of `authentication`. A family that signs its own tokens has its own key set
+They are for the control plane. They name the principal but not its rights; verification is only the
+first step of `authentication`. A family that signs its own tokens has its own key set
 (`signing_keys`) and verifies them with `verified_claims`.
 """
 
@@ -29,15 +29,15 @@ class _Verified(NamedTuple):
 
 
 class VerifiedTokens:
-    """Verifies each token once: to verify a signature takes a quarter of a request's time.
+    """Verifies each token once: verifying a signature takes a quarter of a request's time.
 
-    Only the decoded signature is remembered, with its key, so that all spellings of a token share
-    an entry. The existence of the key is checked each time; the caller checks the token's end, its
+    Only the decoded signature is cached, with its key, so that all spellings of a token share an
+    entry. The existence of the key is checked each time; the caller checks the token's expiry, its
     revocation and its owner.
     """
 
     def __init__(self, find_key: Callable[[str], SigningKey | None]) -> None:
-        """Verify with the keys that `find_key` returns by their ``kid``."""
+        """Verify with the keys that `find_key` returns for a ``kid``."""
         self._find_key = find_key
         self._known: dict[bytes, _Verified] = {}
         """By signature."""
@@ -45,7 +45,7 @@ class VerifiedTokens:
     def payload(self, token: str) -> bytes:
         """Return the claims of a token as JSON.
 
-        Raise `Unauthenticated` if its signature is not that of one of the keys.
+        Raise `Unauthenticated` if the token is not signed by one of the keys.
         """
         signed, signature = split_token(token.encode())
         digest = sha256(signed).digest()
@@ -112,7 +112,7 @@ def clamp_duration(seconds: int | None, most: int = MAX_SECONDS) -> int:
 
 
 def end_after(seconds: int, now: int) -> int:
-    """Return the end of a token issued at `now` for `seconds`, in microseconds since the epoch.
+    """Return the expiry of a token issued at `now` for `seconds`, in microseconds.
 
     Tokens begin and end on whole seconds, so `now` is rounded down.
     """

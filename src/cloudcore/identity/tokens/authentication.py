@@ -1,12 +1,12 @@
 """Authenticate callers: by an access token, or by the key pair that signed the request.
 
 A token is verified first. Then its revocation, its session or access key, and their owner are
-looked up, each by one indexed read of committed rows. So a revocation, suspension or deletion
-takes effect with the next request. Lookups use the token's claims; no token string is stored.
+looked up, each by one indexed read of committed rows. So a revocation, suspension or deletion takes
+effect with the next request. Lookups use the token's claims; no token string is stored.
 
-Key pairs are access keys and the temporary keys of role sessions. They are found by the same rows
-and rules. An access key's tokens can be revoked one by one; the key itself signs until it is
-inactive or deleted.
+Key pairs are access keys and the temporary keys of role sessions. They are looked up in the same
+rows and under the same rules. An access key's tokens can be revoked one by one; the key itself
+signs until it is inactive or deleted.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class BearerAuthenticator:
         return principal
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
-        """Return the current identity policies of a `principal` that acts now; note its use."""
+        """Return the current identity policies of a `principal` that acts now; record its use."""
         self._uses.note(principal)
         return await self._permissions.policies_of(principal)
 
@@ -137,7 +137,7 @@ class StoredSignatureKeys:
         self._clock = clock
 
     async def find(self, access_key_id: str) -> SignatureKey | None:
-        """Return the active key pair of a public id, or None."""
+        """Return the active key pair with this public id, or None."""
         found = await self._database.read(_find, access_key_id, self._clock())
         if found is None:
             return None

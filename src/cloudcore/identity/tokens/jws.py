@@ -2,7 +2,7 @@
 
 Verification is strict with one exception: the unused bits of the signature's last base64url
 character are ignored. So a token has several spellings (16 under Ed25519, 4 under HMAC-SHA-256).
-Never use the token's string as a key; use its claims, or what `split_token` returns.
+Never use the token's string as a lookup key; use its claims, or what `split_token` returns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SigningKey(NamedTuple):
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
-    """The allowed header fields; no key (``jwk``) and no link to one (``jku``, ``x5u``)."""
+    """The allowed header fields; a key (``jwk``) or a link to one (``jku``, ``x5u``) is refused."""
 
     alg: str
     typ: str
@@ -53,7 +53,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OnlyAlgorithm(JWSRegistry):
-    """The algorithms that are accepted: one, under its established name.
+    """The registry of accepted algorithms: only one, under its established name.
 
     RFC 9864 renames EdDSA, and the library warns about the old name, which clients still use.
     """
@@ -73,7 +73,7 @@ _REGISTRIES: Final = {name: OnlyAlgorithm(name) for name in (EDDSA, HS256)}
 
 
 def new_material(algorithm: str) -> bytes:
-    """Generate a private key of an algorithm; return it as an encoded JWK."""
+    """Generate a private key for an algorithm; return it as an encoded JWK."""
     key = OKPKey.generate_key("Ed25519") if algorithm == EDDSA else OctKey.generate_key(256)
     return json.dumps(key.as_dict(private=True)).encode()
 
@@ -97,7 +97,7 @@ def public_jwk(key: SigningKey) -> dict[str, Any]:
 
 
 def sign(claims: Mapping[str, Any], key: SigningKey) -> str:
-    """Return a token of these claims, signed with `key`."""
+    """Return a token with these claims, signed with `key`."""
     header = {"alg": key.algorithm, "typ": _TYPE, "kid": key.kid}
     payload = msgspec.json.encode(claims)
     return jws.serialize_compact(header, payload, key.key, registry=_REGISTRIES[key.algorithm])
@@ -106,8 +106,8 @@ def sign(claims: Mapping[str, Any], key: SigningKey) -> str:
 def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> tuple[bytes, SigningKey]:
     """Verify a token by the key that `find_key` returns for its `kid`.
 
-    Return its claims as JSON, and the key. The key determines the algorithm; a token whose header
-    names another is refused.
+    Return the claims as JSON, and the key. The key determines the algorithm; a token whose header
+    names another algorithm is refused.
 
     Raise `Unauthenticated` if the token is malformed, there is no such key, or the signature is
     wrong.
@@ -134,7 +134,7 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> tuple[by
 def split_token(token: bytes) -> tuple[bytes, bytes]:
     """Return the signed bytes of a token, and the decoded signature.
 
-    All spellings of a token have the same two.
+    All spellings of a token yield the same pair.
 
     Raise `Unauthenticated` if the token is malformed.
     """

@@ -1,8 +1,8 @@
 """The signing keys of this install: generate, seal, store and rotate them, for every process.
 
 A key signs for ninety days. Its successor is generated a day early, so that every process has
-loaded it when it begins to sign. A key is deleted when its last token has expired.
-Processes that generate a successor at once give it the same id, so only one is inserted.
+loaded the successor when it begins to sign. A key is deleted when its last token has expired.
+Processes that generate a successor at the same time give it the same id, so only one is inserted.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ API_KEYS: Final[Mapping[str, KeyKind]] = {API: KeyKind(EDDSA, MAX_SECONDS * MICR
 
 
 class SigningKeys:
-    """Keys as loaded by one process; call `refresh` before use and then every few minutes."""
+    """The keys that one process has loaded; call `refresh` before use, then every few minutes."""
 
     def __init__(
         self, database: Database, keyring: Keyring, clock: Clock, kinds: Mapping[str, KeyKind]
     ) -> None:
-        """Keep the key sets named in `kinds`."""
+        """Manage one key set for each name in `kinds`."""
         self._kinds = kinds
         self._database = database
         self._keyring = keyring
@@ -71,7 +71,7 @@ class SigningKeys:
         self._keys: dict[tuple[str, str], SigningKey] = {}
 
     async def refresh(self) -> None:
-        """Load the keys of other processes, generate keys that are due, and delete ended ones.
+        """Load the keys of other processes, generate keys that are due, and delete expired ones.
 
         Raise `KeyringError` if the keys were sealed under another root key.
         """
@@ -98,7 +98,7 @@ class SigningKeys:
         return min(able, key=lambda key: key.not_after)
 
     def find(self, audience: str, kid: str) -> SigningKey | None:
-        """Return a key of an audience by its id, or None."""
+        """Return the key of an audience with this id, or None."""
         return self._keys.get((audience, kid))
 
     def public_set(self) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ class SigningKeys:
     def _successor(
         self, audience: str, kept: list[SigningKeyRow], now: int
     ) -> SigningKeyRow | None:
-        """Return a new key, or None if there is one that still signs tomorrow."""
+        """Return a new key, or None if an existing one still signs tomorrow."""
         of_audience = [row for row in kept if row.audience == audience]
         begins = max([now, *(row.not_after for row in of_audience)])
         if begins > now + _DAY:
@@ -153,10 +153,10 @@ def _context(kid: str) -> str:
 
 
 def add_signing_key(tx: Connection, new: SigningKeyRow) -> bool:
-    """Insert a key; return False if one of its keys is taken."""
+    """Insert a key; return False if its id is taken."""
     return tx.execute(_ADD_SIGNING_KEY, **new._asdict()) == 1
 
 
 def list_signing_keys(tx: Connection) -> list[SigningKeyRow]:
-    """List all keys of all audiences, by `not_after`."""
+    """List the keys of all audiences, sorted by `not_after`."""
     return find_all(tx, SigningKeyRow, _LIST_SIGNING_KEYS)

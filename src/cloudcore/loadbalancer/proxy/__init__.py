@@ -1,5 +1,6 @@
-"""The embedded proxy, a program of its own: `program` listens, and each connection has a part.
+"""The embedded proxy, a separate program: `program` listens and handles connections.
 
-`heads` reads and writes heads of HTTP, `relay` passes requests and streams on, and `targets` checks
-where they may go. All import the standard library alone, since a machine runs many of them.
+`heads` parses and writes HTTP heads, `relay` forwards requests and streams, and `targets` checks
+the health of targets and selects them. All import only the standard library, since a machine runs
+many of them.
 """

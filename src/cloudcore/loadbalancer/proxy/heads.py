@@ -1,7 +1,7 @@
 """Heads and bodies of HTTP/1.1 for the embedded proxy, parsed strictly (RFC 9112).
 
-Ambiguous input is refused, and messages to pass on are written from the parsed values. It imports
-the standard library alone.
+Ambiguous input is refused, and forwarded messages are written anew from the parsed values. The
+module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class Malformed(Exception):
-    """The input is not a message, or is an ambiguous one."""
+    """The input is not an HTTP message, or is an ambiguous one."""
 
     def __init__(self, status: int = 400) -> None:
         super().__init__(status)
@@ -51,7 +51,7 @@ UNTIL_CLOSE: Final = -2
 
 @dataclass(slots=True)
 class Head:
-    """A head, without the fields that concern one connection alone."""
+    """An HTTP head, without hop-by-hop fields."""
 
     fields: Fields
     length: int
@@ -76,11 +76,11 @@ class Request(Head):
 
     @property
     def is_repeatable(self) -> bool:
-        """Return True if it may be sent again: it has no body and changes nothing."""
+        """Return True if the request may be sent again: it has no body and changes nothing."""
         return self.length == 0 and self.method in (b"GET", b"HEAD", b"OPTIONS")
 
     def passed_on(self, client: str, protocol: str) -> bytes:
-        """Return the head for a target; clients' forwarding fields are replaced."""
+        """Return the head to send to a target; the client's forwarding fields are replaced."""
         addresses = b", ".join([*self.forwarded_for, client.encode()])
         lines = [
             b"%b %b HTTP/1.1" % (self.method, self.target),
@@ -102,7 +102,7 @@ class Response(Head):
     """The length that it tells of a body that does not come: to HEAD, and of 304."""
 
     def passed_on(self, length: int, *, is_last: bool) -> bytes:
-        """Return the head for the client, with this framing of the body."""
+        """Return the head to send to the client, with this framing of the body."""
         lines = [self.line, *(b"%b: %b" % field for field in self.fields), *_framing(length)]
         if self.announced is not None:
             lines.append(b"Content-Length: " + self.announced)
@@ -154,7 +154,7 @@ def _listed(values: Iterable[bytes]) -> list[bytes]:
 
 
 def _length(fields: Fields) -> int | None:
-    """Return the length of the body, or None without such a field; refuse contradictory ones."""
+    """Return the length of the body, or None if no field has it; refuse contradictory ones."""
     counted, coded = _of(fields, b"content-length"), _of(fields, b"transfer-encoding")
     if coded:
         if counted or len(coded) > 1 or coded[0].lower() != b"chunked":
@@ -168,7 +168,7 @@ def _length(fields: Fields) -> int | None:
 
 
 def _kept(fields: Fields, also: frozenset[bytes]) -> tuple[Fields, set[bytes]]:
-    """Return the fields to pass on, and the names in `Connection`."""
+    """Return (fields to forward, names listed in `Connection`)."""
     named = {name.lower() for name in _listed(_of(fields, b"connection"))}
     if named & _NEVER_NAMED:
         raise Malformed
@@ -178,15 +178,15 @@ def _kept(fields: Fields, also: frozenset[bytes]) -> tuple[Fields, set[bytes]]:
 
 
 def _upgrade(fields: Fields, named: set[bytes]) -> bytes | None:
-    """Return `websocket` if that is requested; no other protocol is passed on."""
+    """Return `websocket` if the client requests it; other protocols are not forwarded."""
     asked = [protocol.lower() for protocol in _of(fields, b"upgrade")]
     return b"websocket" if asked == [b"websocket"] and b"upgrade" in named else None
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:
-    """Read the next head from a client.
+    """Read the next request head from a client.
 
-    Raise `Malformed`, with the status to answer, or EOFError if the connection has ended.
+    Raise `Malformed`, with the status to answer, or `EOFError` if the connection has ended.
     """
     first, *lines = await _read_lines(reader)
     parsed = _REQUEST.fullmatch(first)
@@ -216,7 +216,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
 
 
 def _target(method: bytes, target: bytes, hosts: list[bytes], minor: int) -> tuple[bytes, bytes]:
-    """Return path and query, and the host; an absolute target's host wins (RFC 9112 §3.2.2)."""
+    """Return (path and query, host); the host of an absolute target wins (RFC 9112 §3.2.2)."""
     if len(hosts) > 1 or (minor == 1 and not hosts):
         raise Malformed
     host = hosts[0] if hosts else b""
@@ -232,7 +232,7 @@ def _target(method: bytes, target: bytes, hosts: list[bytes], minor: int) -> tup
 
 
 async def read_response(reader: asyncio.StreamReader, method: bytes) -> Response:
-    """Read the head of a target's answer; raise `Malformed`, or EOFError if there is none."""
+    """Read the head of a target's response; raise `Malformed`, or `EOFError` if there is none."""
     first, *lines = await _read_lines(reader)
     parsed = _STATUS.fullmatch(first)
     if parsed is None:
@@ -265,7 +265,7 @@ async def read_response(reader: asyncio.StreamReader, method: bytes) -> Response
 async def parts_of(reader: asyncio.StreamReader, length: int) -> AsyncIterator[bytes]:
     """Yield the content of a body as it arrives.
 
-    Raise `Malformed` if its framing is broken, EOFError if it ends early.
+    Raise `Malformed` if its framing is broken, `EOFError` if it ends early.
     """
     if length == UNTIL_CLOSE:
         while part := await reader.read(READ_BYTES):
@@ -287,7 +287,7 @@ async def parts_of(reader: asyncio.StreamReader, length: int) -> AsyncIterator[b
 
 
 def framed(part: bytes, length: int) -> bytes:
-    """Return a part of a body with the framing in which it is sent."""
+    """Return a part of a body as it is sent: framed as a chunk if `length` is `CHUNKED`."""
     return b"%x\r\n%b\r\n" % (len(part), part) if length == CHUNKED else part
 
 
@@ -309,7 +309,7 @@ async def _read_chunk_size(reader: asyncio.StreamReader) -> int:
 
 
 async def _skip_trailers(reader: asyncio.StreamReader) -> None:
-    """Read the trailers, which are not passed on."""
+    """Read and drop the trailers."""
     most = _TRAILER_BYTES
     while (line := await _read_line(reader)) != b"\r\n":
         most -= len(line)

@@ -3,11 +3,11 @@
     python -m cloudcore.loadbalancer.proxy.program CONFIGURATION CONTROL
 
 It reads its configuration (`configuration.proxy_document`), and listens on the Unix socket CONTROL
-for lines: `state` is answered by a line of JSON with health and metrics, and so is `apply` with a
-new configuration, once that is in force; connections stay. After SIGUSR1 it accepts no new
-connections and ends with the last that it has; SIGTERM ends it at once.
+for lines. It answers `state` with a line of JSON with health and metrics, and `apply`, followed by
+a new configuration, with the same once that is in force; connections stay. After SIGUSR1 it accepts
+no new connections and exits when the last one has ended; SIGTERM ends it at once.
 
-It imports the standard library alone.
+It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAMESPACE_SETTINGS: Final = {
 
 
 class Listener:
-    """A port, and the handler of its connections."""
+    """A listening port, and the handler of its connections."""
 
     def __init__(self, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -64,7 +64,7 @@ class Listener:
         self.tls: ssl.SSLContext | None = None
 
     def accept(self, most: int) -> Iterator[tuple[socket.socket, str]]:
-        """Yield the waiting connections, with the addresses of their clients."""
+        """Accept up to `most` waiting connections; yield each with its client's address."""
         for _ in range(most):
             try:
                 accepted, peer = self.socket.accept()
@@ -90,7 +90,7 @@ class Proxy:
         self.drain_seconds = 0.0
 
     def apply(self, text: str) -> None:
-        """Apply a configuration; if that is impossible, raise OSError and go on as before."""
+        """Apply a configuration; if that is impossible, raise `OSError` and change nothing."""
         plan = json.loads(text)
         contexts = {
             name: _tls_of(pem.encode()) for name, pem in sorted(plan["certificates"].items())
@@ -133,7 +133,7 @@ class Proxy:
             asyncio.get_running_loop().add_reader(listener.socket, self._accept, listener)
 
     def _end(self, listener: Listener) -> None:
-        """Accept no more connections but those that wait already."""
+        """Stop listening, after accepting the connections that already wait."""
         asyncio.get_running_loop().remove_reader(listener.socket)
         self._accept(listener, _BACKLOG)
         listener.socket.close()
@@ -183,7 +183,7 @@ class Proxy:
             client.close()
 
     async def drain(self) -> None:
-        """Accept no more connections; return when there are none, or the time is over."""
+        """Accept no more connections; return when none is left, or the time is over."""
         self._is_draining = True
         while self._listeners:
             self._end(self._listeners.popitem()[1])
@@ -191,7 +191,7 @@ class Proxy:
             await asyncio.wait(self._connections, timeout=self.drain_seconds)
 
     async def control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a line of the control socket."""
+        """Answer one line on the control socket with the state."""
         with contextlib.suppress(OSError, ValueError):
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 line = (await reader.readline()).decode()
@@ -222,7 +222,7 @@ class Proxy:
 
 
 def _tls_of(pem: bytes) -> ssl.SSLContext:
-    """Return a TLS context for a chain and its key, which Python reads only from a file."""
+    """Return a TLS context for a chain and its key; Python can load them only from a file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
@@ -239,7 +239,7 @@ def _tls_of(pem: bytes) -> ssl.SSLContext:
 
 
 async def channel_of(accepted: socket.socket, tls: ssl.SSLContext | None) -> Channel:
-    """Return both directions of an accepted connection, after its TLS handshake; raise OSError."""
+    """Return an accepted connection's streams, after its TLS handshake; raise `OSError`."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(BUFFER_BYTES, loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -253,7 +253,7 @@ async def channel_of(accepted: socket.socket, tls: ssl.SSLContext | None) -> Cha
 
 
 def _descriptors_for(connections: int) -> int:
-    """Raise the limit of descriptors; return how many connections it allows, with two for each."""
+    """Raise the limit of open files; return how many connections it allows, at two files each."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = min(hard, 2 * connections + _OTHER_DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -261,7 +261,7 @@ def _descriptors_for(connections: int) -> int:
 
 
 def _give_up_root() -> None:
-    """Become the user nobody, in a network namespace with low ports open to all users."""
+    """Open low ports to all users of the network namespace, and become the user nobody."""
     for name, value in _NAMESPACE_SETTINGS.items():
         Path("/proc/sys/net/ipv4", name).write_text(value)
     os.setgroups([])

@@ -1,6 +1,6 @@
 """Relay clients' streams, and their HTTP/1.1 one request at a time, to targets and back.
 
-It imports the standard library alone: it is part of a program of its own.
+It imports only the standard library, as it is part of a separate program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LINGER_BYTES: Final = 256 * 1024
 
 
 class ClientGone(Exception):
-    """A client has closed its connection within a request."""
+    """A client has closed its connection in the middle of a request."""
 
 
 class Metrics:
@@ -55,7 +55,7 @@ class Metrics:
         self.bytes_out += count
 
     def count_answer(self, status: int) -> None:
-        """Count an answer."""
+        """Count a response by its status."""
         name = f"{status // 100}xx"
         self.answers[name] = self.answers.get(name, 0) + 1
 
@@ -101,7 +101,7 @@ def _put_off(idle: asyncio.Timeout, seconds: float) -> None:
 
 
 class Conversation:
-    """The requests of one client over one connection."""
+    """The HTTP requests of one client over one connection."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Conversation:
         self._is_answered = False
 
     async def run(self) -> None:
-        """Answer until the client or an answer ends the connection."""
+        """Answer requests until the client or a response ends the connection."""
         is_first = True
         while await self._answer_one(is_first=is_first):
             is_first = False
@@ -149,9 +149,9 @@ class Conversation:
         return False
 
     async def _refuse(self, status: int) -> None:
-        """Answer an error.
+        """Answer with an error.
 
-        Read a little of what the client still sends, so that it sees the answer.
+        Then read a little of what the client still sends, so that it sees the answer.
         """
         if self._is_answered:
             self._client.writer.transport.abort()
@@ -178,7 +178,7 @@ class Conversation:
         await self._client.writer.drain()
 
     async def _pass_on(self, request: Request) -> bool:
-        """Have a target answer; if it does not and the request is repeatable, try another one."""
+        """Forward a request to a target; if none answers and it is repeatable, try another."""
         for target in self._backend.in_turn():
             try:
                 server = await target.connect()
@@ -194,7 +194,7 @@ class Conversation:
         raise Malformed(503)
 
     async def _exchange(self, request: Request, server: Channel) -> bool:
-        """Send the request and pass the answer on; raise EOFError if there is none."""
+        """Send the request and forward the response; raise `EOFError` if there is none."""
         server.writer.write(request.passed_on(self._address, self._protocol))
         body = None
         try:
@@ -219,7 +219,7 @@ class Conversation:
     async def _response(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the final head; pass on those before it."""
+        """Return the final response head; forward interim ones."""
         while True:
             response = await self._response_beside(request, server, body)
             if response.status == 101 and None in (response.upgrade, request.upgrade):
@@ -232,7 +232,7 @@ class Conversation:
     async def _response_beside(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the next head; raise the error of the request's body if that comes first."""
+        """Return the next response head; if sending the body fails first, raise that error."""
         head = asyncio.ensure_future(read_response(server.reader, request.method))
         try:
             if body is not None:
@@ -246,7 +246,7 @@ class Conversation:
             head.cancel()
 
     async def _send_body(self, request: Request, server: Channel, idle: asyncio.Timeout) -> None:
-        """Send the body; bytes that the target does not take are dropped."""
+        """Send the request's body; drop the bytes that the target does not accept."""
         try:
             async for part in parts_of(self._client.reader, request.length):
                 self._metrics.bytes_in += len(part)

@@ -1,6 +1,6 @@
 """The backends of the embedded proxy: health checks, and the choice of targets.
 
-It imports the standard library alone: it is part of a program of its own.
+It imports only the standard library, as it is part of a separate program.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _HEALTHY_STATUS: Final = re.compile(rb"HTTP/1\.[01] [23][0-9]{2}(?: .*)?\r\n")
 
 
 class Channel(NamedTuple):
-    """Both directions of a connection."""
+    """The reader and writer of one connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     def close(self) -> None:
-        """Close it after all written bytes are sent."""
+        """Close the connection after all written bytes are sent."""
         self.writer.close()
 
 
@@ -40,7 +40,7 @@ class ProxyTarget:
         self._checks: asyncio.Task[None] | None = None
 
     def set(self, health: dict[str, Any], *, is_draining: bool) -> None:
-        """Apply the plan; the known health stays."""
+        """Apply the plan's health check and state; the known health stays."""
         self.is_draining = is_draining
         if health != self._health:
             self._health = health
@@ -48,13 +48,13 @@ class ProxyTarget:
             self._checks = asyncio.get_running_loop().create_task(self._check_again_and_again())
 
     def forget(self) -> None:
-        """Stop its health checks."""
+        """Stop the target's health checks."""
         if self._checks is not None:
             self._checks.cancel()
 
     @property
     def is_usable(self) -> bool:
-        """Return True if it gets new connections, also before its first check has ended."""
+        """Return True if the target gets new connections, also before its first check has ended."""
         return not self.is_draining and self._is_healthy is not False
 
     @property
@@ -65,7 +65,7 @@ class ProxyTarget:
         return {None: "unknown", True: "healthy", False: "unhealthy"}[self._is_healthy]
 
     async def connect(self, seconds: float = CONNECT_SECONDS) -> Channel:
-        """Return a new connection; raise OSError if it fails or takes too long."""
+        """Open and return a connection; raise `OSError` if that fails or takes too long."""
         async with asyncio.timeout(seconds):
             if isinstance(self._place, str):
                 opened = await asyncio.open_unix_connection(self._place, limit=BUFFER_BYTES)
@@ -113,14 +113,14 @@ class ProxyTarget:
 
 
 class ProxyBackend:
-    """A backend of the proxy: its targets, of which each connection gets one in turn."""
+    """A backend of the proxy: its targets, which get connections in turn."""
 
     def __init__(self) -> None:
         self.targets: dict[str, ProxyTarget] = {}
         self._turn = 0
 
     def set(self, planned: dict[str, Any]) -> None:
-        """Apply the plan; targets that stay keep their health and their connections."""
+        """Apply a backend's plan; targets that stay keep their health and connections."""
         before, self.targets = self.targets, {}
         for one in planned["targets"]:
             name = one["name"]
@@ -130,7 +130,7 @@ class ProxyBackend:
             target.forget()
 
     def forget(self) -> None:
-        """Stop the health checks of its targets."""
+        """Stop the health checks of all targets."""
         for target in self.targets.values():
             target.forget()
 

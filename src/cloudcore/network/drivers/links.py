@@ -1,8 +1,8 @@
-"""Links, addresses and routes of the network namespace of a thread.
+"""Links, addresses and routes in the network namespace of a thread.
 
-Both ends of each link have a link-local address that is the same everywhere, and routes of both
-versions lead to it: one of IPv4 by the neighbour's address of IPv6 (RFC 5549). So no end needs an
-address of a subnet, nor ARP.
+Both ends of each link have a link-local address that is the same for all links, and routes of both
+IP versions go through it: IPv4 routes use the neighbour's IPv6 address (RFC 5549). So no end needs
+an address of a subnet, nor ARP.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ _USUAL_MTU: Final = 1500
 
 
 class Links:
-    """Links of one namespace, by name."""
+    """The links of one namespace."""
 
     def __init__(self, netlink: Any) -> None:  # noqa: ANN401 - pyroute2 has no types
         self._netlink: Final = netlink
 
     def index(self, name: str) -> int | None:
-        """Return the index of a link, or None if there is none of this name."""
+        """Return the index of the link with this name, or None."""
         found = self._netlink.link_lookup(ifname=name)
         return found[0] if found else None
 
     def add_pair(
         self, name: str, peer: str, netns: int, *, mtu: int, mac: str | None = None
     ) -> None:
-        """Add a pair of links: one here, its peer in the namespace of a descriptor."""
+        """Add a pair of links: one here, its peer in the namespace of the descriptor `netns`."""
         other: dict[str, object] = {"ifname": peer, "net_ns_fd": netns, "mtu": mtu}
         if mac is not None:
             other["address"] = mac
         self._netlink.link("add", ifname=name, kind="veth", mtu=mtu, peer=other)
 
     def delete(self, name: str) -> None:
-        """Delete a link, and with it its peer; do nothing if it is absent."""
+        """Delete a link, which also deletes its peer; do nothing if it is absent."""
         if (index := self.index(name)) is not None:
             self._netlink.link("del", index=index)
 
     def indices(self) -> Mapping[str, int]:
-        """Return the indices of all links, by name."""
+        """Map each link's name to its index."""
         return {each.get_attr("IFLA_IFNAME"): each["index"] for each in self._netlink.get_links()}
 
     def is_pair(self, name: str, mac: str, of: int) -> bool:
-        """Return True if a link has this address, and a peer of this index in its namespace."""
+        """Return True if a link has this MAC address, and its peer this index in its namespace."""
         index = self.index(name)
         if index is None:
             return False
@@ -76,10 +76,10 @@ class Links:
         return bool(found.get_attr("IFLA_ADDRESS") == mac and found.get_attr("IFLA_LINK") == of)
 
     def set_up(self, name: str, address: str) -> int:
-        """Set a link up with a link-local address of ours and no other; return its index.
+        """Bring a link up with our link-local address and no other; return its index.
 
-        The other end is its only neighbour: for other addresses the kernel would fill the machine's
-        one neighbour table with failed entries.
+        The other end is configured as the only neighbour: otherwise, packets to other addresses
+        would fill the machine's shared neighbour table with failed entries.
         """
         index = self.index(name)
         if index is None:
@@ -100,7 +100,7 @@ class Links:
         return index
 
     def set_loopback(self, wanted: set[Address]) -> None:
-        """Set the loopback up with exactly these addresses besides its own."""
+        """Bring the loopback up with exactly these addresses besides its own."""
         index = self.index("lo")
         assert index is not None
         self._netlink.link("set", index=index, state="up")
@@ -113,7 +113,7 @@ class Links:
         self.await_addresses(index)
 
     def await_addresses(self, index: int) -> None:
-        """Wait until new addresses are no longer tentative: nothing is sent from them before.
+        """Wait until new addresses are no longer tentative: until then, nothing is sent from them.
 
         Raise `TimeoutError` if they stay tentative for too long.
         """
@@ -124,7 +124,7 @@ class Links:
             time.sleep(0.001)
 
     def add_address(self, index: int, address: Address) -> None:
-        """Add an address, as a network of its own, to a link."""
+        """Add an address to a link, as a network of one address."""
         self._netlink.addr("replace", index=index, **_whole(address))
 
     def delete_address(self, index: int, address: Address) -> None:
@@ -137,7 +137,7 @@ class Links:
     def set_routes(
         self, index: int, wanted: Mapping[Network, Address | None], via: str = GUEST
     ) -> None:
-        """Set exactly the routes to these networks over a link; see `add_route`."""
+        """Make these networks the only ones routed over a link; see `add_route`."""
         for network in self._routes(index) - set(wanted):
             self.delete_route(index, network)
         for network, source in wanted.items():
@@ -148,7 +148,7 @@ class Links:
     ) -> None:
         """Route a network to the other end of a link.
 
-        Packets of this namespace itself are sent from `source`.
+        Packets that this namespace itself sends have the source address `source`.
         """
         more: dict[str, object] = {} if source is None else {"prefsrc": str(source)}
         if network.version == 4:
@@ -158,7 +158,7 @@ class Links:
         self._netlink.route("replace", oif=index, proto=_STATIC, **_to(network), **more)
 
     def delete_route(self, index: int, network: Network) -> None:
-        """Delete the route of a network over a link; do nothing if it is absent."""
+        """Delete the route to a network over a link; do nothing if it is absent."""
         if network in self._routes(index):
             self._netlink.route("del", oif=index, **_to(network))
 
@@ -167,7 +167,7 @@ class Links:
         self._netlink.route("replace", type=_UNREACHABLE, proto=_STATIC, **_to(network))
 
     def mtu_of_internet(self) -> int:
-        """Return the largest packet that the default route takes."""
+        """Return the MTU of the default route, in bytes."""
         for family in (socket.AF_INET6, socket.AF_INET):
             for route in self._netlink.get_default_routes(family=family, table=_MAIN_TABLE):
                 if (index := route.get_attr("RTA_OIF")) is not None:
@@ -184,7 +184,7 @@ class Links:
         return set(self.routes().get(index, {}))
 
     def routes(self) -> Mapping[int, Mapping[Network, Address | None]]:
-        """Return the networks of static routes, with their source addresses, by link."""
+        """Map link indices to the networks of their static routes, with source addresses."""
         found: defaultdict[int, dict[Network, Address | None]] = defaultdict(dict)
         for version, family in _FAMILIES.items():
             any_of = "0.0.0.0" if version == 4 else "::"  # noqa: S104 - a network
@@ -206,7 +206,7 @@ def open_links() -> Iterator[Links]:
 
 
 def whole(address: Address) -> Network:
-    """Return the network of one address."""
+    """Return the network that consists of one address."""
     return ip_network(address)
 
 

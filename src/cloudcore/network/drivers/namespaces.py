@@ -1,8 +1,8 @@
 """Network namespaces of this machine: make, enter and remove them.
 
-A thread is in a namespace, not a process. So each call inside one is made by a thread of its own,
-which ends with it; programs that it starts are there too, and ``/proc/sys/net`` is that
-namespace's.
+A thread is in a namespace, not a process. So each call inside a namespace runs in its own thread,
+which ends with the call; programs that the thread starts are in the namespace too, and
+``/proc/sys/net`` is the namespace's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_there(path: Path) -> bool:
 
 
 def ensure(path: Path) -> None:
-    """Make a namespace of this name, if there is none; nothing in it is up."""
+    """Make a namespace with this name, unless it exists; all its links are down."""
     from pyroute2 import netns  # noqa: PLC0415 - a tenth of a second that most processes spare
 
     if is_there(path):
@@ -45,7 +45,7 @@ def ensure(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove the name of a namespace; it ends with the last process in it."""
+    """Remove the name of a namespace, which ends with the last process in it."""
     from pyroute2 import netns  # noqa: PLC0415 - as above
 
     with suppress(FileNotFoundError):
@@ -53,7 +53,7 @@ def remove(path: Path) -> None:
 
 
 def within(path: Path, call: Callable[[], T]) -> T:
-    """Make a call in a namespace, and return its result; raise `OSError` if there is none."""
+    """Call a function in a namespace, and return its result; raise `OSError` if there is none."""
 
     def enter_and_call() -> T:
         with path.open("rb") as namespace:
@@ -66,13 +66,13 @@ def within(path: Path, call: Callable[[], T]) -> T:
 def enter(descriptor: int) -> None:
     """Move this thread, and all programs that it starts, into an open namespace.
 
-    Raise `OSError` if the descriptor is not that of a namespace.
+    Raise `OSError` if the descriptor is not of a namespace.
     """
     _check(_libc.setns(descriptor, _CLONE_NEWNET))
 
 
 def apart(call: Callable[[], T]) -> T:
-    """Make a call in a new namespace, and return its result."""
+    """Call a function in a new namespace, and return its result."""
 
     def leave_and_call() -> T:
         _check(_libc.unshare(_CLONE_NEWNET))
@@ -82,12 +82,12 @@ def apart(call: Callable[[], T]) -> T:
 
 
 def set_sysctl(name: str, value: int) -> None:
-    """Set ``net.<name>`` of this thread's namespace; `name` has slashes."""
+    """Set ``net.<name>`` in this thread's namespace; `name` contains slashes."""
     Path("/proc/sys/net", name).write_text(f"{value:d}\n")
 
 
 def sysctl(name: str) -> int | None:
-    """Return ``net.<name>``, or None if the kernel has none."""
+    """Return ``net.<name>``, or None if the kernel does not have it."""
     try:
         return int(Path("/proc/sys/net", name).read_text())
     except FileNotFoundError:

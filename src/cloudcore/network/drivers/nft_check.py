@@ -1,7 +1,6 @@
-"""Check rules by `nft -c`: whether the kernel would accept them; it changes nothing.
+"""Check with `nft -c` whether the kernel would accept rules; this changes nothing.
 
-It runs in a network namespace of its own, without other rules; without root, in a user namespace
-too.
+The check runs in a new, empty network namespace; without root, in a new user namespace too.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SECONDS = 30
 
 
 def program(name: str) -> str | None:
-    """Return the path of an administrator's program, or None if it is not installed."""
+    """Return the path of a system administration program, or None if it is not installed."""
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
 
 
@@ -46,7 +45,7 @@ def _checker() -> Sequence[str]:
 
 
 def _said(command: Sequence[str], rules: str) -> str | None:
-    """Return the error of a program, or None if it succeeds."""
+    """Return the error of a program that reads these rules, or None if it succeeds."""
     try:
         ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
             command,

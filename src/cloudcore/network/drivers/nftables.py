@@ -1,9 +1,9 @@
 """The driver that makes networks in this machine's kernel: namespaces, links, routes, rules.
 
-Each VPC has a network namespace, which is its router, so two VPCs may have the same addresses. An
-instance has a link of its own to it, and no neighbours, so all its packets pass the rules. Another
-link, `uplink`, leads to the machine, which routes incoming packets of the internet to it. Rules
-come first: nothing in a namespace is up before they are in force.
+Each VPC has a network namespace, which is its router, so two VPCs may have the same addresses. Each
+instance has its own link to that namespace, and no neighbours, so all its packets pass the rules.
+Another link, `uplink`, leads to the machine, which routes incoming packets from the internet to it.
+Rules come first: no link in a namespace is up before they are in force.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Nftables:
     """Makes the networks of VPCs; it needs root."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder for the state of VPCs; two installs on a machine have one each."""
+        """Store the folder for the state of VPCs; two installs on a machine need separate ones."""
         self._files: Final = VpcFiles(folder)
 
     def check(self) -> None:
-        """Check that this machine has all that it needs; raise `DriverUnusable` if it has not."""
+        """Check that this machine has everything necessary; raise `DriverUnusable` otherwise."""
         for is_there, words in (
             (os.geteuid() == 0, "needs root"),
             (program("nft") and program("unshare"), "needs nft (nftables) and unshare"),
@@ -65,7 +65,7 @@ class Nftables:
             raise DriverUnusable(f"network_driver nftables {words}: {error}") from error
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Check the rules of a plan, in a namespace of their own."""
+        """Check the rules of a plan, in a new namespace."""
         check_rules(render(plan))
 
     async def apply(self, plan: VpcPlan) -> None:
@@ -97,11 +97,11 @@ class Nftables:
         return self._files.has(vpc_id) and namespaces.is_there(_namespace(vpc_id))
 
     async def remove(self, vpc_id: str) -> None:
-        """Remove all of a VPC."""
+        """Remove everything of a VPC from this machine."""
         await self._files.run(self._remove, vpc_id)
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of this install's VPCs that have anything here."""
+        """Return the ids of this install's VPCs with anything on this machine."""
         return self._files.ids()
 
     def _apply(self, plan: VpcPlan) -> None:
@@ -175,7 +175,7 @@ def _namespace(vpc_id: str) -> Path:
 
 
 def _sees_all_mounts() -> bool:
-    """Return False if this process has mounts of its own; nobody may ask in some containers."""
+    """Return False if this process has mounts of its own; True if it may not find out."""
     own, first = Path("/proc/self/ns/mnt"), Path("/proc/1/ns/mnt")
     try:
         return own.stat().st_ino == first.stat().st_ino
@@ -184,7 +184,7 @@ def _sees_all_mounts() -> bool:
 
 
 def _existing(vpc_id: str) -> Path:
-    """Return the namespace of a VPC; raise `Unavailable` if it was not carried out yet."""
+    """Return a VPC's namespace; raise `Unavailable` if its plan was not carried out yet."""
     path = _namespace(vpc_id)
     if not namespaces.is_there(path):
         raise Unavailable("the network of the VPC is not there yet")
@@ -197,12 +197,12 @@ def _machine_link(vpc_id: str) -> str:
 
 
 def _mac(interface_id: str) -> str:
-    """Return the hardware address of an interface, by which its link is recognized."""
+    """Return the MAC address of an interface, by which its link is recognized."""
     return bytes((0x02, *bytes.fromhex(short(interface_id))[1:])).hex(":")  # locally administered
 
 
 def _links(call: Callable[[Links], T], path: Path | None = None) -> T:
-    """Make a call with the links of a namespace, by default of the machine's."""
+    """Call a function with the links of a namespace, by default the machine's."""
 
     def opened() -> T:
         with open_links() as links:
@@ -223,7 +223,7 @@ def _delete_all(links: Links) -> None:
 
 
 def _try() -> None:
-    """Try in a new namespace what is needed of the kernel."""
+    """Try in a new namespace what the driver needs from the kernel."""
     new = "00000000-0000-0000-0000-000000000000"
     with HERE.open("rb") as here:
         router.bring_about(VpcPlan(new), {}, _machine_link(new), here.fileno(), 1500)

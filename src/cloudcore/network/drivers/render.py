@@ -1,7 +1,7 @@
 """The driver that only writes the rules of VPCs to files.
 
-It needs nothing of a machine. Rules are checked where `nft` is installed, so that anybody can see
-the rules of a VPC.
+It has no requirements, so anybody can see the rules of a VPC. They are checked if `nft` is
+installed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Render:
         self._files: Final = VpcFiles(folder)
 
     def check(self) -> None:
-        """Do nothing: it has no needs."""
+        """Do nothing: the driver has no requirements."""
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Check the rules of a plan, if that is possible here."""
+        """Check the rules of a plan, if that is possible on this machine."""
         _check(render(plan))
 
     async def apply(self, plan: VpcPlan) -> None:
@@ -45,7 +45,7 @@ class Render:
         await self._files.run(self._files.keep_vip, vpc_id, ip_address(vip), interface_id)
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
-        """Forget an address."""
+        """Remove an address from the stored ones."""
         await self._files.run(self._files.forget_vip, vpc_id, ip_address(vip))
 
     def namespace_of(self, vpc_id: str) -> Path | None:  # noqa: ARG002 - of the protocol
@@ -53,7 +53,7 @@ class Render:
         return None
 
     def has(self, vpc_id: str) -> bool:
-        """Return True if the rules of a VPC are written."""
+        """Return True if the rules of a VPC have been written."""
         return self._files.rules(vpc_id).exists()
 
     async def remove(self, vpc_id: str) -> None:
@@ -61,7 +61,7 @@ class Render:
         await self._files.run(self._files.forget, vpc_id)
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of the VPCs with files."""
+        """Return the ids of the VPCs that have files."""
         return self._files.ids()
 
     def _apply(self, plan: VpcPlan) -> None:

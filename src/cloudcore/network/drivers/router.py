@@ -48,11 +48,11 @@ _SYSCTLS: Final = {
 
 
 def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
-    """Carry out a plan; return its rules, which come first and are applied in one transaction.
+    """Carry out a plan: first the rules, in one transaction, then the links. Return the rules.
 
-    `machine` is a descriptor of the namespace that the other end of the uplink is put into.
+    `machine` is a descriptor of the namespace into which the other end of the uplink is put.
 
-    Raise `RulesRefused` if the kernel rejects the rules; those before stay.
+    Raise `RulesRefused` if the kernel rejects the rules; the previous ones stay.
     """
     rules = render(plan, vips, _chains())
     _nft("-f", "-", rules=rules)
@@ -82,7 +82,7 @@ def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu:
 
 
 def sources_of(plan: VpcPlan) -> Sequence[Address]:
-    """Return the addresses that balancers send from: those of an interface, not a VIP."""
+    """Return the interface addresses (not VIPs) from which load balancers send."""
     first: dict[int, Address] = {}
     for each in sorted(plan.interfaces, key=lambda each: each.id):
         for address in addresses_of(each) if each.is_balancer else ():
@@ -122,7 +122,7 @@ def set_up_instance(links: Links, interface: InterfacePlan) -> None:
 
 
 def answer_at(vip: Address, vips: Vips) -> None:
-    """Answer at a VIP, which is one of `vips`."""
+    """Answer at a VIP, which `vips` contains."""
     with open_links() as links:
         loopback, uplink = links.index("lo"), links.index(UPLINK)
         assert loopback is not None
@@ -133,7 +133,7 @@ def answer_at(vip: Address, vips: Vips) -> None:
 
 
 def be_silent_at(vip: Address, vips: Vips) -> None:
-    """Stop answering at a VIP, which is not one of `vips`."""
+    """Stop answering at a VIP, which `vips` no longer contains."""
     _set_vips(vips)
     with open_links() as links:
         loopback = links.index("lo")
@@ -148,12 +148,12 @@ def addresses_of(interface: InterfacePlan) -> Sequence[Address]:
 
 
 def _set_vips(vips: Vips) -> None:
-    """Set the rules of VIPs; one whose interface has no rules yet follows with the next plan."""
+    """Set the rules of VIPs; a VIP whose interface has no rules yet waits for the next plan."""
     _nft("-f", "-", rules=render_vips(vips, _chains()))
 
 
 def _chains() -> Sequence[str]:
-    """Return the chains of the table."""
+    """Return the names of the table's chains."""
     listed = json.loads(_nft("-j", "list", "chains", "inet"))["nftables"]
     of_table = [each["chain"] for each in listed if "chain" in each]
     return [each["name"] for each in of_table if f"inet {each['table']}" == TABLE]

@@ -1,14 +1,14 @@
 """Render the nftables rules of a VPC's namespace.
 
 The output is one transaction that replaces all rules of the table but keeps its base chains, so no
-packet passes between the old rules and the new, and no flow that both allow ends. All names are
-made here; they have an underscore, as `fwd`, for one, is a keyword of nftables.
+packet passes between the old rules and the new, and flows that both allow are not interrupted. All
+names are generated here; they contain an underscore, so that none is an nftables keyword.
 
-Base chains of three kinds see each packet, one after the other: an acceptance in one of them leads
-to the next, a drop is final. So the platform's chains come before those of security groups, and no
-rule of a group opens what they close. They check that a sender has its own address, and what may
-pass between the VPC and the internet: by the route tables, and through an egress-only gateway only
-answers. Then come the groups of the sender, then those of the receiver.
+Base chains of three kinds see each packet, one after another: accepting a packet in one passes it
+to the next, a drop is final. The platform's chains come before those of security groups, so no
+group opens what the platform closes. They check that a sender uses its own address, and what may
+pass to and from the internet: what the route tables say, and through an egress-only gateway only
+replies. Then come the groups of the sender, then those of the receiver.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Vips = Mapping[IPv4Address | IPv6Address, str | None]
 
 
 def short(of_id: str) -> str:
-    """Return the last 12 hexadecimal digits of a UUID, which are random in each version.
+    """Return the last 12 hexadecimal digits of a UUID, which are random in each UUID version.
 
     Raise `ValueError` if it is not a UUID.
     """
@@ -68,17 +68,17 @@ def short(of_id: str) -> str:
 
 
 def link_of(interface_id: str) -> str:
-    """Return the name of an interface's link in the namespace of its VPC."""
+    """Return the name of an interface's link in the VPC's namespace."""
     return f"if{short(interface_id)}"
 
 
 def is_routed(plan: VpcPlan, subnet: SubnetPlan) -> bool:
-    """Return True if the internet is routed to and from a subnet."""
+    """Return True if traffic is routed between a subnet and the internet."""
     return is_global(subnet) and any(existing_gateway(plan, target) for _, target in subnet.routes)
 
 
 def is_egress_only(plan: VpcPlan, subnet: SubnetPlan) -> bool:
-    """Return True if a subnet reaches the internet through the egress-only gateway."""
+    """Return True if a subnet reaches the internet only through the egress-only gateway."""
     gateways = [
         existing_gateway(plan, target) for network, target in subnet.routes if network == _ALL
     ]
@@ -86,7 +86,7 @@ def is_egress_only(plan: VpcPlan, subnet: SubnetPlan) -> bool:
 
 
 def chains_of(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return the rules of a VPC by chain, except those of VIPs, which are in maps."""
+    """Map chain names to the rules of a VPC; those of VIPs are in nftables maps instead."""
     return {
         **_platform(plan),
         **_order_of_groups(plan),
@@ -97,7 +97,7 @@ def chains_of(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _platform(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return the rules that no security group can change."""
+    """Return the platform's rules, which no security group can override."""
     own = _by_link(plan, "iifname", "own")
     return {
         "platform_forward": [
@@ -132,9 +132,9 @@ def _platform(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _order_of_groups(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return the chains that lead a packet to its sender's groups, then to its receiver's.
+    """Return the chains that pass a packet to its sender's groups, then to its receiver's.
 
-    Balancers are programs of the namespace itself: input and output are theirs.
+    Load balancers run in the namespace itself, so their packets pass `input` and `output`.
     """
     of_source = _by_link(plan, "iifname", "source")
     to_target = _by_link(plan, "oifname", "target")
@@ -155,7 +155,7 @@ def _order_of_groups(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _ways(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return the route of each subnet to the internet and back."""
+    """Return the chains that decide what may pass from each subnet to the internet and back."""
     routed = [each for each in plan.subnets if is_routed(plan, each)]
     return {
         f"{way}_{short(each.id)}": list(rules(plan, each))
@@ -165,10 +165,10 @@ def _ways(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _groups(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return the flows that security groups allow to begin.
+    """Return the chains with the flows that security groups allow to begin.
 
-    The members of a group are listed once, in chains that rules about it jump to: listed in each of
-    these rules, those of a large group would be more than the kernel takes in time.
+    The members of a group are listed once, in chains to which rules about the group jump. If each
+    of these rules listed them, a large group would have more than the kernel can load in time.
     """
     members = _members(plan.interfaces)
     rules = [rule for group in plan.groups for rule in group.rules]
@@ -193,7 +193,7 @@ def _groups(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _interfaces(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return the addresses and groups of interfaces."""
+    """Return each interface's chains: its own source addresses, and jumps to its groups."""
     chains = {}
     groups = {each.id for each in plan.groups}
     for each in plan.interfaces:
@@ -209,7 +209,7 @@ def _interfaces(plan: VpcPlan) -> dict[str, list[str]]:
 def render(plan: VpcPlan, vips: Vips | None = None, stale: Iterable[str] = ()) -> str:
     """Return the input of `nft -f` for a plan, as one transaction.
 
-    `stale` are chains of the table; those without a use are deleted.
+    `stale` are existing chains of the table; those no longer used are deleted.
     """
     chains = chains_of(plan)
     egress_only = [str(each.cidr_ipv6) for each in plan.subnets if is_egress_only(plan, each)]
@@ -246,7 +246,7 @@ def render_vips(vips: Vips, chains: Container[str]) -> str:
 
 
 def _vip_elements(vips: Vips, chains: Container[str]) -> dict[str, list[str]]:
-    """Return the elements of the maps of VIPs; one whose interface has no chain has none."""
+    """Map each nftables map of VIPs to its elements; skip a VIP whose interface has no chain."""
     found: dict[str, list[str]] = {"vips_ipv4": [], "vips_ipv6": []}
     for vip, interface_id in sorted(vips.items(), key=lambda each: str(each[0])):
         chain = "vip_open" if interface_id is None else f"target_{short(interface_id)}"
@@ -256,12 +256,12 @@ def _vip_elements(vips: Vips, chains: Container[str]) -> dict[str, list[str]]:
 
 
 def _local(key: str) -> list[str]:
-    """Return what always passes between the namespace, its own programs and its neighbours."""
+    """Return the rules for what always passes between the namespace and its neighbours."""
     return [f'{key} "lo" accept', _NEIGHBOURS, _PASSES]
 
 
 def _choice(key: str, choices: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the rule that sends a packet to a chain by its `key`; none without choices."""
+    """Return the rule that sends a packet to a chain chosen by `key`; no rule without choices."""
     listed = ", ".join(f"{value} : {verdict}" for value, verdict in choices)
     return [f"{key} vmap {{ {listed} }}"] if listed else []
 
@@ -292,12 +292,12 @@ def _by_address(plan: VpcPlan, key: str, chain: str) -> list[str]:
 
 
 def is_global(subnet: SubnetPlan) -> bool:
-    """Return True if a subnet has addresses of the internet."""
+    """Return True if a subnet has public addresses."""
     return subnet.cidr_ipv6 is not None and subnet.cidr_ipv6.subnet_of(GLOBAL)
 
 
 def existing_gateway(plan: VpcPlan, target: str) -> str | None:
-    """Return the gateway of a route, if it exists; both kinds need the internet gateway."""
+    """Return the kind of a route's gateway, if that exists; both need the internet gateway."""
     there = {"internet_gateway": True, "egress_only_gateway": plan.egress_only_gateway}
     return target if plan.internet_gateway and there.get(target, False) else None
 
@@ -309,7 +309,7 @@ def _by_subnet(plan: VpcPlan, chain: str) -> Iterator[tuple[str, str]]:
 
 
 def _routes(plan: VpcPlan, subnet: SubnetPlan) -> Iterator[tuple[IPv6Network, str | None]]:
-    """Yield destinations with their gateways, longest prefix first."""
+    """Yield (destination, gateway) of a subnet's routes, longest prefix first."""
     routes = [
         (network, existing_gateway(plan, target))
         for network, target in subnet.routes
@@ -340,7 +340,7 @@ def _addresses(interface: InterfacePlan) -> Iterator[tuple[str, IPv4Address | IP
 
 
 def _members(interfaces: Sequence[InterfacePlan]) -> Mapping[object, Mapping[str, list[str]]]:
-    """Return the addresses of groups, by the id of a group and the version."""
+    """Map group ids to a map from IP version to the members' addresses."""
     found: defaultdict[object, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for interface in interfaces:
         for version, address in _addresses(interface):
@@ -354,7 +354,7 @@ def _peer_chain(direction: Direction, group_id: str) -> str:
 
 
 def _rule(rule: RulePlan) -> str:
-    """Return the nftables rule for a rule of a group."""
+    """Return the nftables rule for a rule of a security group."""
     peer = rule.peer
     if isinstance(peer, IPv4Network | IPv6Network):
         version = "ip" if isinstance(peer, IPv4Network) else "ip6"

@@ -1,6 +1,6 @@
-"""State files of this machine's VPCs: that something of one exists, its VIPs, and its rules.
+"""State files of this machine's VPCs: that anything of a VPC exists, its VIPs, and its rules.
 
-The file of a VPC is created before anything else of it, and deleted last.
+The file of a VPC is created before anything else of the VPC, and deleted last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class VpcState(msgspec.Struct, frozen=True):
 
     @property
     def addresses(self) -> Vips:
-        """Return the VIPs."""
+        """Parse `vips`."""
         return {ip_address(vip): interface for vip, interface in self.vips.items()}
 
 
@@ -48,7 +48,7 @@ class VpcFiles:
         self._threads: Final = ThreadPoolExecutor(2, "network")
 
     async def run(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-        """Run a call in a thread, while no other thread or process of this machine is in here."""
+        """Call a function in a thread, while no other thread or process of this machine does so."""
 
         def locked() -> T:
             with self._locked():
@@ -67,7 +67,7 @@ class VpcFiles:
             os.close(descriptor)
 
     def kept(self, vpc_id: str) -> VpcState:
-        """Return the state of a VPC; an empty one if there is no readable file."""
+        """Return the state of a VPC, or an empty state if there is no readable file."""
         try:
             return msgspec.json.decode(self._state(vpc_id).read_bytes(), type=VpcState)
         except (FileNotFoundError, msgspec.DecodeError):
@@ -78,13 +78,13 @@ class VpcFiles:
         write_file(self._state(vpc_id), msgspec.json.encode(kept))
 
     def keep_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
-        """Store that balancers of a VPC listen at an address."""
+        """Store that a VPC's load balancers listen at an address."""
         kept = self.kept(vpc_id)
         vips = kept.vips | {str(vip): interface_id}
         self.keep(vpc_id, structs.replace(kept, vips=vips))
 
     def forget_vip(self, vpc_id: str, vip: Address) -> None:
-        """Store that they do not."""
+        """Store that a VPC's load balancers no longer listen at an address."""
         kept = self.kept(vpc_id)
         if str(vip) in kept.vips:
             vips = {each: of for each, of in kept.vips.items() if each != str(vip)}
@@ -95,11 +95,11 @@ class VpcFiles:
         write_file(self.rules(vpc_id), rules.encode())
 
     def rules(self, vpc_id: str) -> Path:
-        """Return the path of the rules of a VPC."""
+        """Return the path of the file with the rules of a VPC."""
         return self._state(vpc_id).with_suffix(".nft")
 
     def has(self, vpc_id: str) -> bool:
-        """Return True if something of a VPC exists here."""
+        """Return True if anything of a VPC exists here."""
         return self._state(vpc_id).exists()
 
     def forget(self, vpc_id: str) -> None:
@@ -108,7 +108,7 @@ class VpcFiles:
         self._state(vpc_id).unlink(missing_ok=True)
 
     def ids(self) -> Sequence[str]:
-        """Return the ids of all VPCs with files."""
+        """Return the ids of all VPCs that have files."""
         return sorted(each.stem for each in self._folder.glob("*.json"))
 
     def _state(self, vpc_id: str) -> Path:

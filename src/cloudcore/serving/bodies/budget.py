@@ -1,16 +1,16 @@
-"""Bound the memory for request bodies in a process.
+"""Limit the memory for request bodies in a process.
 
 Bodies that go to a file take no memory; documents and forms do. Bytes count when they arrive, not
-when declared. Without a bound, 150 clients that hold back the end of 4 MiB occupy 600 MiB.
+when declared. Without a limit, 150 clients that hold back the end of 4 MiB occupy 600 MiB.
 
-A bound alone would let sixteen of them lock out everyone else. So
+A limit alone would let sixteen such clients lock out everyone else. So
 
-- small bodies have their own room: an attacker needs 256 connections to fill it;
-- when room runs out, the oldest incomplete body gives way after `PATIENCE_SECONDS`: an honest
-  client needs less, and one that stalls keeps its room only until another body needs it;
-- a complete body never gives way, since its request ends soon.
+- small bodies have a limit of their own: an attacker needs 256 connections to reach it;
+- when it is reached, the oldest incomplete body is dropped after `PATIENCE_SECONDS`: an honest
+  client needs less, and a stalled one keeps its memory only until another body needs it;
+- a complete body is never dropped, since its request ends soon.
 
-A request whose body gives way or finds no room is answered 503 with ``Retry-After``.
+A request whose body is dropped or finds no memory is answered 503 with ``Retry-After``.
 
 Large bodies take turns: otherwise the event loop would read a piece of each before it serves the
 next small request.
@@ -60,7 +60,7 @@ class BodyRoom:
 
 
 class ReadTurns:
-    """Turns at reading a piece of a large body: one per `TURN_SECONDS`."""
+    """Turns at reading a piece of a large body: one every `TURN_SECONDS`."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -107,7 +107,7 @@ class BodyBudget:
         self.turns = ReadTurns()
 
     def hold(self) -> BodyHold:
-        """Return the hold of one body, a context manager that releases its bytes at the end."""
+        """Return a context manager that counts one body's bytes, and releases them at its end."""
         return BodyHold(self)
 
     @property
@@ -117,7 +117,7 @@ class BodyBudget:
 
 
 class BodyHold:
-    """The bytes in use by one body."""
+    """The memory in use by one body."""
 
     __slots__ = ("_budget", "_bytes", "_is_over", "_room", "_waiting")
 
@@ -137,11 +137,11 @@ class BodyHold:
         self._leave()
 
     def metered(self, receive: Receive, declared: int | None = None) -> Receive:
-        """Return a `receive` that counts arriving bytes.
+        """Return a `receive` that counts the bytes that arrive.
 
-        A body that is large by its `declared` length takes turns from its first piece.
+        A body whose `declared` length is large takes turns from its first piece.
 
-        The returned function raises `NoRoom` if there is no room or this body must give way.
+        The returned function raises `NoRoom` if there is no memory left or this body was dropped.
         """
 
         async def metered() -> Message:
@@ -179,9 +179,9 @@ class BodyHold:
             self._waiting = None
 
     def _takes_whole(self, message: Message) -> bool:
-        """Count a small body that came in one message, as most do; return False for others.
+        """Count a small body that arrived in one message, as most do; return False for others.
 
-        It is complete at once, so it is never among the incomplete ones.
+        It is complete at once, so it is never listed as incomplete.
         """
         count, room = len(message.get("body", b"")), self._budget.small
         if message.get("more_body") or count > SMALL_BYTES or room.used + count > room.size:
@@ -191,7 +191,7 @@ class BodyHold:
         return True
 
     def _take(self, count: int) -> None:
-        """Count `count` more bytes."""
+        """Count `count` more bytes; raise `NoRoom` if they do not fit."""
         if not count:
             return
         held = self._bytes + count
@@ -211,7 +211,7 @@ class BodyHold:
             first.give_way()
 
     def give_way(self) -> None:
-        """Release all bytes and wake the reader of the body."""
+        """Drop the body: release all its bytes and wake its reader."""
         self._leave()
         self._is_over = True
         if self._waiting is not None:

@@ -1,13 +1,14 @@
 """Bulk threads: a few threads that move large bodies between sockets and files.
 
 A job runs in a thread while its client keeps up. When the socket is not ready for a few
-milliseconds, or at once if other jobs wait for a thread, the job is parked: the event loop
-watches the socket and resubmits the job when it is ready. So slow clients occupy no thread and
-cannot block the bounded pool.
+milliseconds, or at once if other jobs wait for a thread, the job is parked: the event loop watches
+the socket and resubmits the job when it is ready. So slow clients occupy no thread and cannot block
+the bounded pool.
 
-Of jobs that wait for a thread, the one that has moved the least since it began, or since the others
-were where it is, comes first (start-time fair queueing). So none starves, and those that begin
-together stay together: clients that get one object at once then share what is decrypted for them.
+Among jobs that wait for a thread, the one that has moved the fewest bytes goes first; a new job
+starts from the current count of the others (start-time fair queueing). So none starves, and those
+that begin together stay together: clients that fetch one object at once then share what is
+decrypted for them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class BulkStep(enum.Enum):
 
 
 class Scratch(NamedTuple):
-    """Buffers of one thread, reused for every job: new large ones cost page faults."""
+    """Buffers of one thread, reused for every job, as new large buffers cost page faults."""
 
     unit: memoryview
     raw: bytearray
@@ -75,7 +76,7 @@ _Turn = tuple[float, int, "BulkJob[Any] | None"]
 
 
 class BulkPool:
-    """A bounded pool of daemon threads, started on demand, which end when they are idle."""
+    """A bounded pool of daemon threads, which start on demand and end when they are idle."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class BulkPool:
     ) -> None:
         """Allow up to `threads` threads, each with two buffers of `scratch_bytes`.
 
-        Call `on_fewer` when the last of several idle threads has ended and their buffers are free.
+        `on_fewer` is called when idle threads have ended and their buffers are free.
         """
         self._name = name
         self._idle_seconds = idle_seconds
@@ -145,7 +146,7 @@ class BulkPool:
             self._on_fewer()
 
     def _work(self) -> bool:
-        """Run jobs; return True once this thread is spare, False if the pool is closed."""
+        """Run jobs; return True once this thread is not needed, False if the pool is closed."""
         size = self._scratch_bytes
         scratch = Scratch(memoryview(bytearray(size)), bytearray(size))
         while True:
@@ -169,7 +170,7 @@ class BulkPool:
             job.execute(scratch)
 
     def _is_spare(self) -> bool:
-        """Return True if the thread that calls is to end; no job waits for it then."""
+        """Return True if the calling thread is to end; then no job waits for it."""
         with self._lock:
             now = time.monotonic()
             if now >= self._count_at:
@@ -186,9 +187,10 @@ class BulkPool:
 class BulkJob(Generic[T]):
     """A transfer that moves between a bulk thread and the event loop until it ends.
 
-    The job owns `sock`, a duplicate of the connection's socket: the transport may close at
-    any time and its descriptor be reused; the duplicate stays valid. It is closed only on the event
-    loop, after the thread no longer uses it. Of a TLS connection it is the connection itself, lent.
+    The job owns `sock`, a duplicate of the connection's socket: the transport may close at any time
+    and its descriptor be reused; the duplicate stays valid. It is closed only on the event loop,
+    after the thread no longer uses it. For a TLS connection, `sock` is the connection itself, on
+    loan.
     """
 
     writes = False  # which readiness of the socket the job waits for
@@ -215,15 +217,15 @@ class BulkJob(Generic[T]):
     async def run(self) -> T:
         """Run the job to its end and return its result.
 
-        Cancellation stops the job, and is raised only when no thread uses it any more: otherwise
-        the caller would close files that the thread still uses.
+        Cancelling this stops the job, but `CancelledError` is raised only when no thread uses the
+        job any more: otherwise the caller would close files that the thread still uses.
         """
         self.pool.jobs.add(self)
         self.pool.submit(self)
         return await self._result()
 
     async def run_when_ready(self) -> T:
-        """Like `run`, but first wait for the socket."""
+        """Run the job like `run`, but first wait until the socket is ready."""
         self.pool.jobs.add(self)
         self._park()
         return await self._result()
@@ -239,13 +241,13 @@ class BulkJob(Generic[T]):
             self._ended.exception()  # a caller that was cancelled does not ask for it
 
     def stop(self) -> None:
-        """Make the job end early (event loop only)."""
+        """Make the job end early; call this on the event loop."""
         self.stopped = True
         if self.parked:
             self._unpark()
 
     def execute(self, scratch: Scratch) -> None:
-        """Do the next part of the work in a bulk thread; never raises."""
+        """Do the next part of the work in a bulk thread; never raise."""
         before = self.moved
         try:
             step = self.advance(scratch)
@@ -262,11 +264,11 @@ class BulkJob(Generic[T]):
             self.pool.submit(self)
 
     def advance(self, scratch: Scratch) -> BulkStep:
-        """Move bytes as far as possible; `scratch` belongs to the thread."""
+        """Move as many bytes as possible without waiting; `scratch` belongs to the thread."""
         raise NotImplementedError
 
     def conclude(self) -> T:
-        """Return the result of the job, still in the bulk thread."""
+        """Return the result of the job; called in the bulk thread."""
         raise NotImplementedError
 
     def wait_briefly(self) -> bool:
@@ -282,7 +284,7 @@ class BulkJob(Generic[T]):
 
     @property
     def _waits_to_write(self) -> bool:
-        """Return True if the job waits for room in the socket, and not for bytes."""
+        """Return True if the job waits until the socket accepts bytes, not for bytes to read."""
         return self.writes if self.tls is None else self.tls.waits_to_write
 
     def _park(self) -> None:

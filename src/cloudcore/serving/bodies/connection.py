@@ -1,4 +1,4 @@
-"""The parts of a connection that bodies and transfers use, whatever protocol it speaks."""
+"""The parts of a connection that bodies and transfers use, whatever its protocol is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WorkerThreads(Protocol):
 
 
 class BodyConnection(Protocol):
-    """A connection as a body sees it."""
+    """A connection, as a body sees it."""
 
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
@@ -36,7 +36,7 @@ class BodyConnection(Protocol):
 
     @property
     def worker(self) -> WorkerThreads:
-        """Return the threads of its process."""
+        """Return the threads of the connection's process."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write to the client; do nothing if it has disconnected."""
@@ -57,7 +57,7 @@ class BodyConnection(Protocol):
         """Resume reading from the client."""
 
     def body_ended(self, surplus: bytes) -> None:
-        """Note that the current body is complete; `surplus` are the bytes after it."""
+        """Report that the current body is complete; `surplus` are the bytes after it."""
 
 
 class Transfer(Protocol):
@@ -68,4 +68,4 @@ class Transfer(Protocol):
 
     @property
     def connection(self) -> BodyConnection:
-        """Return its connection."""
+        """Return the response's connection."""

@@ -36,8 +36,8 @@ class BodyFraming(Protocol):
     def feed(self, data: bytes | bytearray, end: int, output: Output) -> int:
         """Pass the content in ``data[:end]`` to `output`; return the number of bytes consumed.
 
-        Bytes left over after a complete body belong to the next request. The views are valid
-        only during the call. Raises FramingError.
+        Bytes left over after a complete body belong to the next request. The views are valid only
+        during the call. Raise `FramingError` if the framing is malformed.
         """
 
 
@@ -51,7 +51,7 @@ class CountedBody:
         self.complete = length == 0
 
     def feed(self, data: bytes | bytearray, end: int, output: Output) -> int:
-        """See `BodyFraming.feed`."""
+        """Pass on up to the declared length; see `BodyFraming.feed`."""
         taken = min(end, self.remaining)
         if taken:
             with memoryview(data) as view, view[:taken] as part:
@@ -60,13 +60,13 @@ class CountedBody:
         return taken
 
     def advance(self, count: int) -> None:
-        """Count `count` bytes that were received without `feed`."""
+        """Count `count` bytes that were received in another way than by `feed`."""
         self.remaining -= count
         self.complete = self.remaining == 0
 
 
 class NextChunk(NamedTuple):
-    """The bytes after a chunk if the next one has the same size line."""
+    """The bytes that follow the current chunk if the next one has the same size line."""
 
     framing: bytes
     """The end of the chunk, and the size line of the next."""
@@ -77,7 +77,7 @@ class NextChunk(NamedTuple):
 class ChunkedBody:
     """A body in the chunked transfer coding (RFC 9112 §7.1), decoded strictly.
 
-    Only CRLF ends a line, sizes are plain hexadecimal; extensions and trailers are bounded and
+    Only CRLF ends a line, and sizes are plain hexadecimal; extensions and trailers are bounded and
     dropped.
     """
 
@@ -97,7 +97,7 @@ class ChunkedBody:
         self._overhead = 0
 
     def feed(self, data: bytes | bytearray, end: int, output: Output) -> int:
-        """See `BodyFraming.feed`."""
+        """Decode chunks; see `BodyFraming.feed`."""
         position = 0
         with memoryview(data) as view:
             while position < end and not self.complete:
@@ -115,19 +115,19 @@ class ChunkedBody:
     def foreseen(self) -> NextChunk | None:
         """Return the likely bytes after this chunk, or None.
 
-        They are known inside a large chunk whose size line equals that of the chunk before.
+        A guess exists inside a large chunk whose size line equals that of the previous chunk.
         """
         return self._foreseen if self._in_content and not self._line else None
 
     @property
     def remaining(self) -> int:
-        """Return how many bytes of content of this chunk are still to come."""
+        """Return the number of content bytes of this chunk still to come."""
         return self._remaining
 
     def advance(self, chunks: int, remaining: int) -> None:
-        """Count content received without `feed`: the starts of `chunks` foreseen chunks.
+        """Count content received in another way than by `feed`, up to `chunks` chunks further.
 
-        `remaining` bytes of content of the last are still to come.
+        `remaining` bytes of content of the last one are still to come.
         """
         assert self._foreseen is not None
         for _ in range(chunks):

@@ -35,9 +35,9 @@ class Received(NamedTuple):
 def receive_foreseen(
     sock: socket.socket, body: ChunkedBody, foreseen: NextChunk, room: memoryview, spare: bytearray
 ) -> Received:
-    """Receive content into `room`; `spare` has room for as many bytes again.
+    """Receive content into `room`; `spare` is a buffer of at least the same size.
 
-    Raise `BlockingIOError` if there is none.
+    Raise `BlockingIOError` if nothing can be received now.
     """
     framing, size = foreseen
     pieces = _pieces(room, memoryview(spare), body.remaining, len(framing), size)
@@ -58,7 +58,7 @@ def receive_foreseen(
 def _pieces(
     room: memoryview, between: memoryview, remaining: int, framing_bytes: int, size: int
 ) -> list[memoryview]:
-    """Return where content goes, and between, by turns, what separates it."""
+    """Return buffers for one `recv`: for content and, alternating, for the framing between."""
     at = min(remaining, len(room))
     pieces = [room[:at]]
     start = 0
@@ -93,7 +93,7 @@ class UnitBuffer:
         self._saved = b""
 
     def detach(self) -> None:
-        """Release the buffer; keep a copy of its content."""
+        """Release the buffer; save a copy of its content."""
         self._saved = bytes(self._view[: self.filled])
         self._view = memoryview(b"")
 
@@ -103,7 +103,7 @@ class UnitBuffer:
         return UNIT_BYTES - self.filled
 
     def room(self) -> memoryview:
-        """Return the free part of the buffer."""
+        """Return the unused part of the buffer."""
         return self._view[self.filled :]
 
     def advance(self, count: int) -> None:
@@ -144,7 +144,7 @@ class ReceiveJob(BulkJob[T]):
         sink: Sink,
         finish: Callable[[bool], T],
     ) -> None:
-        """Take over a body; `buffered` has its decoded content, and raw bytes after it."""
+        """Take over a body; `buffered` has its decoded content, and raw bytes after that."""
         super().__init__(loop, pool, limits, sock)
         self.framing = framing
         self.surplus = b""  # bytes after the end of the body
@@ -156,7 +156,7 @@ class ReceiveJob(BulkJob[T]):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the number of bytes in the socket that are too few to wake the job."""
+        """Return the number of bytes in the socket, which are too few to wake the job."""
         return queued_bytes(self.sock, FIONREAD) if self.waiting and self.sock else 0
 
     @property
@@ -165,7 +165,7 @@ class ReceiveJob(BulkJob[T]):
         return self._unit.total
 
     def advance(self, scratch: Scratch) -> BulkStep:
-        """See `BulkJob.advance`."""
+        """Receive until the socket would block; see `BulkJob.advance`."""
         kept_bytes = self.pool.keep(-self._unit.filled)
         self._unit.attach(scratch.unit)
         try:
@@ -180,7 +180,7 @@ class ReceiveJob(BulkJob[T]):
         return step
 
     def conclude(self) -> T:
-        """See `BulkJob.conclude`."""
+        """Call `finish` and return its result; see `BulkJob.conclude`."""
         return self._finish(self.framing.complete)
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class ReceiveJob(BulkJob[T]):
 
     @property
     def _socket(self) -> socket.socket | TlsStream:
-        """Return the stream that is read: the socket, or the TLS stream over it."""
+        """Return the stream to read from: the socket, or the TLS stream over it."""
         assert self.sock is not None
         return self.sock.stream if isinstance(self.sock, TlsLoan) else self.sock
 
@@ -255,7 +255,7 @@ class ReceiveJob(BulkJob[T]):
         return count
 
     def _ask_for(self, threshold: int) -> None:
-        """Let the socket become readable only at `threshold` bytes, or at its end.
+        """Make the socket readable only when it has `threshold` bytes, or has ended.
 
         Only for a body with a Content-Length: the end of a chunked body may be shorter than the
         threshold, and would never wake the job.

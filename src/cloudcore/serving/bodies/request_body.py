@@ -32,7 +32,7 @@ class SocketBody:
     def __init__(
         self, connection: BodyConnection, framing: BodyFraming, raw: bytes, *, awaits_continue: bool
     ) -> None:
-        """Hold the body; `raw` are its bytes that came with the head."""
+        """Take over the body; `raw` are its bytes that came with the head."""
         self._connection = connection
         self._raw = raw
         self._decoded: bytes | bytearray = b""
@@ -62,7 +62,7 @@ class SocketBody:
         return self._waiter is not None
 
     def can_drain(self, limit: int) -> bool:
-        """Return True if the rest will arrive and is at most `limit` bytes."""
+        """Return True if the rest is sent without an invitation, and is at most `limit` bytes."""
         if self._awaits_continue or self.failure:
             return False
         if isinstance(self.framing, CountedBody):
@@ -133,7 +133,7 @@ class SocketBody:
         self._decoded = data + self._decoded if self._decoded else data
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the connection; wake the waiting application."""
+        """Store bytes from the connection; wake the waiting application."""
         if self.failure:
             return
         if self._raw:  # they come first; so these wait too, and all that follows in the socket
@@ -195,7 +195,7 @@ class SocketBody:
             self._waiter = None
 
     def _settle(self, job: ReceiveJob[Any]) -> None:
-        """Take over the state of the body after a bulk job."""
+        """Take over the state of the body from a bulk job that has ended."""
         if job.framing.complete:
             self._connection.body_ended(job.surplus)
         elif job.broken is not None:
@@ -205,6 +205,6 @@ class SocketBody:
 
 
 async def move_nothing(connection: BodyConnection, sink: Sink, finish: Callable[[bool], T]) -> T:
-    """Like `SocketBody.move`, for a request without a body."""
+    """Call `finish` for a request without a body; see `SocketBody.move`."""
     body = SocketBody(connection, CountedBody(0), b"", awaits_continue=False)
     return await body.move(sink, finish)

@@ -2,8 +2,8 @@
 
 Small pieces are read from the page cache and sent together with the head. Medium ones are sent with
 ``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
-clients go to the bulk threads. For TLS, pieces are read instead of sent by ``sendfile``, by the
-same rules.
+clients are sent by the bulk threads. For TLS, the same rules apply, but pieces are read and
+encrypted instead of sent by ``sendfile``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SendingJob(BulkJob[bool]):
         count: int,
         slice_bytes: int,
     ) -> None:
-        """Send `count` bytes; at most some `slice_bytes` while others wait for the thread."""
+        """Send `count` bytes, but only about `slice_bytes` while others wait for the thread."""
         worker = connection.worker
         super().__init__(connection.loop, worker.senders, worker.limits, sock)
         self._count = count
@@ -67,10 +67,10 @@ class SendingJob(BulkJob[bool]):
         return self.moved == self._count
 
     def _prepare(self) -> None:
-        """Make what is sent next; its errors are not the client's."""
+        """Make the next bytes to send; an error here is not the client's."""
 
     def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:
-        """Send some bytes, and return how many; `buffer` belongs to the thread."""
+        """Send some bytes; return their number. `buffer` belongs to the thread."""
         raise NotImplementedError
 
 
@@ -125,7 +125,7 @@ def is_cached(file: int, offset: int, count: int) -> bool:
 async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, count: int) -> bool:
     """Send `head`, then `count` bytes of `file` from `offset`; return False if the client left.
 
-    The bytes sent of the file are added to `transfer.sent`.
+    The number of bytes sent from the file is added to `transfer.sent`.
 
     Raise `FileEndedEarlyError` if the file is shorter than the piece.
     """
@@ -151,7 +151,7 @@ async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, co
 
 
 async def _send_bursts(transfer: Transfer, file: int, offset: int, count: int) -> bool:
-    """Send from the event loop, one burst per turn; hand over when disk or client would block."""
+    """Send on the event loop, one burst per turn; use a thread if disk or client would block."""
     connection = transfer.connection
     limits = connection.worker.limits
     while count:
@@ -177,7 +177,7 @@ async def _send_bursts(transfer: Transfer, file: int, offset: int, count: int) -
 
 
 async def _encrypt_bursts(transfer: Transfer, file: int, offset: int, count: int) -> bool:
-    """Like `_send_bursts`, for a client of TLS."""
+    """Send in bursts like `_send_bursts`, over TLS."""
     connection = transfer.connection
     while count:
         burst = bytearray(min(count, connection.worker.limits.burst_bytes))
@@ -203,7 +203,7 @@ async def _encrypt_bursts(transfer: Transfer, file: int, offset: int, count: int
 async def _send_in_bulk(
     transfer: Transfer, file: int, offset: int, count: int, *, full: bool = False
 ) -> bool:
-    """Send from bulk threads; `full` means that the socket's buffer is full."""
+    """Send from bulk threads; `full` means that the socket's buffer is already full."""
     connection = transfer.connection
     sock = lend_socket(connection.transport)
     if sock is None:
@@ -231,14 +231,15 @@ KEPT_BYTES: Final = 2 * MIB
 
 
 class BodyEndedEarlyError(Exception):
-    """The parts are fewer bytes than the body."""
+    """The parts have fewer bytes than the body should have."""
 
 
 class SendPartsJob(SendingJob):
     """Sends a body that it makes in parts.
 
-    A parked job keeps its iterator. But if parked jobs hold more than `ServerLimits.parked_bytes`,
-    it drops the iterator, and makes the part again from where the client stopped reading.
+    A parked job keeps its iterator of parts. But if parked jobs hold more than
+    `ServerLimits.parked_bytes`, it drops the iterator, and later makes the parts again from where
+    the client stopped reading.
     """
 
     def __init__(
@@ -277,9 +278,9 @@ class SendPartsJob(SendingJob):
         return sent
 
     def _joined(self, least: int) -> memoryview:
-        """Return the current part with so many of the next ones that it has `least` bytes.
+        """Join the current part and as many of the next as are needed for `least` bytes.
 
-        What TLS has begun to send may span two parts, if they were dropped and made again.
+        A TLS record that was begun may span two parts, if they were dropped and made again.
         """
         joined = bytearray(self._part)
         while len(joined) < least:
@@ -287,7 +288,7 @@ class SendPartsJob(SendingJob):
         return memoryview(joined)
 
     def _next(self, held: int) -> memoryview:
-        """Return the part behind the first `held` bytes that are not sent."""
+        """Return the part that follows the first `held` unsent bytes."""
         if self._iterator is None:
             self._iterator = self._parts(self.moved + held)
         part = next(self._iterator, None)
@@ -306,9 +307,7 @@ class SendPartsJob(SendingJob):
 async def send_parts(transfer: Transfer, head: bytes, parts: Parts, count: int) -> bool:
     """Send `head`, then `count` bytes of `parts`; return False if the client left.
 
-    The bytes sent of the body are added to `transfer.sent`.
-
-    Raise `BodyEndedEarlyError` if there are fewer bytes.
+    The number of body bytes sent is added to `transfer.sent`.
     """
     connection = transfer.connection
     connection.write(head)

@@ -1,8 +1,8 @@
-"""Parse the head of a request: bound it, check it strictly, then use httptools.
+"""Parse the head of a request: limit its size, check it strictly, then use httptools.
 
 httptools alone accepts obsolete line folding, a missing or repeated ``Host``, HTTP/0.9 and
-unbounded heads. If a proxy reads such a message differently, requests can be smuggled
-(RFC 9112 §11.2). So everything ambiguous is refused.
+unbounded heads. If a proxy reads such a message differently, requests can be smuggled (RFC 9112
+§11.2). So everything ambiguous is refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RequestHead:
     raw: bytes
 
     def __repr__(self) -> str:
-        """Return the method and the path, as logs must not have headers or signatures."""
+        """Return only the method and the path, so that no headers or signatures get into logs."""
         return f"RequestHead({self.method!r}, {self.path!r})"
 
 
@@ -85,7 +85,7 @@ class Traits:
         return self.chunked or bool(self.content_length)
 
     def framing(self) -> BodyFraming:
-        """Return the framing of the body."""
+        """Return a new parser for the framing of the body."""
         return ChunkedBody() if self.chunked else CountedBody(self.content_length or 0)
 
 
@@ -151,7 +151,7 @@ def without_empty_lines(data: bytes) -> bytes:
 
 
 def check_request_line(line: bytes) -> tuple[str, bytes, str]:
-    """Return method, target and version ("1.1") of a request line.
+    """Return (method, target, version) of a request line; the version is such as "1.1".
 
     Raise `HeadError`: 400 if it is not a request line of HTTP/1, 405 for an unknown method.
     """
@@ -178,7 +178,7 @@ def check_lines(head: bytes, header_count: int) -> None:
 
 
 def check_partial(data: bytes | bytearray) -> None:
-    """Raise HeadError early if no further bytes could complete the head validly."""
+    """Raise `HeadError` early if no further bytes could complete the head validly."""
     end = data.find(b"\n")
     if end < 0:
         return
@@ -259,7 +259,7 @@ def _user_agent(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _split_absolute(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:
-    """Return path and query of a target in absolute form for this host (RFC 9112 §3.2.2)."""
+    """Return (path, query) of an absolute-form target with this host (RFC 9112 §3.2.2)."""
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
         raise HeadError(400, "malformed request target")

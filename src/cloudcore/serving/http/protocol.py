@@ -1,4 +1,4 @@
-"""The HTTP/1.1 protocol of a connection, in place of uvicorn's."""
+"""The HTTP/1.1 protocol of a connection, used in place of uvicorn's."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class HttpProtocol(TlsProtocol):
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start; a client that sends nothing is disconnected after `head_seconds`."""
+        """Start; disconnect a client that sends nothing within `head_seconds`."""
         self.transport = cast("asyncio.Transport", transport)
         self.is_tls = isinstance(transport, TlsTransport)
         # Any bytes that the kernel does not take at once pause the writer. So "not paused"
@@ -111,7 +111,7 @@ class HttpProtocol(TlsProtocol):
         self._deadline = time.monotonic() + self.worker.limits.head_seconds
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """End the current request: the application gets a disconnect."""
+        """End the current request; the application receives a disconnect."""
         cast("set[HttpProtocol]", self.server_state.connections).discard(self)
         self._deadline = NEVER
         unsent = self._unsent
@@ -148,7 +148,7 @@ class HttpProtocol(TlsProtocol):
                 self.pause_reading()  # until the deadline, so that the client sees the answer
 
     def eof_received(self) -> bool:
-        """Note that the client sends no more; return True to keep our side open."""
+        """Record that the client sends no more; return True to keep our side open."""
         self.peer_closed = True
         if self.cycle is None:
             return False
@@ -156,11 +156,11 @@ class HttpProtocol(TlsProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """Note that the client does not read fast enough."""
+        """Record that the client does not read fast enough."""
         self.write_paused = True
 
     def resume_writing(self) -> None:
-        """Note that everything written has been sent."""
+        """Record that everything written has been sent."""
         self.write_paused = False
         self._unsent = 0
         waiter, self._drain_waiter = self._drain_waiter, None
@@ -192,7 +192,7 @@ class HttpProtocol(TlsProtocol):
                 self._unsent = self.transport.get_write_buffer_size()
 
     def waiting_bytes(self) -> int:
-        """Return the written bytes, in our buffer or the kernel's, that are not acknowledged."""
+        """Return the number of written bytes that are not acknowledged, ours and the kernel's."""
         if self.transport.is_closing():
             return 0
         queued = queued_bytes(self.transport.get_extra_info("socket"), TIOCOUTQ)
@@ -201,7 +201,7 @@ class HttpProtocol(TlsProtocol):
     async def drained(self, kept: int = 0) -> None:
         """Wait until everything written has been sent, or the client has disconnected.
 
-        Meanwhile count its memory: the unsent bytes, or `kept` if that is more.
+        During the wait, the memory in use is counted: the unsent bytes, or `kept` if that is more.
         """
         unsent = self.worker.unsent
         unsent.keep(self, max(kept, self.transport.get_write_buffer_size()))
@@ -235,21 +235,21 @@ class HttpProtocol(TlsProtocol):
             self.transport.resume_reading()
 
     def body_ended(self, surplus: bytes) -> None:
-        """Note that the current body is complete; `surplus` are the bytes after it."""
+        """Record that the current body is complete; `surplus` are the bytes after it."""
         self._buffer = surplus
         self.resume_reading()
 
     def common_lines(self) -> bytes:
-        """Return the header lines of every response."""
+        """Return the header lines that every response has."""
         return self.worker.common_lines(self.server_state.default_headers)
 
     @property
     def port(self) -> int | None:
-        """Return the port of this machine that the client has reached."""
+        """Return the local port to which the client connected, or None."""
         return None if self.server is None else self.server[1]
 
     def abort(self, reason: str = "") -> None:
-        """Close at once and drop unsent bytes; `reason` is for the log."""
+        """Close at once and drop unsent bytes; `reason` is logged."""
         if self.transport.is_closing():
             return
         if self.cycle is not None:
@@ -285,14 +285,14 @@ class HttpProtocol(TlsProtocol):
             self._refused(plane, request_id, method, path, status, size, message)
 
     def _refuse_tls(self) -> None:
-        """Answer a TLS hello in plain HTTP, and close."""
+        """Answer a TLS hello on a plain HTTP port, and close."""
         answer, size = tls_refusal(self.common_lines())
         self.write(answer)
         plane, request_id = self.worker.planes.find(b"", (), self.port), str(uuid4())
         self._refused(plane, request_id, "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
 
     def refuse_plain(self, data: bytes) -> None:
-        """Refuse plain HTTP on a port of TLS, and close; `data` are its first bytes."""
+        """Refuse plain HTTP on a TLS port, and close; `data` are the first bytes received."""
         self._buffer = data
         self.refuse(HTTPStatus.BAD_REQUEST, PLAIN_HTTP)
 
@@ -306,7 +306,7 @@ class HttpProtocol(TlsProtocol):
         size: int,
         reason: str,
     ) -> None:
-        """Record a refusal without a request cycle, and close."""
+        """Record a refusal that has no request cycle, and close."""
         record = RequestRecord(
             *(time.time(), 0.0, request_id, method, path, b"", status, 0, size),
             *(self._host(), plane),
@@ -316,7 +316,7 @@ class HttpProtocol(TlsProtocol):
         self.linger()
 
     def record(self, cycle: RequestCycle) -> RequestRecord:
-        """Call the observers with the record of an ended request, and return it."""
+        """Pass the record of an ended request to the observers, and return it."""
         record = record_of(cycle, self._host(), self.worker.planes)
         self._observe(record)
         return record
@@ -402,14 +402,14 @@ class HttpProtocol(TlsProtocol):
         self.run(RequestCycle(self, head, raw), self.application)
 
     def run(self, cycle: RequestCycle, application: Application) -> None:
-        """Let an application answer the current request."""
+        """Have an application answer the current request."""
         self._state = ConnectionState.BUSY
         self.cycle = cycle
         task = cycle.task = self.loop.create_task(cycle.run(application))
         self.tasks.add(task)
 
     def answered(self, record: RequestRecord, now: float) -> None:
-        """Expect the next request, after one that was answered without a cycle, `now`."""
+        """Expect the next request, after one that was answered at `now` without a cycle."""
         self.server_state.total_requests += 1
         worker = self.worker
         self._deadline = now + worker.limits.keep_alive_seconds
@@ -487,11 +487,11 @@ class HttpProtocol(TlsProtocol):
 
 
 def _address(name: object) -> tuple[str, int] | None:
-    """Return host and port of a socket name, or None if it is not TCP."""
+    """Return (host, port) of a socket name, or None if it is not TCP."""
     if isinstance(name, tuple) and len(name) >= 2:
         return str(name[0]), int(name[1])
     return None
 
 
 def _discard(part: memoryview) -> None:
-    """Discard content."""
+    """Ignore content; an output for draining bodies."""

@@ -1,4 +1,4 @@
-"""Answer requests from kept answers, without the application."""
+"""Answer requests from kept answers, without calling the application."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
 
 
 def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
-    """Keep a complete answer if the application allows it.
+    """Store a complete answer for repetition if the application allows it.
 
-    Answers to a request with a body or with ``Expect: 100-continue`` are not kept, nor is one after
-    which the connection ends.
+    Not stored are answers to a request with a body or with ``Expect: 100-continue``, and those
+    after which the connection ends.
     """
     connection, head = cycle.connection, cycle.head
     kept = connection.worker.kept
@@ -64,7 +64,7 @@ def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
 
 
 def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
-    """Answer the request whose head is `data` from what is kept; return False if nothing fits.
+    """Answer the request whose head is `data` from kept answers; return False if there is none.
 
     The connection waits for a request, and received nothing before `data`.
     """
@@ -115,7 +115,7 @@ async def _give_proven(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Send the kept answer if it is `proven`; else call the application."""
+    """Send the kept answer if `proven` results in True; otherwise call the application."""
     if not await proven:
         await cycle.connection.application(scope, receive, send)
     elif not cycle.disconnected:
@@ -136,7 +136,7 @@ async def _end_written(
 
 
 async def _end(cycle: RequestCycle, entry: KeptEntry, request_id: str) -> None:
-    """End a request whose answer is written, once the client has taken it."""
+    """End a request whose answer is written, once the client has received it."""
     record = entry.record
     cycle.scope["state"] |= {
         "request_id": request_id,

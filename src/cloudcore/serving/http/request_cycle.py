@@ -116,7 +116,7 @@ class RequestCycle:
 
     @property
     def request_id(self) -> str:
-        """Return the id the application gave the request, or an empty string."""
+        """Return the id that the application gave the request, or an empty string."""
         return str(self.scope["state"].get("request_id", ""))
 
     async def run(self, application: Application) -> None:
@@ -191,7 +191,7 @@ class RequestCycle:
             await self._gone
 
     async def send(self, message: Message) -> None:
-        """Process an ASGI message from the application; ignore it once the client disconnected."""
+        """Process an ASGI message from the application; ignore it after the client disconnected."""
         if self.disconnected:
             return
         kind = message["type"]
@@ -222,7 +222,7 @@ class RequestCycle:
             self.end()
 
     def _begin(self, message: Message) -> None:
-        """Store the head of the response; send 408 instead of an error if the body timed out.
+        """Store the head of the response; if the body timed out, turn an error into a 408.
 
         The application knows only that the body is incomplete, as if the client had disconnected.
         """
@@ -267,14 +267,14 @@ class RequestCycle:
         self.connection.write(b"".join((head, *chunk, end)))
 
     def _write_burst(self) -> None:
-        """Write the next part of a large piece: the kernel takes a millisecond for a megabyte."""
+        """Write the next part of a large piece; copying a megabyte takes a millisecond."""
         part = self._rest[: self.connection.worker.limits.burst_bytes]
         self._rest = self._rest[len(part) :]
         self.sent += len(part)
         self.connection.write(part)
 
     def _note_rendered(self, head: bytes, body: bytes) -> None:
-        """Note an answer that may be given again: its status line, and all but the common lines."""
+        """Store an answer that may be sent again: its status line, and all but the common lines."""
         start = status_line(self.status)
         skipped = len(start) + len(self.connection.common_lines())
         self.rendered = start, head[skipped:] + body
@@ -311,11 +311,11 @@ class RequestCycle:
             self.connection.write(b"\r\n" if more else b"\r\n0\r\n\r\n")
 
     async def _send_parts(self, message: Message) -> None:
-        """Send a body, or the rest of one, that is made in a bulk thread (ASGI extension of ours).
+        """Send a body, or the rest of one, made in a bulk thread (our own ASGI extension).
 
         ``parts`` returns an iterator over the parts of the body from an offset on
-        (`cloudcore.serving.bodies.sending.Parts`), ``count`` are its bytes. Only small parts of it
-        are in memory at once.
+        (`cloudcore.serving.bodies.sending.Parts`), ``count`` is the number of its bytes. Only small
+        parts of it are in memory at once.
         """
         count = message["count"]
         head = b"" if self._opened else self._open(count)
@@ -328,16 +328,16 @@ class RequestCycle:
         self._delivered(await send_parts(self, head, message["parts"], count))
 
     def _delivered(self, is_delivered: bool) -> bool:  # noqa: FBT001 - passed through
-        """Abort the connection if the client left; return `is_delivered`."""
+        """Abort the connection if the body was not delivered; return `is_delivered`."""
         if not is_delivered:
             self.connection.abort()
             self.lose()
         return is_delivered
 
     async def _give_way(self, kept: int) -> None:
-        """Wait for a slow client, with `kept` bytes in memory; for a fast one, let others run.
+        """Wait for a slow client, with `kept` bytes in memory; for a fast one, only let others run.
 
-        And so after each part of a large piece, until all of it is written.
+        While a large piece is written, repeat that after each part.
         """
         while True:
             self._burst = self.sent
@@ -392,14 +392,14 @@ class RequestCycle:
         return body is None or body.can_drain(self.connection.worker.limits.refusal_drain_bytes)
 
     def _promise(self, count: int) -> None:
-        """Count `count` body bytes; raise ResponseError beyond the Content-Length."""
+        """Count `count` body bytes; raise `ResponseError` beyond the Content-Length."""
         if self._left is not None:
             self._left -= count
             if self._left < 0:
                 raise ResponseError("the response is longer than its Content-Length")
 
     def end(self) -> None:
-        """End the response; raise ResponseError if it is shorter than its Content-Length."""
+        """End the response; raise `ResponseError` if it is shorter than its Content-Length."""
         if self._left:
             raise ResponseError("the response is shorter than its Content-Length")
         self.finished = True
@@ -411,13 +411,13 @@ class RequestCycle:
             self._gone.set_result(None)
 
     def peer_closed(self) -> None:
-        """Note that the client sends no more; it may still read."""
+        """Record that the client sends no more; it may still read."""
         self._wake()
         if self.body is not None:
             self.body.wake()
 
     def lose(self) -> None:
-        """Note that the connection is lost, and stop all work on it."""
+        """Record that the connection is lost, and stop all work for it."""
         self.disconnected = True
         self.reason = self.reason or "the client left"
         self._wake()
@@ -430,7 +430,7 @@ class RequestCycle:
             body.fail(400, "the client left")
 
     def sweep(self, now: float, limits: ServerLimits, *, crowded: bool) -> None:
-        """Abort the connection of a client that is too slow; end a request that is too old."""
+        """Abort the connection of a client that is too slow; end a request that takes too long."""
         if limits.request_seconds and now - self.started_at > limits.request_seconds:
             self._end_overdue(now, limits)
             return
@@ -457,10 +457,10 @@ class RequestCycle:
             self.connection.abort(fault)
 
     def _end_overdue(self, now: float, limits: ServerLimits) -> None:
-        """End a request that has taken longer than any may, with an answer if none has begun.
+        """End a request that has exceeded the maximum time; answer if no answer has begun.
 
-        Of a body, the rest is cut off. The application takes what came of it, so that an upload
-        can go on from there, and its error becomes a 408.
+        The rest of the request's body is cut off. The application processes what has arrived, so
+        that an upload can be resumed, and its error becomes a 408.
         """
         fault = f"the request took longer than {limits.request_seconds:g} s"
         body = self.body

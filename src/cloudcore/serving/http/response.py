@@ -1,4 +1,4 @@
-"""Render response heads from ASGI messages, without header injection; responses of the server."""
+"""Render response heads from ASGI messages, safe from header injection; refusals of the server."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MAX_KNOWN_NAMES = 500
 class HeaderNames(dict[bytes, tuple[bytes, int]]):
     """A cache of the header names that applications use.
 
-    Maps a name to the start of its line and the kind of the header.
+    It maps a name to the start of its line and the kind of the header.
     """
 
     def __missing__(self, name: bytes) -> tuple[bytes, int]:
-        """Check and add a new name; there are few."""
+        """Check and add a new name; applications use few."""
         if _NAME.fullmatch(name) is None:
             raise ValueError(f"invalid header name {name!r}")
         entry = (name + b": ", _KINDS.get(name.lower(), _PLAIN))
@@ -46,7 +46,7 @@ class HeaderNames(dict[bytes, tuple[bytes, int]]):
 
 
 class Fields(NamedTuple):
-    """The header fields of an application's ``http.response.start`` message."""
+    """The header fields in an application's ``http.response.start`` message."""
 
     block: bytes
     content_length: int | None
@@ -54,7 +54,7 @@ class Fields(NamedTuple):
 
 
 def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> Fields:
-    """Return the header lines to send, without those for framing.
+    """Return the header lines to send, except those for framing.
 
     Raise `ValueError` if a name or value contains invalid characters.
     """
@@ -87,7 +87,7 @@ _METHOD_BYTES: Final = max(map(len, METHODS)) + 1
 
 
 def guess_method(data: bytes | bytearray) -> str:
-    """Return the method of a possibly malformed request line, or "" if it is none of ours."""
+    """Return the method of a possibly malformed request line, or "" if we do not know it."""
     return METHODS.get(bytes(data[:_METHOD_BYTES]).partition(b" ")[0], "")
 
 
@@ -100,7 +100,7 @@ def guess_path(data: bytes | bytearray) -> bytes:
 
 
 def guess_host(data: bytes | bytearray) -> list[tuple[bytes, bytes]]:
-    """Return the first ``Host`` field of a possibly malformed or incomplete head, or nothing."""
+    """Return the first ``Host`` field of a possibly malformed or incomplete head, or none."""
     for line in bytes(data).split(b"\n")[1:-1]:
         name, colon, value = line.partition(b":")
         if not line.strip():
@@ -119,7 +119,7 @@ def refusal_response(
     common: bytes = b"",
     bodiless: bool = False,
 ) -> tuple[bytes, int]:
-    """Return a complete response that ends the connection, and the length of its body.
+    """Return (a complete response that ends the connection, the length of its body).
 
     It has the error format of the request's `plane`.
 
@@ -143,7 +143,7 @@ def refusal_response(
 
 
 def tls_refusal(common: bytes) -> tuple[bytes, int]:
-    """Return the response to a TLS hello, and the length of its body.
+    """Return (the response to a TLS hello, the length of its body).
 
     Clients that try TLS first recognize the plain ``HTTP/`` and continue without TLS.
     """

@@ -26,7 +26,7 @@ Connections = Collection["HttpProtocol"]
 
 
 class ServerWorker:
-    """Limits, bulk threads and the timer of a worker process."""
+    """The limits, bulk threads and timer of a worker process."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ServerWorker:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, loop: asyncio.AbstractEventLoop, connections: Connections) -> None:
-        """Start to sweep `connections`; later calls do nothing."""
+        """Start sweeping `connections` periodically; later calls do nothing."""
         if self._timer is None:
             self._schedule(loop, connections)
 
@@ -72,7 +72,7 @@ class ServerWorker:
             connection.sweep(now)
 
     def common_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return uvicorn's default headers (the date) as lines; it makes a new list each second."""
+        """Return uvicorn's default headers (the date) as lines; the list is new each second."""
         if self._common[0] is not headers:
             lines = b"".join(b"%s: %s\r\n" % header for header in headers)
             self._common = (headers, lines)

@@ -97,11 +97,11 @@ def run(
     `app_factory` is called once in each worker process. Several workers are forked from this
     process and share what it has loaded: it must have no threads and no open databases. `planes`
     are those that the application dispatches to, `application_events` are what it counts besides
-    requests. `on_ready` gets the base URL once every worker accepts connections. A `port` of 0
-    takes any free one. With `tls`, connections are encrypted, and a certificate that is renewed in
-    its files is served; `keeper` renews it there. `validation` is the address of a listener of
-    plain HTTP for http-01 challenges, and the URLs to which it redirects all others. `more_ports`
-    of the same host serve the same as `port`.
+    requests. `on_ready` is called with the base URL once every worker accepts connections. A `port`
+    of 0 means any free one. With `tls`, connections are encrypted; renewed certificate files are
+    loaded automatically, and `keeper` renews them. `validation` is the address of a plain HTTP
+    listener for http-01 challenges, and the URLs to which it redirects all other requests.
+    `more_ports` of the same host serve the same as `port`.
 
     Raise `TlsFilesError` if the certificate cannot be served.
     """
@@ -143,7 +143,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening TCP socket; raise OSError with the address if it is not available."""
+    """Return a listening TCP socket; raise `OSError`, which names the address, if it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -171,8 +171,8 @@ def serve(
 ) -> int:
     """Run worker number `slot`: serve until a signal, drain, and return the exit status.
 
-    A worker that `is_supervised` ignores SIGTERM afterwards: the second one of the supervisor may
-    come when it has drained.
+    A worker that `is_supervised` then ignores SIGTERM, as the supervisor's second SIGTERM may
+    arrive after it has drained.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     scheme = "http" if service.tls is None else "https"
@@ -244,7 +244,7 @@ class WorkerServer(uvicorn.server.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Drain on SIGTERM and SIGINT (uvicorn would raise them again afterwards)."""
+        """Drain on SIGTERM and SIGINT; unlike uvicorn, do not raise them again afterwards."""
         previous = {
             sig: signal.signal(sig, self._drain)
             for sig in (signal.SIGTERM, signal.SIGINT)
@@ -261,7 +261,7 @@ class WorkerServer(uvicorn.server.Server):
                 signal.signal(sig, handler)
 
     def _drain(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - signal's own signature
-        """Begin to drain: on SIGTERM once the time to leave is over, or when it comes again."""
+        """Begin to drain: on SIGTERM after a delay, or at once when it is repeated."""
         seconds = self._service.limits.leaving_seconds
         if sig == signal.SIGTERM and self._leaves_at is None and seconds:
             self._leaves_at = time.monotonic() + seconds
@@ -304,7 +304,7 @@ class WorkerServer(uvicorn.server.Server):
     async def _serve_beside(
         self, listener: socket.socket, application: Application
     ) -> asyncio.Server:
-        """Serve a small application in plain HTTP."""
+        """Serve a small application in plain HTTP, beside the main one."""
         config = cast("Config", SimpleNamespace(loaded_app=application))
         connect = partial(
             HttpProtocol, ServerWorker(PLAIN, self._service.limits), config, ServerState(), {}
@@ -363,7 +363,7 @@ class WorkerServer(uvicorn.server.Server):
 
 
 def _end_process_after(seconds: float) -> None:
-    """Exit the process if it still runs after `seconds`: a drain must not hang."""
+    """Exit the process if it still runs after `seconds`, so that a drain cannot hang."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()

@@ -1,8 +1,8 @@
 """Run several worker processes on one listening socket: start, restart and stop them.
 
-A page of a forked worker stays shared until a process writes to it; then the process gets a copy.
-Without `settle`, a worker soon copies most of what it was given: its garbage collector writes to
-the head of each object.
+A page of a forked worker's memory stays shared until a process writes to it; then the process gets
+a copy. Without `settle`, a worker soon copies most of what it inherited: its garbage collector
+writes to the head of each object.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNWRITTEN: Final = re.compile(rb"Anonymous: +0 kB")
 
 
 def limit_arenas() -> None:
-    """Let all threads share two arenas of malloc; call this before the first thread starts.
+    """Make all threads share two malloc arenas; call this before the first thread starts.
 
     Otherwise each thread gets an arena, up to eight for each processor, and memory freed in one
     cannot be used by others. The interpreter's lock leaves little contention.
@@ -55,7 +55,7 @@ def settle() -> None:
 
 
 def release_unused() -> None:
-    """Free the memory that the start of a worker left; its objects are never collected."""
+    """Free the memory left from a worker's start; never collect the objects that exist."""
     _unmap_code()
     gc.collect()
     gc.freeze()
@@ -63,10 +63,10 @@ def release_unused() -> None:
 
 
 def _unmap_code() -> None:
-    """Let the kernel unmap the code of libraries, of which some ran only while they were loaded.
+    """Have the kernel unmap library code, much of which ran only while libraries were loaded.
 
-    What is needed again, it maps again, from its page cache. Nothing is unmapped that was written,
-    such as the addresses that the dynamic linker has put into tables.
+    Code that is needed again is mapped again, from the kernel's page cache. Pages that were
+    written, such as the dynamic linker's address tables, are not unmapped.
     """
     if not _MAPPINGS.exists() or not hasattr(mmap, "MADV_DONTNEED"):
         return
@@ -79,9 +79,10 @@ def _unmap_code() -> None:
 
 
 def _unwritten_code(smaps: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield the start and size of each part of a file that this process has only read.
+    """Yield (start, size) of each file mapping that this process has only read.
 
-    The lines are read one by one: a worker would keep the room of the whole text, 0.5 MiB.
+    The lines are read one by one: otherwise the worker would retain the memory of the whole text,
+    0.5 MiB.
     """
     mapping = None
     for line in smaps:
@@ -116,7 +117,7 @@ Work = Callable[[int, Callable[[], object]], int]
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """A forked worker in its slot."""
+    """A forked worker, with its slot number."""
 
     slot: int
     pid: int
@@ -138,7 +139,8 @@ class Supervisor:
     ) -> None:
         """Close `sockets` when stopping; kill workers `patience` seconds after SIGTERM.
 
-        If the work `reloads` on SIGHUP, pass that on; else it ends the process, as usual.
+        If the work `reloads` on SIGHUP, pass that signal on; otherwise SIGHUP ends the process, as
+        usual.
         """
         self._watched = (*WATCHED, signal.SIGHUP) if reloads else WATCHED
         self._work = work
@@ -230,7 +232,7 @@ class Supervisor:
         os.close(worker.ready_pipe)
 
     def _stop(self, *, hurries: bool = False) -> int:
-        """Drain the workers, at once if it `hurries`; return 0 if all ended well and in time."""
+        """Drain the workers, at once if `hurries`; return 0 if all ended well and in time."""
         for listener in self._sockets:
             listener.close()
         self._tell_all(signal.SIGTERM)
@@ -265,7 +267,7 @@ def _exit_status(worker: WorkerProcess) -> int | None:
 
 
 def _end_with_parent(lifeline: int) -> None:
-    """Wait for the end of the supervisor, which holds the pipe's other end, then drain shortly."""
+    """Wait until the supervisor, which holds the pipe's other end, ends; then drain quickly."""
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(AGAIN_SECONDS)

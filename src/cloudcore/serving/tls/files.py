@@ -1,6 +1,6 @@
 """The certificate files of a server: read and check them, reload them, warn before they expire.
 
-The errors name the file and the fault.
+Error messages name the file and the problem.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TlsFilesError(Exception):
 
 
 class TlsNotYetValidError(TlsFilesError):
-    """The clock of this machine is behind, or the certificate is for later."""
+    """The certificate is not valid yet, probably because this machine's clock is behind."""
 
 
 class TlsIdentity(NamedTuple):
@@ -55,10 +55,10 @@ class TlsIdentity(NamedTuple):
 
 
 def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
-    """Return the certificate in `files` for new connections; `now` is the Unix time in seconds.
+    """Load the certificate in `files` for new connections; `now` is the Unix time in seconds.
 
-    Raise `TlsFilesError` if a file cannot be read, the two do not belong together, or the
-    certificate is not valid now.
+    Raise `TlsFilesError` if a file cannot be read, certificate and key do not belong together, or
+    the certificate is not valid now.
     """
     version = files.find_version()
     certificates = _certificates(files.certificate)
@@ -88,7 +88,7 @@ def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
 
 
 def server_context() -> ssl.SSLContext:
-    """Return the settings of a server's connections, without a certificate.
+    """Return a context for a server's connections, without a certificate.
 
     TLS 1.2 and 1.3, HTTP/1.1 by ALPN; clients are not asked for certificates.
     """
@@ -154,7 +154,7 @@ def _check_key(files: TlsFiles, certificates: list[x509.Certificate]) -> None:
 
 
 def _public_key(certificate: x509.Certificate) -> bytes | None:
-    """Return the public key, or None if it is of an unknown kind, as an issuer's may be."""
+    """Return the public key, or None if its kind is unknown, which an issuer's may be."""
     try:
         key = certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):
@@ -173,7 +173,7 @@ def _read(file: Path, what: str) -> bytes:
 
 
 def _no_password() -> str:
-    """Answer OpenSSL, which would otherwise ask the terminal."""
+    """Return no password, as OpenSSL would otherwise ask for one at the terminal."""
     return ""
 
 
@@ -198,18 +198,18 @@ HANDSHAKE_EVENT: Final = CountedEvent(
 
 
 class CertificateKeeper(Protocol):
-    """Writes the files of the certificate that is served, and renews them."""
+    """Writes and renews the files of the certificate that is served."""
 
     @property
     def validations(self) -> Validations | None:
-        """Return the proofs for an authority, or None if no authority ever looks."""
+        """Return the proofs for an authority, or None if no authority validates this server."""
 
     async def keep(self, count: Count) -> None:
         """Renew the files in time, until cancelled; runs in one worker."""
 
 
 class ServedTls:
-    """The certificate for new connections. Those that are open keep theirs."""
+    """The certificate for new connections. Connections that are already open keep theirs."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class ServedTls:
     ) -> None:
         """Serve `identity`, which was loaded from `files`; `clock` is the Unix time in seconds.
 
-        `validations` are shown to an authority that looks for them. `identity` may be outdated: a
+        `validations` are shown to an authority that requests them. `identity` may be outdated: a
         worker that replaces a dead one gets what its parent loaded.
         """
         self._files = files
@@ -238,19 +238,19 @@ class ServedTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """Return the certificate for a new connection."""
+        """Return the TLS context for a new connection."""
         return self._identity.context
 
     def note_failure(self, reason: str) -> None:
-        """Count a handshake that failed."""
+        """Count a failed handshake."""
         self._count(FAILED_HANDSHAKE, 1)
         logger.debug("a TLS handshake failed: %s", reason)
 
     def check(self) -> None:
         """Load the files again if they have changed; warn of a certificate that expires soon.
 
-        Files that cannot be served are logged if the next check finds the same: a renewal writes
-        two files, and this check may fall between them. The certificate before stays in use.
+        Files that cannot be served are logged only if the next check finds the same: a renewal
+        writes two files, and this check may fall in between. The previous certificate stays in use.
         """
         version = self._files.find_version()
         if self.is_asked or version != self._version:
@@ -260,7 +260,7 @@ class ServedTls:
         self._warn()
 
     def gauge(self) -> Gauge:
-        """Return the time until the certificate expires; 0 while a stand-in is served."""
+        """Return the time until the certificate expires, or 0 while a stand-in is served."""
         left = 0.0 if self._identity.is_stand_in else self._identity.expires_at - self._clock()
         return Gauge(
             "entrepot_tls_certificate_expiry_seconds",

@@ -1,4 +1,4 @@
-"""Paths of the server's certificate and key. Cheap to import, as settings are."""
+"""Paths of the server's certificate and key. Cheap to import, as settings import it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class TlsFiles(NamedTuple):
-    """The files of a certificate in PEM: the server's own first, then those of its issuers."""
+    """The PEM files of a certificate and its key; the first is followed by its issuers."""
 
     certificate: Path
     key: Path
 
     def find_version(self) -> object:
-        """Return a value that differs once a file has changed; None while one is missing."""
+        """Return a value that changes when a file changes, or None while a file is missing."""
         try:
             found = [file.stat() for file in self]
         except OSError:

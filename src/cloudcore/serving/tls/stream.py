@@ -1,4 +1,4 @@
-"""TLS over a socket that does not block, with the calls of a socket.
+"""TLS over a non-blocking socket, with the methods of a socket.
 
 OpenSSL reads and writes the socket itself, and Python releases the interpreter's lock meanwhile. So
 a bulk thread encrypts or decrypts beside the event loop, without another copy. A stream belongs to
@@ -22,12 +22,12 @@ MOST_PIECE_BYTES: Final = 128 * 1024
 
 
 class TlsStream:
-    """A TLS connection of a server; its calls are those of a socket."""
+    """A TLS connection of a server, with the methods of a socket."""
 
     __slots__ = ("_awaited", "_ended", "_socket", "owed", "piece_bytes", "waits_to_write")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
-        """Take over a connected socket that does not block; the handshake is still to come."""
+        """Take over a connected, non-blocking socket; the handshake has not begun."""
         self._socket = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         self._ended = False
         self._awaited = 0
@@ -48,7 +48,7 @@ class TlsStream:
         self._socket.setsockopt(level, option, value)
 
     def begins_tls(self) -> bool | None:
-        """Return True if the client's first byte is that of a TLS hello; None if it disconnected.
+        """Return True if the client's first byte begins a TLS hello; None if it disconnected.
 
         Raise `BlockingIOError` if there is no byte yet.
         """
@@ -56,7 +56,7 @@ class TlsStream:
         return first == b"\x16" if first else None
 
     def peek_hello(self) -> bytes:
-        """Return the client's hello without consuming it; only its first record if it has several.
+        """Return the client's hello without consuming it (only its first TLS record).
 
         Raise `BlockingIOError` if it has not arrived completely.
         """
@@ -76,14 +76,14 @@ class TlsStream:
         return found
 
     def change_context(self, context: ssl.SSLContext) -> None:
-        """Use other settings for the handshake, before it has begun."""
+        """Use another context for the handshake, which must not have begun."""
         self._socket.context = context
 
     def shake_hands(self) -> None:
         """Continue the handshake.
 
         Raise `BlockingIOError` if the client must send more first, `ConnectionError` if it left, or
-        the two do not agree.
+        the two sides find no common parameters.
         """
         try:
             self._socket.do_handshake()
@@ -100,17 +100,17 @@ class TlsStream:
     def is_pending(self) -> bool:
         """Return True if the next read returns at once although the socket may not be readable.
 
-        That is for decrypted bytes, and for an end seen by the read before: the event loop may
-        report a reset only once.
+        That happens for bytes that are already decrypted, and for an end that the previous read has
+        seen, as the event loop may report a reset only once.
         """
         return self._ended or self._socket.pending() > 0
 
     def recv_into(self, buffer: memoryview | bytearray, count: int = 0) -> int:
-        """Read up to `count` bytes, or a full buffer: of as many records as there are.
+        """Read up to `count` bytes, or a full buffer, from as many TLS records as have arrived.
 
         Return 0 at the end.
 
-        Raise `BlockingIOError` if there are none yet, `ConnectionError` if the connection is
+        Raise `BlockingIOError` if there are no bytes yet, `ConnectionError` if the connection is
         broken.
         """
         view = memoryview(buffer)
@@ -141,10 +141,10 @@ class TlsStream:
         return done
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
-        """Send the first `piece_bytes`, or all if `data` are fewer; return how many.
+        """Send the first `piece_bytes` of `data`, or all if it is shorter; return the number sent.
 
-        After BlockingIOError, `data` of the next call must begin with the same `owed` bytes, which
-        may be elsewhere: OpenSSL has encrypted some of them.
+        After `BlockingIOError`, `data` in the next call must begin with the same `owed` bytes,
+        possibly in another buffer: OpenSSL has already encrypted some of them.
 
         Raise `BlockingIOError` if the socket has no room, `ConnectionError` if the connection is
         broken.
@@ -165,7 +165,7 @@ class TlsStream:
         return sent
 
     def end(self) -> socket.socket:
-        """Send the end of the stream; return the socket beneath."""
+        """Send the end of the stream; return the underlying socket."""
         if not self.owed:
             # It tells, then asks for the client's own farewell, which is not waited for.
             with contextlib.suppress(OSError, ValueError):
@@ -173,7 +173,7 @@ class TlsStream:
         return self.strip()
 
     def strip(self) -> socket.socket:
-        """Return the socket beneath, whose bytes are encrypted from here on; the stream ends."""
+        """End the stream; return the underlying socket, whose bytes stay encrypted from here on."""
         below = self._socket
         return socket.socket(below.family, below.type, below.proto, fileno=below.detach())
 
@@ -183,7 +183,7 @@ class TlsStream:
 
 
 class TlsLoan:
-    """A TLS connection in the hands of a bulk job; closing gives it back, on the event loop."""
+    """A TLS connection on loan to a bulk job; closing it, on the event loop, returns it."""
 
     __slots__ = ("_give_back", "stream")
 
@@ -196,5 +196,5 @@ class TlsLoan:
         return self.stream.fileno()
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection to the transport."""
         self._give_back()

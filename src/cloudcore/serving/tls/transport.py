@@ -1,8 +1,8 @@
 """The transport of a TLS connection, over a socket that bulk threads may borrow.
 
 The event loop's own TLS hides its state, so a body could only be moved on the event loop. Here the
-protocol's transport holds the state, and lends it to one bulk job at a time. Until that ends, the
-transport reads nothing, and writes wait.
+protocol's transport holds the state, and lends it to one bulk job at a time. Until that job ends,
+the transport reads nothing, and writes wait.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ READ_BYTES: Final = 256 * 1024
 
 @cache
 def _scratch() -> bytearray:
-    """Return what all reads are decrypted into, and copied from: the event loop has one thread."""
+    """Return the buffer for all decryption; the event loop has one thread, so one is enough."""
     return bytearray(READ_BYTES)
 
 
 class TlsProtocol(asyncio.Protocol):
-    """A protocol over TLS: what the transport calls besides the methods of asyncio."""
+    """A protocol over TLS: the methods that the transport calls, besides those of asyncio."""
 
     __slots__ = ()
 
@@ -41,15 +41,15 @@ class TlsProtocol(asyncio.Protocol):
         raise NotImplementedError
 
     def refuse_plain(self, data: bytes) -> None:
-        """Answer a client that speaks without TLS, of which `data` are the first bytes."""
+        """Answer a client that speaks without TLS; `data` are its first bytes."""
         raise NotImplementedError
 
 
 class TlsTransport(asyncio.Transport):
-    """A TLS connection of the server.
+    """A TLS connection of the server, as an asyncio transport.
 
-    It does what its protocol needs of a transport: anything that cannot be sent at once pauses
-    the writer.
+    It implements what its protocol needs from a transport: anything that cannot be sent at once
+    pauses the writer.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class TlsTransport(asyncio.Transport):
         on_failure: Callable[[str], None],
         validations: Validations | None = None,
     ) -> None:
-        """Begin with the handshake on a connected socket, which must not block.
+        """Begin with the handshake on a connected, non-blocking socket.
 
-        `on_failure` is called with the reason if the handshake fails; `validations` are shown to
-        an authority that looks for them.
+        `on_failure` is called with the reason if the handshake fails; `validations` are shown to an
+        authority that requests them.
         """
         super().__init__()
         self._scratch = _scratch()
@@ -93,11 +93,11 @@ class TlsTransport(asyncio.Transport):
     # What the protocol calls
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio has it
-        """Return the names of the socket, or what has its descriptor (``socket``)."""
+        """Return the socket's names, or for ``socket`` an object with its descriptor."""
         return self._stream if name == "socket" else self._names.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Accept the only limit there is: none."""
+        """Ignore the limits: any unsent byte pauses the writer."""
         if high != 0 or low:
             raise ValueError("anything that is not sent pauses the writer")
 
@@ -119,13 +119,13 @@ class TlsTransport(asyncio.Transport):
         self._watch()
 
     def resume_reading(self) -> None:
-        """Read the client's bytes."""
+        """Read the client's bytes again."""
         self._wants_reading = True
         self._watch()
         self._read_pending()
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send as much as the socket takes, and the rest later."""
+        """Send as much as the socket accepts, and the rest later."""
         if self._closing or self._eof or not data:
             return
         self._waiting.append(memoryview(data))
@@ -141,7 +141,7 @@ class TlsTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Shut down our side once everything is sent; what then comes is given as it is."""
+        """Shut down our side once everything is sent; later bytes are not decrypted."""
         self._eof = True
         if not (self._waiting or self._lent):
             self._shut_down()
@@ -188,7 +188,7 @@ class TlsTransport(asyncio.Transport):
     # What the loop calls
 
     def _watch(self) -> None:
-        """Register the socket at the loop for the events that the transport waits for."""
+        """Register the socket with the loop for the events that the transport waits for."""
         is_ours = not (self._lent or self._closing)
         reads = is_ours and (self._wants_reading or not self._established)
         stream = self._stream
@@ -210,7 +210,7 @@ class TlsTransport(asyncio.Transport):
                 self._loop.remove_writer(self._descriptor)
 
     def _read(self) -> None:
-        """Read what there is, of the handshake or of a request."""
+        """Read the available bytes, of the handshake or of a request."""
         if self._closing or self._lent:
             return
         try:
@@ -233,7 +233,7 @@ class TlsTransport(asyncio.Transport):
         self._read_pending()
 
     def _read_pending(self) -> None:
-        """Read again soon if bytes are decrypted already: the socket does not tell of those."""
+        """Read again soon if bytes are already decrypted, as the socket does not report these."""
         if not self._wants_reading or self._lent or self._closing:
             return
         if self._established and isinstance(self._stream, TlsStream) and self._stream.is_pending:
@@ -242,7 +242,7 @@ class TlsTransport(asyncio.Transport):
     def _shake_hands(self) -> bool:
         """Continue the handshake; return True once the connection is established.
 
-        Raise `BlockingIOError` if the client has to go on.
+        Raise `BlockingIOError` if the client has to send more.
         """
         stream = self._stream
         assert isinstance(stream, TlsStream)
@@ -272,7 +272,7 @@ class TlsTransport(asyncio.Transport):
         return not self._closing
 
     def _find_validation(self, stream: TlsStream) -> None:
-        """Replace the certificate if the hello is an authority's."""
+        """Use the validation certificate if the hello comes from an authority."""
         if self._validations is None or not self._validations.are_awaited:
             return
         context = self._validations.context_for(stream.peek_hello())
@@ -281,7 +281,7 @@ class TlsTransport(asyncio.Transport):
             self._validates = True
 
     def _take_plain(self, stream: TlsStream) -> None:
-        """Let the protocol refuse a client that speaks plain HTTP."""
+        """Have the protocol refuse a client that speaks plain HTTP."""
         plain = stream.strip()
         self._stream, self._established = plain, True
         self._protocol.refuse_plain(plain.recv(4096))
@@ -294,7 +294,7 @@ class TlsTransport(asyncio.Transport):
             self.close()
 
     def _flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send what waits, as far as the socket accepts it."""
         if self._closing or self._lent:
             return
         if not self._established:  # the handshake waited for room in the socket
@@ -340,9 +340,9 @@ class TlsTransport(asyncio.Transport):
             self._lose(error)
 
     def _lose(self, error: OSError | None, *, tells: bool = True) -> None:
-        """Close, and tell the protocol soon; a borrowed socket is closed when it is back.
+        """Close, and notify the protocol soon; a borrowed socket is closed when it is returned.
 
-        With `tells`, the client is told of the end, and can tell it from a cut.
+        With `tells`, send TLS's end of stream, so that the client can tell it from a cut.
         """
         self._closing = True
         self._watch()
@@ -355,7 +355,7 @@ class TlsTransport(asyncio.Transport):
 
 
 class TlsAcceptor(asyncio.Protocol):
-    """Takes an accepted connection from the loop's transport, and gives it a `TlsTransport`."""
+    """Takes an accepted connection from the loop's transport, and wraps it in a `TlsTransport`."""
 
     def __init__(
         self,
@@ -393,7 +393,7 @@ class TlsAcceptor(asyncio.Protocol):
 def lend_socket(transport: asyncio.Transport) -> socket.socket | TlsLoan | None:
     """Return a duplicate of the socket for a bulk job, or None if the client has left.
 
-    A connection of TLS is lent itself: it must not be written to before the job ends.
+    A TLS connection is lent itself: it must not be written to before the job ends.
     """
     if transport.is_closing():
         return None

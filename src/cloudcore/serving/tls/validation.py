@@ -1,7 +1,7 @@
 """Answer an authority that validates our names: ``tls-alpn-01`` and ``http-01``.
 
-The client of the authority writes the proofs into a folder, which exists only meanwhile; every
-worker answers from it. Sources: RFC 8737, and RFC 8555 §8.3.
+The ACME client writes the proofs into a folder, which exists only during the validation; every
+worker answers from that folder. Sources: RFC 8737, and RFC 8555 §8.3.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PLACE: Final = "/.well-known/acme-challenge/"
 
 
 def proof_file(folder: Path, name: str) -> Path:
-    """Return the file of the certificate that proves the control of a name, with its key."""
+    """Return the file of the certificate, with key, that proves the control of a name."""
     return folder / f"{name}.pem"
 
 
 def token_file(folder: Path, token: str) -> Path:
-    """Return the file with the answer to a challenge of this token.
+    """Return the file with the answer to the challenge with this token.
 
     Raise `ValueError` if the token is not 1 to 200 characters of base64url.
     """
@@ -48,11 +48,11 @@ class Validations:
 
     @property
     def are_awaited(self) -> bool:
-        """Return True while an authority may ask."""
+        """Return True while an authority may request proofs."""
         return self._folder.exists()
 
     def context_for(self, hello: bytes) -> ssl.SSLContext | None:
-        """Return the TLS context of a validation, or None if the hello does not offer its protocol.
+        """Return the TLS context for a validation, or None if the hello does not request one.
 
         The hello is searched for ``acme-tls/1`` as ALPN lists it, not parsed: a client that has
         these bytes elsewhere gets a certificate that proves nothing to it, which is harmless.
@@ -88,16 +88,16 @@ class Validations:
 
 
 class ValidationApplication:
-    """An ASGI application for plain HTTP: it answers authorities, and sends all others to https."""
+    """An ASGI application for plain HTTP: it answers authorities, and redirects others to https."""
 
     def __init__(self, validations: Validations, urls: Sequence[str]) -> None:
-        """Send clients to that of `urls` whose host they asked, any others to the first."""
+        """Redirect clients to the one of `urls` whose host they requested, or else to the first."""
         self._validations = validations
         self._url = urls[0]
         self._urls = {host_of([(b"host", urlsplit(url).netloc.encode())]): url for url in urls}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Answer; a method that writes is refused, since its body came in the open."""
+        """Answer a request; refuse a method that writes, since its body was sent unencrypted."""
         path = scope["path"]
         kind = [(b"content-type", b"application/octet-stream")]
         found = self._validations.find_answer(path) if path.startswith(_PLACE) else None

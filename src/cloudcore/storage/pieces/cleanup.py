@@ -31,7 +31,7 @@ forget_completed: Final = deletion(
 
 
 async def abort_abandoned(needs: StorageNeeds) -> None:
-    """Abort uploads that began long ago."""
+    """Abort uploads that were begun long ago and never completed."""
     before = needs.clock() - multipart.ABANDONED_SECONDS * MICROSECONDS
     while found := await needs.database.read(upload_rows.list_abandoned, before, _PAGE):
         for upload in found:
@@ -52,7 +52,7 @@ async def delete_condemned(needs: StorageNeeds) -> None:
 async def shred_deleted_keys(needs: StorageNeeds) -> None:
     """Delete the bytes of pieces whose KMS key was deleted, and then their data keys.
 
-    Nothing can open them any more. Their objects stay, and can be deleted.
+    Nothing can open these bytes any more. Their objects stay, and can be deleted.
     """
     while found := await needs.database.read(keys.list_closed, _PAGE):
         shredded = await _delete(needs, found)
@@ -71,5 +71,5 @@ async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]
 
 
 async def scan_bytes(needs: StorageNeeds) -> None:
-    """Quarantine stored bytes without a row."""
+    """Quarantine stored bytes that have no row."""
     await needs.bytes.scan(lambda ids: needs.database.read(rows.owned, ids))

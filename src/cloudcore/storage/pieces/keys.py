@@ -1,7 +1,7 @@
 """The KMS keys of pieces: count what a key seals, and change or shred the keys of pieces.
 
-Each piece has one data key, wrapped under one KMS key. So only that key opens it, and deleting the
-key shreds it.
+Each piece has one data key, wrapped under one KMS key. So only that KMS key opens the piece, and
+deleting the KMS key makes it unreadable.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _WITHOUT_BODY: Final = [null() if name == "body" else _p[name] for name in Store
 
 
 def _behind(owners: Table, owner: Column[Any], position: Column[Any]) -> Statement:
-    """Return the query of a bucket's pieces after a position, by owner and number."""
+    """Return the query for a bucket's pieces after an (owner, number) position, in that order."""
     return paged(
         select(position, _p.number, *_WITHOUT_BODY)
         .select_from(owners)
@@ -119,7 +119,7 @@ _COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets
 
 
 def list_closed(tx: Connection, limit: int) -> list[Condemned]:
-    """Return unshredded pieces of deleted KMS keys, of any account."""
+    """Return pieces of deleted KMS keys that are not yet shredded, of any account."""
     key = tx.row(_CLOSED_KEY, limit=1)
     if key is None:
         return []
@@ -148,9 +148,10 @@ def list_pieces(
     *,
     of_objects: bool,
 ) -> list[tuple[tuple[str, int], StoredPiece]]:
-    """Return pieces of a bucket after the position `after`, with their positions, without bodies.
+    """Return (position, piece) of a bucket's pieces after the position `after`, without bodies.
 
-    They are those of objects by key, or of open uploads by id, and then by number.
+    They are either those of objects, sorted by key, or of open uploads, sorted by id, and then by
+    number.
     """
     position, number = after
     rows = tx.rows(
@@ -168,7 +169,7 @@ def list_pieces(
 
 
 def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> KeyedPieces:
-    """Count the pieces under a key, also under a deleted one; look at most at `most`."""
+    """Count the pieces under a key, even a deleted one; look at `most` pieces at most."""
     row = tx.row(_COUNT_UNDER, account_id=account_id, kms_key_id=kms_key_id, most=most)
     assert row is not None
     return KeyedPieces(*map(int, row))
@@ -177,7 +178,7 @@ def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> 
 def bound_buckets(
     tx: Connection, account_id: str, kms_key_id: str, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Return the number of buckets bound to a key, and (id, name) of the first, by name."""
+    """Return (number of buckets bound to a key, (id, name) of the first ones by name)."""
     of = {"account_id": account_id, "kms_key_id": kms_key_id}
     rows = tx.rows(_BOUND, **of, limit=limit)
     return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]

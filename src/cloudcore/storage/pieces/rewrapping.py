@@ -1,7 +1,7 @@
 """Rewrap: move all pieces of a bucket to the KMS key that the bucket is bound to now.
 
-Binding a bucket to a key starts a run (`cloudcore.objects.rewrapping`). Parts of uploads come
-first: those that become objects meanwhile are met there again.
+Binding a bucket to a key starts a run (`cloudcore.objects.rewrapping`). Parts of uploads are moved
+first; if a part becomes part of an object meanwhile, it is moved with the objects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The position of a run: its target key, and the last piece that it has seen."""
+    """The position of a run: its target key, and the last piece that it has processed."""
 
     kms_key_id: str
     of_objects: bool = False
@@ -88,7 +88,7 @@ def start_rewrap(
     started_by_source: str | None,
     now: int,
 ) -> Run:
-    """Start to rewrap a locked bucket, or return the run that does."""
+    """Start to rewrap a locked bucket, or return the unfinished run."""
     new = NewRun(
         id=run_id,
         kind=KIND,
@@ -110,7 +110,7 @@ def last_rewrap(tx: Connection, bucket_id: str) -> Run | None:
 
 
 def rewrap_record(run: Run | None) -> Rewrap | None:
-    """Return the record of a run."""
+    """Convert a run for an answer."""
     if run is None:
         return None
     return Rewrap(
@@ -147,7 +147,7 @@ def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UseP
 
 
 def _target(tx: Connection, needs: StorageNeeds, bucket: Bucket | None) -> str:
-    """Return the key of a bucket, or the platform key of its account."""
+    """Return the id of the key that a bucket is bound to, or of the account's platform key."""
     if bucket is None:
         raise StepFailed("BUCKET_DELETED", "the bucket is gone", is_permanent=True)
     if bucket.kms_key_id is not None:
@@ -166,10 +166,10 @@ def _write(
     pieces: Sequence[StoredPiece],
     wraps: Mapping[str, bytes],
 ) -> int:
-    """Record the wraps; return how many.
+    """Record the wraps; return their number.
 
     Raise `StepFailed` if the step must be repeated: the bucket was deleted, or its key or a piece's
-    was changed.
+    key was changed.
     """
     bucket = bucket_rows.keep_bucket(tx, run.account_id, run.scope_id)
     used = {target, *(piece.kms_key_id for piece in pieces if piece.kms_key_id is not None)}

@@ -1,6 +1,6 @@
 """Queries of pieces: the bytes of objects, of parts of uploads, and of deleted ones; their counts.
 
-The bytes of a piece never change: a new object of the same key has other pieces.
+The bytes of a piece never change: a new object with the same key has other pieces.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ListedPiece(NamedTuple):
     def checksum_of(self, whole: StoredObject) -> ObjectChecksum | None:
         """Return the checksum of the piece by its object's algorithm.
 
-        None if the object has none.
+        None if the object has no checksum.
         """
         if whole.checksum is None or self.checksum is None:
             return None
@@ -134,7 +134,7 @@ _HAS_PARTS: Final = Statement(select(total(_p.size)).where(_OF_UPLOAD))
 
 
 def are_sealed(tx: Connection, account_id: str, object_id: str) -> bool:
-    """Return True if no piece of an object is plain."""
+    """Return True if all pieces of an object are sealed."""
     return not tx.rows(_IS_PLAIN, account_id=account_id, object_id=object_id, limit=1)
 
 
@@ -162,25 +162,25 @@ def add_piece(
 
 
 def pieces_of(tx: Connection, account_id: str, object_id: str) -> list[Piece]:
-    """Return the pieces of an object in order."""
+    """Return the pieces of an object, sorted by number."""
     return find_all(tx, _piece, _OF_AN_OBJECT, account_id=account_id, object_id=object_id)
 
 
 def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int, int]]:
-    """Return the number and the size of each piece of an object, in order."""
+    """Return (number, size) of each piece of an object, sorted by number."""
     rows = tx.rows(_SIZES, account_id=account_id, object_id=object_id)
     return [(row[0], row[1]) for row in rows]
 
 
 def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedPiece]:
-    """Return the pieces of an object in order, without their bytes and keys."""
+    """Return the pieces of an object, sorted by number, without their bytes and keys."""
     return find_all(tx, ListedPiece, _LIST_PIECES, account_id=account_id, object_id=object_id)
 
 
 def pieces_between(
     tx: Connection, account_id: str, object_id: str, first: int, last: int
 ) -> list[Piece]:
-    """Return the pieces of an object from one number to another, in order."""
+    """Return the pieces of an object from number `first` to `last`, sorted."""
     of = {"account_id": account_id, "object_id": object_id}
     return find_all(tx, _piece, _BETWEEN, **of, first=first, last=last)
 
@@ -194,7 +194,7 @@ def find_part(tx: Connection, account_id: str, upload_id: str, number: int) -> P
 def list_parts(
     tx: Connection, account_id: str, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
-    """Return parts of an upload by number, without their bytes and keys."""
+    """Return parts of an upload, sorted by number, without their bytes and keys."""
     of = {"account_id": account_id, "upload_id": upload_id}
     return find_all(tx, _piece, _LIST_PARTS, **of, after=after, limit=limit)
 
@@ -210,7 +210,7 @@ def upload_bytes(tx: Connection, account_id: str, upload_id: str) -> int:
 
 
 def condemn_object(tx: Connection, account_id: str, object_id: str, now: int) -> None:
-    """Condemn the pieces of an object."""
+    """Condemn the pieces of an object: mark them for deletion."""
     tx.execute(_CONDEMN_OBJECT, account_id=account_id, object_id=object_id, now=now)
 
 
@@ -227,7 +227,7 @@ def condemn_part(tx: Connection, account_id: str, upload_id: str, number: int, n
 def move_parts(
     tx: Connection, account_id: str, upload_id: str, piece_ids: Sequence[str], object_id: str
 ) -> int:
-    """Move parts of an upload to an object; return how many there were."""
+    """Move parts of an upload to an object; return the number of parts moved."""
     return tx.execute(
         _MOVE,
         account_id=account_id,
@@ -243,7 +243,7 @@ def list_condemned(tx: Connection, before: int, limit: int) -> list[Condemned]:
 
 
 def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
-    """Delete the rows of condemned pieces whose bytes are gone, and uncount these."""
+    """Delete the rows of condemned pieces whose bytes are gone; subtract the bytes."""
     sizes: Counter[str] = Counter()
     for account_id, size in tx.rows(_FORGET, ids=text_list(piece_ids)):
         sizes[account_id] += size
@@ -251,12 +251,12 @@ def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
 
 
 def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
-    """Return those of some ids that have rows, condemned ones too."""
+    """Return those of `piece_ids` that have rows, even condemned ones."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(piece_ids))}
 
 
 def condemned_of(piece_id: str, account_id: str, is_inline: int) -> Condemned:
-    """Return the piece of a row; SQLite has numbers for truth values."""
+    """Convert a row to a piece; SQLite returns numbers instead of booleans."""
     return Condemned(piece_id, account_id, bool(is_inline))
 
 
@@ -295,7 +295,7 @@ _NEEDED: Final = Statement(select(_p.id).where(_p.id == bindparam("piece_id"), _
 
 
 def _owner(owners: Table, owner: Column[Any], is_upload: ColumnElement[int]) -> Statement:
-    """Return the query of the object or upload of a piece."""
+    """Return the query for the object or upload to which a piece belongs."""
     return Statement(
         select(_b.name, owners.c.key, is_upload)
         .select_from(storage_pieces)
@@ -310,14 +310,14 @@ _UPLOAD_OF: Final = _owner(storage_uploads, _p.upload_id, ONE)
 
 
 class PieceOwner(NamedTuple):
-    """The object or the upload of which a piece is a part."""
+    """The object or the upload to which a piece belongs."""
 
     bucket: str
     key: str
     is_upload: bool
 
     def __str__(self) -> str:
-        """Return ``BUCKET/KEY``, which may have any characters."""
+        """Return ``BUCKET/KEY``; the key may have any characters."""
         what = "upload of " if self.is_upload else ""
         return f"{what}{self.bucket}/{self.key}"
 
@@ -328,6 +328,6 @@ def is_needed(tx: Connection, piece_id: str) -> bool:
 
 
 def find_piece_owner(tx: Connection, piece_id: str) -> PieceOwner | None:
-    """Return the object or the upload of a piece; None if it has none."""
+    """Return the object or the upload of a piece, or None if it has neither."""
     row = tx.row(_OBJECT_OF, piece_id=piece_id) or tx.row(_UPLOAD_OF, piece_id=piece_id)
     return None if row is None else PieceOwner(row[0], bytes(row[1]).decode(), bool(row[2]))

@@ -93,7 +93,7 @@ class BucketRecord(ResponseBody):
 
 
 def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> BucketRecord:  # noqa: ANN401
-    """Return the record of a bucket; `single` has the fields that lists leave out."""
+    """Convert a bucket for an answer; `single` has the fields that lists leave out."""
     return BucketRecord(
         id=bucket.id,
         crn=bucket.crn,
@@ -112,7 +112,7 @@ ANSWERS: Final = RecordAnswers(BucketRecord, "bucket", bucket_record)
 
 
 def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
-    """Return the faults of a bucket with damaged objects, given as (key, time of the discovery)."""
+    """Return the faults of a bucket; `damaged` has (key, time of discovery) of its objects."""
     if not damaged:
         return []
     keys = [repr(key) for key, _ in damaged[:_NAMED]]
@@ -264,7 +264,7 @@ async def delete_bucket_cors(bucket: FromPath[str], ctx: Context) -> None:
 
 
 async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | None) -> str | None:
-    """Return the id of a request's KMS key, or None if it names none."""
+    """Return the id of the KMS key that a request names, or None."""
     if value is None:
         return None
     authorize = ctx.right_to(_USE_KEY)

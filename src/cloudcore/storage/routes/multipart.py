@@ -125,7 +125,7 @@ class CompleteMultipartUpload(RequestBody):
 
 
 def upload_record(bucket: Bucket, upload: Upload) -> MultipartUpload:
-    """Return the record of an upload."""
+    """Convert an upload for an answer."""
     attributes = upload.attributes
     return MultipartUpload(
         upload_id=upload.id,
@@ -150,7 +150,7 @@ ANSWERS: Final = RecordAnswers(
 
 
 def part_record(piece: Piece) -> PartRecord:
-    """Return the record of a part."""
+    """Convert a part for an answer."""
     return PartRecord(
         part_number=piece.number,
         etag=piece.md5,
@@ -164,9 +164,9 @@ async def _authorized_upload(
 ) -> tuple[Bucket, Upload]:
     """Return an upload, open or completed; authorize the operation on its object.
 
-    Rights are checked before the existence; for an unknown upload, the right to all keys.
+    Rights are checked before existence; for an unknown upload, the right to all keys is checked.
 
-    Raise `AccessDenied` if policies refuse it, whether or not it exists, `NoSuchBucket` or
+    Raise `AccessDenied` if policies refuse it, whether or not the upload exists, `NoSuchBucket` or
     `NoSuchUpload` if it does not.
     """
     assert ctx.action is not None

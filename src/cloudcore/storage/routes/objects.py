@@ -135,7 +135,7 @@ class Tags(RequestBody):
 
 
 def one_object(bucket: Bucket, found: StoredObject) -> OneObject:
-    """Return the record of an object."""
+    """Convert an object for an answer."""
     return OneObject(
         object=ObjectRecord(
             bucket=bucket.name,
@@ -157,7 +157,7 @@ def _checksum(checksum: ObjectChecksum | None) -> ChecksumRecord | None:
 
 
 async def _bucket_of(ctx: RequestContext, name: str, key: str) -> Bucket:
-    """Return a bucket; authorize the operation on one of its objects."""
+    """Return a bucket; authorize the operation on its object with this key."""
     key_bytes(key)
     return await authorized_bucket(ctx, name, key)
 
@@ -351,7 +351,7 @@ async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _few_bytes(stream: RequestStream) -> bytes:
-    """Return a short body; raise `PayloadTooLarge` if it is longer than tags can be."""
+    """Return a short body; raise `PayloadTooLarge` if it is longer than any set of tags."""
     found = bytearray()
     async for part in stream:
         found += part
@@ -369,7 +369,7 @@ def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
 
 
 def _headers(request: AnyRequest) -> dict[str, str]:
-    """Return the headers of a request by their names in lower case; repeated ones are joined."""
+    """Map lower-case header names to values; join repeated headers."""
     found: dict[str, str] = {}
     for name, value in request.scope["headers"]:
         text, other = name.decode("latin-1").lower(), value.decode("latin-1")

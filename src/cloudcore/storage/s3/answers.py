@@ -1,12 +1,12 @@
 """The answers of the S3 endpoint: XML documents, errors and objects, and how to send them.
 
-XML is written by hand, since ElementTree writes the control characters that keys may have
-unescaped; S3 writes them as references, and clients read those.
+XML is written by hand: keys may contain control characters, which ElementTree writes unescaped; S3
+writes them as character references, which clients can read.
 
-Proxies and clients close a silent connection. So after a while the answer to a copy begins, as that
-of AWS does: status 200, the XML declaration, and then a space now and then, which XML allows there.
-The result is in the document that follows, even an error; so clients of S3 read it whatever the
-status.
+Proxies and clients close a silent connection. So if a copy takes long, its answer begins before the
+copy ends, as that of AWS does: status 200, the XML declaration, and then a space now and then,
+which XML allows there. The result is in the document that follows, even an error; so S3 clients
+read the document whatever the status is.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _NAMED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
 def tag(name: str, *content: str) -> str:
-    """Return an element around other elements."""
+    """Return an XML element that contains other elements."""
     return f"<{name}>{''.join(content)}</{name}>"
 
 
 def text(name: str, value: str | int | bool) -> str:  # noqa: FBT001
-    """Return an element with a text."""
+    """Return an XML element that contains text."""
     if isinstance(value, bool):
         value = "true" if value else "false"
     return f"<{name}>{escape(str(value))}</{name}>"
 
 
 def escape(value: str) -> str:
-    """Return a text as XML holds it."""
+    """Escape a text for XML."""
     return _SPECIAL.sub(lambda found: _NAMED.get(found[0]) or f"&#x{ord(found[0]):x};", value)
 
 
 def document(name: str, content: Iterable[str], *, namespace: bool = True) -> bytes:
-    """Return a whole document."""
+    """Return a complete XML document."""
     opening = f'{name} xmlns="{NAMESPACE}"' if namespace else name
     return f"{DECLARATION}<{opening}>{''.join(content)}</{name}>".encode("utf-8", "replace")
 
@@ -109,19 +109,19 @@ def xml(
     status: int = 200,
     namespace: bool = True,
 ) -> Answer:
-    """Return an answer with a document."""
+    """Return an answer with an XML document."""
     body = document(name, content, namespace=namespace)
     return Answer(status, [_XML, ("content-length", str(len(body))), *fields], body)
 
 
 def tagging(tags: Mapping[str, str]) -> Answer:
-    """Return an answer with tags."""
+    """Return an answer that lists tags."""
     shown = [tag("Tag", text("Key", key), text("Value", value)) for key, value in tags.items()]
     return xml("Tagging", [tag("TagSet", *shown)])
 
 
 def checksum_texts(checksum: ObjectChecksum | None) -> list[str]:
-    """Return the elements of a checksum: its value, and its type."""
+    """Return the XML elements for a checksum: its value, and its type."""
     if checksum is None:
         return []
     value = text(f"Checksum{checksum.algorithm}", checksum.value)
@@ -147,7 +147,7 @@ def refusal(error: S3Error, resource: str, request_id: str) -> Answer:
 
 
 def server_refusal(status: int, message: str, request_id: str) -> bytes:
-    """Return the body of an error that the HTTP server itself answers."""
+    """Return the body of an error response that the HTTP server itself sends."""
     code = "InternalError" if status >= 500 else "InvalidRequest"
     body = refusal(S3Error(code, message), "", request_id).body
     assert isinstance(body, bytes)
@@ -155,7 +155,7 @@ def server_refusal(status: int, message: str, request_id: str) -> bytes:
 
 
 def s3_error(error: PlatformError) -> S3Error:
-    """Return an error in the form of S3; without an entry here, the code is the class's name."""
+    """Convert an error to S3's form; without an entry here, the code is the class's name."""
     names = [each.__name__ for each in type(error).__mro__]
     code = next(_CODES.get(name) or name for name in names if name in _CODES or name in STATUS_OF)
     retry_after = getattr(error, "retry_after", None)
@@ -172,12 +172,12 @@ def quoted(etag: str) -> str:
 
 
 def iso_time(microseconds: int) -> str:
-    """Return a time in the format of documents."""
+    """Format a time for documents."""
     return _time(microseconds).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def http_time(microseconds: int) -> str:
-    """Return a time in the format of headers."""
+    """Format a time for headers."""
     return format_datetime(_time(microseconds), usegmt=True)
 
 
@@ -186,7 +186,7 @@ def _time(microseconds: int) -> datetime:
 
 
 async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str) -> None:
-    """Send an answer; for HEAD, its headers alone.
+    """Send an answer; for HEAD, only its headers.
 
     Raise `PlatformError` or `RuntimeError` if the bytes of an object cannot be read to their end.
     Then the server closes the connection, so that the client sees that they are incomplete.
@@ -212,7 +212,7 @@ async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str)
 
 
 def is_streamed(scope: Scope, body: OpenBytes) -> bool:
-    """Return True if the bytes of an object are sent from here, for want of a faster way."""
+    """Return True if an object's bytes must be sent by the event loop, as no faster way exists."""
     extensions = scope.get("extensions", {})
     if body.length >= _BULK_BYTES and "entrepot.send_parts" in extensions:
         return False
@@ -248,7 +248,7 @@ _COPY_SOURCE: Final = b"x-amz-copy-source"
 
 
 def is_copy(scope: Scope) -> bool:
-    """Return True if a request copies an object, or a part of one."""
+    """Return True if a request copies an object, or part of one."""
     return scope["method"] == "PUT" and any(name == _COPY_SOURCE for name, _ in scope["headers"])
 
 

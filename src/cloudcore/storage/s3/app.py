@@ -1,7 +1,7 @@
 """The ASGI application of the S3 endpoint: authenticate, authorize, call, and answer in XML.
 
-It accepts only signatures of version 4, of a request or of a form's policy, and no bearer tokens.
-Each operation has the IAM action of the same operation on ``/v1``.
+It accepts only version 4 signatures, of a request or of a form's policy, and no bearer tokens. Each
+operation has the IAM action of the same operation on ``/v1``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class S3Endpoint:
         self._portions = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; errors are in the form of S3."""
+        """Answer one request; errors have S3's form."""
         request_id = str(scope.get("state", {}).get("request_id") or uuid4())
         answering = self._answered(scope, receive, request_id)
         if answers.is_copy(scope):
@@ -104,7 +104,7 @@ class S3Endpoint:
         return answer
 
     async def _marked(self, request: S3Request, answer: answers.Answer) -> answers.Answer:
-        """Return an answer with the CORS headers of the page that asked, if a rule allows it."""
+        """Add the CORS headers for the requesting page to an answer, if a rule allows that."""
         try:
             return await with_cors(self._needs.storage, self._region, request, answer)
         except PlatformError as error:  # the answer stands, but no page may read it
@@ -180,7 +180,7 @@ class S3Endpoint:
         )
 
     def _other_regions(self, operation: Operation) -> frozenset[str] | None:
-        """Return the further regions that an operation may be signed for; None for any."""
+        """Return the additional regions that a signature may name; None means any."""
         if self._needs.any_region:
             return None
         return _GLOBAL_REGION if operation.is_global else frozenset()
@@ -188,7 +188,7 @@ class S3Endpoint:
     async def _authenticate(
         self, ctx: RequestContext, claim: signature.SignatureClaim, proof: Proof, scope: Scope
     ) -> signature.RequestSigningKey:
-        """Verify the signature, and store the caller.
+        """Verify the signature, and store the caller in `ctx`.
 
         Raise `S3Error` (see `signature`), also if the key or its token does not exist.
         """
@@ -219,10 +219,10 @@ class S3Endpoint:
         return key
 
     async def _admit(self, ctx: RequestContext, action: str, request: S3Request) -> None:
-        """Load the caller's policies; refuse the request before any lookup if none allows it.
+        """Load the caller's policies; refuse the request before any lookup if none could allow it.
 
         Raise `AccessDenied` if no policy allows the action on any resource, `S3Error` if the
-        request expects the bucket of another account.
+        request expects the bucket to belong to another account.
         """
         caller = ctx.caller
         assert caller is not None
@@ -238,7 +238,7 @@ class S3Endpoint:
 def _verified(
     proof: Proof, claim: signature.SignatureClaim, found: SignatureKey
 ) -> signature.RequestSigningKey:
-    """Return the key of a request with a valid signature and session token, or raise S3Error."""
+    """Verify signature and session token; return the signing key, or raise `S3Error`."""
     key = proof(found.secret)
     if not found.fits_token(claim.security_token):
         raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")

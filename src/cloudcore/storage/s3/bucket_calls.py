@@ -1,4 +1,4 @@
-"""Create, find and delete buckets; their CORS rules, and the answers to browsers by these."""
+"""Create, find and delete buckets; CORS rules, and the answers that depend on them."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ async def create_bucket(call: S3Call) -> Answer:
 
 
 async def head_bucket(call: S3Call) -> Answer:
-    """HeadBucket: 200 if the caller may see it."""
+    """HeadBucket: 200 if the caller may see the bucket."""
     return empty(200, [("x-amz-bucket-region", call.region)])
 
 
 async def delete_bucket(call: S3Call) -> Answer:
-    """DeleteBucket, of one without objects; its open uploads end."""
+    """DeleteBucket: only one without objects; its open uploads are aborted."""
     await buckets.end_uploads(call.needs, call.bucket)
     await call.change(buckets.BUCKETS.remove, call.bucket, call.now, bucket_id=call.bucket.id)
     return empty(204)
@@ -102,7 +102,7 @@ async def delete_bucket_cors(call: S3Call) -> Answer:
 
 
 def check_rule(rule: cors.CorsRule) -> None:
-    """Raise `S3Error` (MalformedXML or InvalidRequest) for a rule that `/v1` could not show.
+    """Raise `S3Error` (MalformedXML or InvalidRequest) for a rule that `/v1` cannot represent.
 
     See `cors.CorsRuleRecord`.
     """
@@ -139,7 +139,7 @@ def _rule(rule: cors.CorsRule) -> str:
 
 
 async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request) -> Answer:
-    """Return the answer to a browser's preflight.
+    """Return the answer to a browser's preflight request.
 
     Raise `S3Error` if no rule of the bucket allows it, or there is no such bucket.
     """
@@ -158,7 +158,7 @@ async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request)
 
 
 async def with_cors(needs: StorageNeeds, region: str, request: S3Request, answer: Answer) -> Answer:
-    """Return an answer with the CORS headers of the page that asked, if a rule allows it."""
+    """Add the CORS headers for the requesting page to an answer, if a rule allows that."""
     origin = request.headers.get("origin")
     if origin is None or request.method == "OPTIONS":
         return answer

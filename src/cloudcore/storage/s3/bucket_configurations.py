@@ -1,7 +1,7 @@
-"""The configurations of a bucket: those that it has, and fixed answers for those that it lacks.
+"""The configurations of a bucket: the supported ones, and fixed answers for all others.
 
-A put of the present configuration is accepted and changes nothing, so that tools which describe
-buckets find them as described; a put of anything else is not implemented.
+A PUT of the present configuration is accepted and changes nothing, so that tools which describe
+buckets declaratively find no difference; a PUT of anything else is not implemented.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ async def delete_bucket_tagging(call: S3Call) -> Answer:
 
 
 def checked_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the tags of a bucket.
+    """Check and return the tags for a bucket.
 
-    Raise `S3Error` (InvalidTag: there are too many, or one is malformed).
+    Raise `S3Error` (InvalidTag) if there are too many, or one is malformed.
     """
     try:
         check_tags(tags)
@@ -132,7 +132,7 @@ async def get_bucket_encryption(call: S3Call) -> Answer:
 
 
 async def put_bucket_encryption(call: S3Call) -> Answer:
-    """PutBucketEncryption: accept the present one: AES-256 under a managed key."""
+    """PutBucketEncryption: accept only the present one, AES-256 under a managed key."""
     name = "ServerSideEncryptionConfiguration"
     asked = documents.read_texts(await read_document(call), name)
     algorithm = asked.pop("Rule/ApplyServerSideEncryptionByDefault/SSEAlgorithm", None)
@@ -144,14 +144,14 @@ async def put_bucket_encryption(call: S3Call) -> Answer:
 
 
 async def delete_bucket_encryption(call: S3Call) -> Answer:
-    """DeleteBucketEncryption: 204 if the bucket has the default, to which AWS goes back."""
+    """DeleteBucketEncryption: 204 if the bucket has the default, to which AWS would reset it."""
     if call.bucket.kms_key_id is not None:
         raise _other()
     return empty(204)
 
 
 def _refuse(code: str) -> Handler:
-    """Return the operation that answers that a configuration is absent."""
+    """Return a handler that answers that a configuration is absent."""
 
     async def refuse(_call: S3Call) -> Answer:
         raise S3Error(code, "The bucket has no such configuration.")
@@ -160,7 +160,7 @@ def _refuse(code: str) -> Handler:
 
 
 def _list(name: str) -> Handler:
-    """Return the operation that lists configurations, or shows the one of an id."""
+    """Return a handler that lists configurations (always none), or looks one up by id."""
 
     async def list_none(call: S3Call) -> Answer:
         if "id" in call.request.fields:
@@ -171,7 +171,7 @@ def _list(name: str) -> Handler:
 
 
 def _describe(name: str, texts: Mapping[str, str]) -> Handler:
-    """Return the operation that shows a configuration that is the same for all buckets."""
+    """Return a handler that shows a configuration that is the same for all buckets."""
     content = []
     for path, value in texts.items():
         *outer, last = path.split("/")
@@ -187,7 +187,7 @@ def _describe(name: str, texts: Mapping[str, str]) -> Handler:
 
 
 def _keep(name: str, texts: Mapping[str, str]) -> Handler:
-    """Return the operation that accepts the document of such a configuration."""
+    """Return a handler that accepts a PUT of exactly this fixed configuration."""
 
     async def keep(call: S3Call) -> Answer:
         if documents.read_texts(await read_document(call), name) != texts:
@@ -198,7 +198,7 @@ def _keep(name: str, texts: Mapping[str, str]) -> Handler:
 
 
 async def _delete_nothing(_call: S3Call) -> Answer:
-    """Answer the deletion of a configuration that no bucket has."""
+    """Accept the deletion of a configuration that no bucket has."""
     return empty(204)
 
 

@@ -31,7 +31,7 @@ MOST_ASKED: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class S3Call:
-    """An authenticated call; nothing is authorized yet."""
+    """An authenticated S3 call, which is not yet authorized."""
 
     ctx: RequestContext
     needs: StorageNeeds
@@ -52,17 +52,17 @@ class S3Call:
     """The request's, after `find_bucket`."""
 
     def __post_init__(self) -> None:
-        """Store the time."""
+        """Set the time of the call."""
         self.now = self.needs.clock()
 
     @property
     def account_id(self) -> str:
-        """Return the account that the caller acts in."""
+        """Return the id of the account in which the caller acts."""
         return account_of(self.ctx)
 
     @property
     def events(self) -> Events:
-        """Return the publisher of the caller's events."""
+        """Return the event publisher that names the caller."""
         return self.needs.events.by(self.ctx.caller)
 
     @property
@@ -71,25 +71,25 @@ class S3Call:
         return self.ctx.settings.region
 
     def header(self, name: str) -> str | None:
-        """Return a header, or None without it."""
+        """Return the value of a header, or None."""
         return self.request.headers.get(name)
 
     def number(self, name: str, least: int, most: int) -> int | None:
-        """Return a whole number of the query, or None without it.
+        """Return an integer in the query, or None.
 
         Raise `S3Error` if it is malformed or out of range.
         """
         return _number(name, self.request.fields.get(name), least, most)
 
     def limit(self, name: str) -> int:
-        """Return the most rows of the answer: the query's number, up to 1,000."""
+        """Return the maximum number of rows in the answer: the query's number, at most 1,000."""
         asked = self.number(name, 0, MOST_ASKED)
         return MAX_LISTED if asked is None else min(asked, MAX_LISTED)
 
     def header_number(self, name: str) -> int | None:
-        """Return a whole number of a header, or None without it.
+        """Return an integer in a header, or None.
 
-        Raise S3Error if it is malformed.
+        Raise `S3Error` if it is malformed.
         """
         return _number(name, self.header(name), 0, MOST_ASKED)
 
@@ -100,7 +100,7 @@ class S3Call:
     async def change(
         self, change: Callable[[Connection, *Ts], T], *arguments: *Ts, **noted: str
     ) -> T:
-        """Make a change, in one transaction with its audit event, which has `noted`."""
+        """Run a change in one transaction with its audit event, whose details are `noted`."""
 
         def run(tx: Connection) -> T:
             self.ctx.details.update(noted)
@@ -109,9 +109,9 @@ class S3Call:
         return await self.ctx.database.write(run)
 
     async def find_bucket(self) -> Bucket:
-        """Find the request's bucket; authorize the operation on it, or on the request's object.
+        """Return the request's bucket; authorize the operation on it, or on the request's object.
 
-        Raise as `buckets.authorized_bucket`.
+        Raise the errors of `buckets.authorized_bucket`.
         """
         request = self.request
         # A form is of an object, although its key may come out empty.
@@ -138,7 +138,7 @@ _HEADER: Final = "x-amz-server-side-encryption"
 
 
 def check_read(call: S3Call) -> None:
-    """Refuse a read with headers about encryption, as S3 does; these are for writes.
+    """Refuse a read that has encryption headers, as S3 does; these are for writes.
 
     Raise `S3Error` (InvalidArgument).
     """
@@ -147,9 +147,9 @@ def check_read(call: S3Call) -> None:
 
 
 def written_fields(call: S3Call) -> Fields:
-    """Return the headers about the encryption of what a request writes.
+    """Return the response headers about the encryption of what a request writes.
 
-    Raise `S3Error` if the request demands encryption, and the install seals nothing.
+    Raise `S3Error` if the request demands encryption, and the install does not seal objects.
     """
     if call.needs.bytes.seals:
         return sealed_fields(call.bucket)
@@ -159,7 +159,7 @@ def written_fields(call: S3Call) -> Fields:
 
 
 def sealed_fields(bucket: Bucket) -> Fields:
-    """Return the headers about the encryption of a bucket's sealed objects."""
+    """Return the response headers about the encryption of a bucket's sealed objects."""
     if bucket.kms_key_id is None:
         return [(_HEADER, SEALED)]
     return [(_HEADER, KMS), (f"{_HEADER}-aws-kms-key-id", bucket.kms_key_id)]

@@ -1,11 +1,11 @@
-"""The content encoding ``aws-chunked``: the framing within a body, with signatures and trailers.
+"""The content encoding ``aws-chunked``: framing within a body, with signatures and trailers.
 
     size;chunk-signature=… CRLF data CRLF … the last chunk has size 0; then trailers, and CRLF
 
-Chunks are signed one after another, beginning with the signature of the request, and the trailers
-after the last one. Without signatures (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``) there are only the
-sizes. Source: "Signature calculations for the Authorization header: Transferring payload in
-multiple chunks" and "Including trailing headers" of the S3 API reference.
+Each chunk's signature covers the previous one, beginning with the request's, and the trailers are
+signed after the last chunk. Without signatures (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``) there are
+only the sizes. Source: "Signature calculations for the Authorization header: Transferring payload
+in multiple chunks" and "Including trailing headers" of the S3 API reference.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _TRAILER_LINE: Final = re.compile(r"([a-zA-Z0-9-]{1,64}):([\x21-\x7e]{1,256})")
 class ChunkDecoder:
     """Passes the content of a body to a sink, without its framing.
 
-    It takes the body in pieces of any size. Content reaches the sink before the signature of its
-    chunk is checked, so nothing may be kept of it before `finish` has returned.
+    It accepts the body in pieces of any size. Content reaches the sink before the signature of its
+    chunk is checked, so it must not be used before `finish` has returned.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ChunkDecoder:
     ) -> None:
         """Expect `length` bytes of content, and exactly these `trailers`, in lower case.
 
-        With a `key`, all chunks and the trailers, if any are expected, must be signed.
+        With a `key`, all chunks must be signed, and so must the trailers, if any are expected.
         """
         self.trailers: dict[str, str] = {}
         """What was received of them, once `finish` has returned."""
@@ -77,7 +77,7 @@ class ChunkDecoder:
         self._charge = 0
 
     def write(self, data: memoryview) -> None:
-        """Take the next bytes of the body.
+        """Decode the next bytes of the body.
 
         Raise `S3Error` if the framing is broken, or a chunk's signature is wrong.
         """
@@ -93,9 +93,9 @@ class ChunkDecoder:
             raise S3Error("IncompleteBody", "The body ended before its last chunk.")
 
     def _read_line(self, data: memoryview) -> tuple[bytes | None, memoryview]:
-        """Return the next line without its end, or None if it is incomplete; and the rest.
+        """Return (the next line without its end, the rest); the line is None if incomplete.
 
-        Raise `S3Error` if it is too long.
+        Raise `S3Error` if the line is too long.
         """
         room = MAX_LINE - len(self._line)
         head = bytes(data[:room])
@@ -195,7 +195,7 @@ class ChunkDecoder:
             self._previous = self._signature
 
     def _check(self, kind: str, empty: str, content: _Hash, signature: str) -> None:
-        """Compare a signature with that of `content` after the previous signature."""
+        """Verify the signature of `content`, which also covers the previous signature."""
         key = self._key
         assert key is not None
         expected = key.sign(

@@ -1,7 +1,7 @@
-"""Parse XML documents of clients as they arrive, within bounds.
+"""Parse XML documents of clients as they arrive, within limits.
 
-A whole tree takes a hundred times the bytes of its document, and time to build it. So documents
-with many entries are parsed entry by entry, and exceeding a bound ends the parsing at once.
+A complete tree takes a hundred times the bytes of its document, and time to build. So documents
+with many entries are parsed entry by entry, and exceeding a limit ends the parsing at once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _NAMESPACE_END: Final = "}"
 class XmlReader:
     """Parses one document, portion by portion.
 
-    Elements have their names without namespaces. Without `take`, `finish` returns the document;
-    with it, each complete child of the root is passed to `take` and dropped; it has at most
-    `ELEMENTS_OF_ENTRY`.
+    Elements are named without namespaces. Without `take`, `finish` returns the document. With
+    `take`, each complete child of the root is passed to it and dropped; a child has at most
+    `ELEMENTS_OF_ENTRY` elements.
     """
 
     def __init__(self, name: str, most: int, take: Callable[[Element], None] | None = None) -> None:
-        """Expect a root called `name`, and at most `most` elements."""
+        """Expect a root named `name`, and at most `most` elements."""
         self._name = name
         self._most = most
         self._take = take
@@ -55,10 +55,10 @@ class XmlReader:
         parser.StartDoctypeDeclHandler = _refuse_doctype
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take the next bytes of the document, of any length.
+        """Parse the next bytes of the document, of any length.
 
         Raises:
-            S3Error: MalformedXML. Then the rest must not be fed.
+            S3Error: MalformedXML. Then no more bytes may be fed.
 
         """
         with memoryview(data) as view:
@@ -79,7 +79,7 @@ class XmlReader:
         return self._root
 
     def close(self) -> None:
-        """Free the memory now: reader and parser refer to each other."""
+        """Free the memory now, as reader and parser refer to each other."""
         del self._parser
         self._open.clear()
 
@@ -113,7 +113,7 @@ class XmlReader:
             self._take(element)
 
     def _text(self, data: str) -> None:
-        """Add to the text of an element, up to its first child."""
+        """Append to the text of an element; text after its first child is dropped."""
         element = self._open[-1]
         if len(self._open) > 1 and not len(element):
             element.text = (element.text or "") + data
@@ -128,12 +128,12 @@ class Incoming(NamedTuple, Generic[T]):
 
 
 def _refuse_doctype(*_: object) -> None:
-    """Refuse declarations, so that no entities can grow or name files."""
+    """Refuse document type declarations, whose entities could expand or read files."""
     refuse()
 
 
 def refuse() -> NoReturn:
-    """Raise the error of S3 for a malformed document."""
+    """Raise S3's error for a malformed document."""
     raise S3Error(
         "MalformedXML",
         "The XML you provided was not well-formed or did not validate against our published schema",
@@ -157,10 +157,10 @@ class DeleteObjects(NamedTuple):
 
 
 def expect_deletion() -> Incoming[DeleteObjects]:
-    """Return a parser of a ``Delete`` document.
+    """Return a parser for a ``Delete`` document.
 
-    Raises, as it reads:     S3Error: MalformedXML, also with more than `MAX_DELETED` keys or
-    versions of them.
+    The parser raises `S3Error` (MalformedXML), also for more than `MAX_DELETED` keys or versions of
+    them.
     """
     keys: list[str] = []
     etags: dict[str, str] = {}
@@ -196,9 +196,9 @@ def _read_deleted(entry: Element) -> str:
 
 
 def expect_completion() -> Incoming[list[GivenPart]]:
-    """Return a parser of a ``CompleteMultipartUpload`` document.
+    """Return a parser for a ``CompleteMultipartUpload`` document.
 
-    Raises, as it reads:     S3Error: MalformedXML, also with more than `MAX_PARTS` parts.
+    The parser raises `S3Error` (MalformedXML), also for more than `MAX_PARTS` parts.
     """
     parts: list[GivenPart] = []
 
@@ -231,9 +231,9 @@ def _read_part(entry: Element) -> GivenPart:
 
 
 def read_tags(body: bytes) -> dict[str, str]:
-    """Return the tags of a ``Tagging`` document.
+    """Parse the tags in a ``Tagging`` document.
 
-    Raise `S3Error` (MalformedXML, or InvalidTag if a key comes twice).
+    Raise `S3Error` (MalformedXML, or InvalidTag if a key is repeated).
     """
     tag_sets = _parse(body, "Tagging").findall("TagSet")
     if len(tag_sets) != 1:
@@ -252,7 +252,7 @@ def _tags(elements: list[Element]) -> dict[str, str]:
 
 
 def read_cors(body: bytes) -> list[CorsRule]:
-    """Return the rules of a ``CORSConfiguration`` document; raise `S3Error` (MalformedXML)."""
+    """Parse the rules in a ``CORSConfiguration`` document; raise `S3Error` (MalformedXML)."""
     root = _parse(body, "CORSConfiguration")
     rules = []
     for each in root.findall("CORSRule"):
@@ -273,7 +273,7 @@ def read_cors(body: bytes) -> list[CorsRule]:
 
 
 def is_private_acl(body: bytes, owner_id: str) -> bool:
-    """Return True if an ``AccessControlPolicy`` gives its owner full control, and nobody else any.
+    """Return True if an ``AccessControlPolicy`` grants its owner full control, and others nothing.
 
     Raise `S3Error` (MalformedXML).
     """
@@ -288,9 +288,9 @@ def is_private_acl(body: bytes, owner_id: str) -> bool:
 
 
 def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
-    """Return region and tags of a ``CreateBucketConfiguration``; both may be empty.
+    """Return (region, tags) in a ``CreateBucketConfiguration``; both may be empty.
 
-    Raise `S3Error` (MalformedXML, or InvalidTag if a key comes twice).
+    Raise `S3Error` (MalformedXML, or InvalidTag if a key is repeated).
     """
     if not body:
         return "", {}
@@ -300,9 +300,9 @@ def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
 
 
 def read_texts(body: bytes, name: str) -> dict[str, str]:
-    """Return the texts of a document by their paths below its root.
+    """Map the paths below a document's root to their texts.
 
-    Raise `S3Error` (MalformedXML, also if two have one path).
+    Raise `S3Error` (MalformedXML, also if a path is repeated).
     """
     found: dict[str, str] = {}
 
@@ -321,7 +321,7 @@ def read_texts(body: bytes, name: str) -> dict[str, str]:
 
 
 def _parse(body: bytes, name: str) -> Element:
-    """Return the root of a short document, which must be called `name`."""
+    """Return the root of a short document, which must be named `name`."""
     reader = XmlReader(name, _MAX_ELEMENTS)
     try:
         reader.feed(body)
@@ -335,7 +335,7 @@ def _texts(element: Element, name: str) -> list[str]:
 
 
 def _content(element: Element) -> str:
-    """Return the text of an element, which must have no other elements."""
+    """Return the text of an element, which must not contain other elements."""
     if len(element):
         refuse()
     return element.text or ""

@@ -1,7 +1,7 @@
-"""The errors of the S3 endpoint: a code of S3, a status, and a document.
+"""The errors of the S3 endpoint: an S3 code, a status, and a document.
 
-AWS answers 501 to what it does not implement. Here that is 400 with the same code, since no request
-makes the server fail.
+AWS answers 501 to what it does not implement. Here that is 400 with the same code, as 5xx would
+mean that the server failed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ STATUS_OF: Final[Mapping[str, int]] = {
 
 
 class S3Error(InvalidInput):
-    """An error; `details` are further elements of its document.
+    """An S3 error; `details` are additional elements of its document.
 
     ``/v1``, which shares the parsing of headers, answers such errors with 400.
     """

@@ -26,7 +26,7 @@ _PARAMETER: Final = re.compile(r';\s*(name|filename)\s*=\s*(?:"([^"]*)"|([^\s;"]
 
 
 class PostForm(NamedTuple):
-    """The fields of a form, and where its file begins."""
+    """The fields of a form, and the position at which its file begins."""
 
     fields: Mapping[str, str]
     """By names in lower case, without the file."""
@@ -39,16 +39,16 @@ class PostForm(NamedTuple):
 
 
 def is_form(content_type: str) -> bool:
-    """Return True if a request's ``Content-Type`` is that of a form with a file."""
+    """Return True if a request's ``Content-Type`` belongs to a form with a file."""
     return content_type.partition(";")[0].strip().lower() == "multipart/form-data"
 
 
 async def read_form(
     scope: Scope, receive: Receive, content_type: str
 ) -> tuple[PostForm, Scope, Receive]:
-    """Return the fields of a form, and a scope and messages in which the body starts again.
+    """Return a form's fields, and a scope and `receive` that yield the body again from its start.
 
-    Raise `S3Error` if it is malformed, has no file, or too much before it.
+    Raise `S3Error` if it is malformed, has no file, or too much before the file.
     """
     reader = FormReader(_boundary(content_type))
     while True:
@@ -76,7 +76,7 @@ class FormReader:
         self._at = 0
 
     def feed(self, data: bytes) -> PostForm | None:
-        """Take the next bytes; return the form once its file begins.
+        """Parse the next bytes; return the form once its file begins.
 
         Raise `S3Error` if it is malformed, or too much comes before the file.
         """
@@ -127,7 +127,7 @@ class FormReader:
 
 
 class FileDecoder:
-    """Passes the file of a form to a sink; it takes the body in pieces of any size."""
+    """Passes the file in a form to a sink; it accepts the body in pieces of any size."""
 
     def __init__(self, sink: Sink, form: PostForm) -> None:
         """Pass on the bytes between the start of the form's file and the next delimiter."""
@@ -142,7 +142,7 @@ class FileDecoder:
         """The two bytes behind the delimiter, once it has come."""
 
     def write(self, data: memoryview) -> None:
-        """Take the next bytes of the body."""
+        """Process the next bytes of the body."""
         if self._skip:
             skipped = min(self._skip, len(data))
             self._skip -= skipped
@@ -163,7 +163,7 @@ class FileDecoder:
     def finish(self) -> None:
         """End the body.
 
-        Raise `S3Error` if the file did not end, or text after it only begins like a delimiter.
+        Raise `S3Error` if the file has no end, or an incomplete delimiter follows it.
         """
         if self._behind not in (b"--", b"\r\n"):
             raise _malformed()
@@ -176,7 +176,7 @@ class FileDecoder:
 
 
 def _boundary(content_type: str) -> str:
-    """Return the boundary of a ``Content-Type``; it has no semicolon (RFC 2046 §5.1.1)."""
+    """Return the boundary in a ``Content-Type``; it has no semicolon (RFC 2046 §5.1.1)."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.strip().partition("=")
         if name.lower() == "boundary" and (found := _BOUNDARY.fullmatch(value)):
@@ -185,7 +185,7 @@ def _boundary(content_type: str) -> str:
 
 
 def _named(headers: bytes) -> tuple[str, str]:
-    """Return the name of a part in lower case, and the name of its file without a path."""
+    """Return (name of a part in lower case, name of its file without a path)."""
     try:
         lines = headers.decode().split("\r\n")
     except UnicodeDecodeError:
@@ -205,7 +205,7 @@ def _named(headers: bytes) -> tuple[str, str]:
 
 
 def _unescaped(name: str) -> str:
-    """Return a file name without browsers' escapes of quotes and line breaks."""
+    """Return a file name with browsers' escapes of quotes and line breaks undone."""
     return name.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 

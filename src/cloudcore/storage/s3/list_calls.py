@@ -23,7 +23,7 @@ Encode = Callable[[str], str]
 
 
 async def list_buckets(call: S3Call) -> Answer:
-    """ListBuckets: the buckets of the account by name, all or a page of those with a prefix."""
+    """ListBuckets: the buckets of the account, sorted by name; all, or a page with a prefix."""
     call.ctx.authorize(call.bucket_crn("*"))
     fields = call.request.fields
     limit = call.number("max-buckets", 1, _MOST_BUCKETS_ASKED) or BUCKET.quota
@@ -48,7 +48,7 @@ async def list_buckets(call: S3Call) -> Answer:
 
 
 async def list_objects(call: S3Call) -> Answer:
-    """ListObjects, the first version: pages by the last key."""
+    """ListObjects, version 1: the next page is requested by the last key."""
     marker = call.request.fields.get("marker", "")
     limit, encode = call.limit("max-keys"), encoding(call)
     listing = await _page(call, marker, limit)
@@ -60,7 +60,7 @@ async def list_objects(call: S3Call) -> Answer:
 
 
 async def list_objects_v2(call: S3Call) -> Answer:
-    """ListObjectsV2: pages by an opaque token."""
+    """ListObjectsV2: the next page is requested by an opaque token."""
     fields = call.request.fields
     limit, encode = call.limit("max-keys"), encoding(call)
     token, start_after = fields.get("continuation-token"), fields.get("start-after")
@@ -80,7 +80,7 @@ async def list_objects_v2(call: S3Call) -> Answer:
 async def list_versions(call: S3Call) -> Answer:
     """ListObjectVersions: each object has one version, which is ``null`` and the latest.
 
-    So it does for an unversioned bucket of AWS; programs that empty a bucket ask for this list.
+    AWS does the same for an unversioned bucket; programs that empty a bucket request this list.
     """
     fields = call.request.fields
     limit, encode = call.limit("max-keys"), encoding(call)
@@ -102,9 +102,9 @@ async def list_versions(call: S3Call) -> Answer:
 
 
 def encoding(call: S3Call) -> Encode:
-    """Return the encoding of keys in a document: none, or percent-encoding.
+    """Return the function that encodes keys in a document: unchanged, or percent-encoded.
 
-    Raise `S3Error` if another one is requested.
+    Raise `S3Error` if the request names another encoding.
     """
     asked = call.request.fields.get("encoding-type")
     if asked is None:
@@ -115,7 +115,7 @@ def encoding(call: S3Call) -> Encode:
 
 
 def owner(name: str, account_id: str) -> str:
-    """Return the XML element of an owner: the account id, as its id and as its name."""
+    """Return the XML element for an owner; its id and its name are the account id."""
     return tag(name, text("ID", account_id), text("DisplayName", account_id))
 
 

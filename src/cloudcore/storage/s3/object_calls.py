@@ -82,7 +82,7 @@ async def get_object(call: S3Call) -> Answer:
 
 
 async def _encryption(call: S3Call, found: FoundObject) -> Fields:
-    """Return the headers about the encryption of an object; none if it is plain."""
+    """Return the response headers about an object's encryption; none if it is not sealed."""
     if not call.needs.bytes.seals:
         return []
     if found.pieces:
@@ -140,7 +140,7 @@ async def get_object_attributes(call: S3Call) -> Answer:
 
 
 def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]) -> str:
-    """Return a page of the parts; they are counted from 1, as reads of parts count them."""
+    """Return the XML of a page of parts, which are counted from 1, as in reads of parts."""
     after = call.header_number("x-amz-part-number-marker") or 0
     asked = call.header_number("x-amz-max-parts")
     limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
@@ -237,7 +237,7 @@ async def copy_object(call: S3Call) -> Answer:
 
 
 def copied(made: StoredObject) -> list[str]:
-    """Return the XML elements of the answer to a copy."""
+    """Return the XML elements in the answer to a copy."""
     content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
     return content + checksum_texts(made.checksum)
 
@@ -250,7 +250,7 @@ def _copied_attributes(
 
 
 def _directive(value: str) -> bool:
-    """Return True if a directive replaces the copied values by the given ones."""
+    """Return True if a directive replaces the copied values by those in the request."""
     if value.upper() not in ("COPY", "REPLACE"):
         raise S3Error("InvalidArgument", "A directive is COPY or REPLACE.")
     return value.upper() == "REPLACE"
@@ -271,7 +271,7 @@ async def delete_objects(call: S3Call) -> Answer:
     """DeleteObjects: up to 1,000 keys, each authorized separately, with its own error.
 
     A caller without rights to any of them does not learn whether the bucket exists. The decisions
-    share `_DELETION_STEPS`; keys beyond are refused.
+    share `_DELETION_STEPS`; keys for which no steps are left are refused.
     """
     crn = buckets.bucket_crn_of(call.ctx, call.request.bucket)
     asked = await payloads.read_large(call, documents.expect_deletion())
@@ -332,7 +332,7 @@ async def delete_object_tagging(call: S3Call) -> Answer:
 
 
 async def refuse_lock(call: S3Call) -> Answer:
-    """GetObjectLegalHold, PutObjectRetention and their kin: no bucket locks its objects."""
+    """GetObjectLegalHold, PutObjectRetention and similar: refused, as buckets have no locks."""
     await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 
@@ -351,7 +351,7 @@ async def put_object_acl(call: S3Call) -> Answer:
 
 
 def private_acl(account_id: str) -> Answer:
-    """Return the access list with the owner's full control."""
+    """Return the access control list that grants only the owner full control."""
     kind = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
     owner = text("ID", account_id) + text("DisplayName", account_id)
     grant = tag("Grant", f"<Grantee {kind}>{owner}</Grantee>", text("Permission", "FULL_CONTROL"))

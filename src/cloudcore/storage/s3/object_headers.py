@@ -1,8 +1,8 @@
-"""Headers about objects: parse those of requests, and write those of answers.
+"""Headers about objects: parse them in requests, and write them in answers.
 
-Values of metadata are UTF-8, or encoded words (RFC 2047). Those are parsed in one pass, since a
-value may be as long as a head, and the parser of `email` takes quadratic time. Anything else is
-left unchanged.
+Values of metadata are UTF-8, or encoded words (RFC 2047). Encoded words are parsed in one pass,
+since a value may be as long as a whole head, and the parser of `email` takes quadratic time.
+Anything else is left unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WORDS: Final = re.compile(rf"{_ONE}(?:[ \t]+{_ONE})*")
 
 
 def read_value(header: str) -> str:
-    """Return the value of a header, received as Latin-1."""
+    """Decode the value of a header, received as Latin-1."""
     try:
         value = header.encode("latin-1").decode()
     except UnicodeDecodeError:
@@ -48,9 +48,9 @@ def read_value(header: str) -> str:
 
 
 def header_value(value: str) -> str:
-    """Return a value for a header: unchanged, or as one encoded word.
+    """Encode a value for a header: unchanged, or as one encoded word.
 
-    `email.header.Header` would break it at U+0085 and other line separators.
+    `email.header.Header` would break lines at U+0085 and other separators.
     """
     if value.isascii() and value == value.strip() and read_value(value) == value:
         return value
@@ -58,7 +58,7 @@ def header_value(value: str) -> str:
 
 
 def _decoded(words: re.Match[str]) -> str:
-    """Return the text of adjacent encoded words; one character may be split among them.
+    """Decode adjacent encoded words; one character may be split among them.
 
     Raise `Base64Error`, `LookupError` or `UnicodeDecodeError` if they are malformed.
     """
@@ -91,9 +91,9 @@ _MAX_TAG_FIELDS: Final = 50
 
 
 def read_attributes(headers: Mapping[str, str], owner_id: str) -> ObjectAttributes:
-    """Return an object's attributes from the headers of an upload, in a bucket of an account.
+    """Return an object's attributes from the headers of an upload; `owner_id` owns the bucket.
 
-    Raise `S3Error` if they ask for something that is not implemented, `InvalidInput` if metadata,
+    Raise `S3Error` if they request something that is not implemented, `InvalidInput` if metadata,
     tags or storage class are malformed.
     """
     check_supported(headers, owner_id)
@@ -120,9 +120,10 @@ def read_attributes(headers: Mapping[str, str], owner_id: str) -> ObjectAttribut
 
 
 def check_supported(headers: Mapping[str, str], owner_id: str) -> None:
-    """Refuse headers that ask for something that is not implemented.
+    """Refuse headers that request something that is not implemented.
 
-    `owner_id` is the account of the bucket, which may be granted the full control that it has.
+    `owner_id` is the account of the bucket; a grant of full control to it is accepted, as it
+    already has that.
 
     Raise `S3Error` (NotImplemented, or AccessControlListNotSupported).
     """
@@ -139,13 +140,13 @@ def check_supported(headers: Mapping[str, str], owner_id: str) -> None:
 
 
 def _is_owner(grantees: str, owner_id: str) -> bool:
-    """Return True if the value of a header of grants names the owner alone."""
+    """Return True if a grant header names only the owner."""
     name, _, value = grantees.partition("=")
     return name.strip().lower() == "id" and value.strip().strip('"') == owner_id
 
 
 def acl_refusal() -> S3Error:
-    """Return the error for access lists that admit others, or restrict the owner."""
+    """Return the error for access control lists that admit others, or restrict the owner."""
     return S3Error(
         "AccessControlListNotSupported",
         "Buckets do not allow ACLs: policies say who may read them.",
@@ -153,7 +154,7 @@ def acl_refusal() -> S3Error:
 
 
 def read_tagging(encoded: str) -> dict[str, str]:
-    """Return the tags of an ``x-amz-tagging``.
+    """Parse the tags in ``x-amz-tagging``.
 
     Raise `InvalidInput` if they are malformed, or too many.
     """
@@ -192,7 +193,7 @@ def named_fields(found: StoredObject) -> Fields:
 
 
 def object_fields(found: StoredObject) -> Fields:
-    """Return the headers that describe an object, without those of its length."""
+    """Return the headers that describe an object, without those about its length."""
     attributes = found.attributes
     fields = [
         *named_fields(found),
@@ -211,7 +212,7 @@ def object_fields(found: StoredObject) -> Fields:
 
 
 def checksum_fields(checksum: ObjectChecksum | None) -> Fields:
-    """Return the headers of a checksum."""
+    """Return the headers for a checksum."""
     if checksum is None:
         return []
     return [
@@ -221,7 +222,7 @@ def checksum_fields(checksum: ObjectChecksum | None) -> Fields:
 
 
 def _seconds(header: str | None) -> int | None:
-    """Return the time in a header in seconds; None if it is absent or malformed."""
+    """Parse the time in a header, in seconds; None if it is absent or malformed."""
     if header is None:
         return None
     try:

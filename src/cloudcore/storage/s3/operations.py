@@ -1,4 +1,4 @@
-"""The operations of the S3 API: which request asks for which, its handler, and its IAM action."""
+"""The operations of the S3 API: how a request selects one, its handler, and its IAM action."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _OF_CHANGES: Final = frozenset(("partNumber", "versionId", "x-id"))
 
 
 def operation_of(request: S3Request) -> Operation:
-    """Return the operation that a request asks for.
+    """Return the operation that a request selects.
 
     Raise `S3Error` if there is none, or it is not implemented here.
     """
@@ -141,7 +141,7 @@ def operation_of(request: S3Request) -> Operation:
 
 
 def _check(request: S3Request) -> None:
-    """Refuse parameters that no operation takes, and changes with an ambiguous parameter."""
+    """Refuse versions, parameters that no operation has, and ambiguous parameters of changes."""
     fields = request.fields
     if fields.get("versionId", "null") != "null":
         if request.method in ("PUT", "POST"):

@@ -77,7 +77,7 @@ class Promise(NamedTuple):
 
 
 class S3Body:
-    """The body of a call, in the form that `object_writes` takes."""
+    """The body of a call, in the form that `object_writes` accepts."""
 
     def __init__(self, call: S3Call) -> None:
         """Read the announced values from the headers.
@@ -89,13 +89,13 @@ class S3Body:
         self._trailers: Mapping[str, str] = {}
 
     def terms(self) -> Terms:
-        """Return what to compute and to verify."""
+        """Return what to compute and to verify while the body is received."""
         return Terms(self.promise.length, self.promise.algorithm, self._check)
 
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
     ) -> T:
-        """Move the content to `sink` in a bulk thread, without framing; return `finish`'s."""
+        """Move the content to `sink` in a bulk thread, unframed; return the result of `finish`."""
         call = self._call
         if call.claim.payload not in CHUNKED:
             return await receive_into(call.scope, call.receive, sink, finish)
@@ -116,8 +116,8 @@ class S3Body:
 def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = False) -> Promise:
     """Return the announced values of a request's body.
 
-    With `of_object`, headers of checksums concern the object that the request makes, not the body.
-    The framing of a body that `is_empty` counts as nothing.
+    With `of_object`, checksum headers are about the object that the request makes, not the body. If
+    `is_empty`, the framing of an empty body is ignored.
 
     Raise `S3Error` if they contradict each other, are malformed, or lack a length.
     """
@@ -142,9 +142,9 @@ def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = Fals
 
 
 async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object: bool = False) -> T:
-    """Return the content of a document that may be large; it is parsed as it arrives.
+    """Parse a document that may be large while it arrives, and return its content.
 
-    Raise `S3Error`, as `read_document`, or by `incoming`.
+    Raise `S3Error` as `read_document` does, or if `incoming` refuses.
     """
     reader = incoming.reader
     try:
@@ -155,7 +155,7 @@ async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object:
 
 
 async def read_document(call: S3Call) -> bytes:
-    """Return a body with a document of at most `USUAL_DOCUMENT_BYTES`.
+    """Return a body that is a document of at most `USUAL_DOCUMENT_BYTES`.
 
     Raise `S3Error` if it is too long, incomplete, or differs from the announced values.
     """
@@ -169,9 +169,9 @@ async def _receive(
 ) -> None:
     """Pass a document to `take`, without framing, and verify it.
 
-    With `of_object`, headers of checksums do not concern the document. A document that is refused
-    meanwhile is still received to its end, or `_MAX_DROPPED_BYTES` more: a client that is still
-    sending may not read the answer.
+    With `of_object`, checksum headers are not about the document. Even after a document is refused,
+    up to `_MAX_DROPPED_BYTES` more are received: a client that is still sending may not read the
+    answer.
     """
     received = _Received(call, take, of_object=of_object)
     is_chunked = call.claim.payload in CHUNKED
@@ -202,7 +202,7 @@ async def _receive(
 
 
 class _Received:
-    """The received part of a document."""
+    """What has been received of a document."""
 
     def __init__(
         self, call: S3Call, take: Callable[[memoryview], object], *, of_object: bool
@@ -219,7 +219,7 @@ class _Received:
             self._decoder = _decoder(call, self._promise, self._add)
 
     def take(self, part: memoryview) -> None:
-        """Take bytes of the body."""
+        """Process bytes of the body."""
         if self._decoder is None:
             self._add(part)
         else:
@@ -251,7 +251,7 @@ def _is_empty(call: S3Call) -> bool:
 
 
 async def check_acl(call: S3Call) -> None:
-    """Refuse an access list, in headers or a document, other than the owner's full control.
+    """Refuse an access control list, in headers or a document, other than the owner's full control.
 
     Raise `S3Error` (AccessControlListNotSupported, or as `read_document`).
     """
@@ -287,7 +287,7 @@ def _length(call: S3Call) -> int:
 
 
 def content_md5(header: str | None) -> str | None:
-    """Return a ``Content-MD5`` in hex; raise S3Error if it is malformed."""
+    """Return a ``Content-MD5`` in hex; raise `S3Error` if it is malformed."""
     if header is None:
         return None
     try:
@@ -300,7 +300,7 @@ def content_md5(header: str | None) -> str | None:
 
 
 def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
-    """Return the checksum in a header, and its algorithm.
+    """Return (algorithm, value) of the checksum in a header, if there is one.
 
     Raise `S3Error` if there are several, or it is malformed.
     """
@@ -311,7 +311,7 @@ def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
 
 
 def read_whole_checksum(call: S3Call) -> tuple[str, str] | None:
-    """Return algorithm and value of the object's checksum in a completion, if it has one.
+    """Return (algorithm, value) of the object's checksum in a completion, or None.
 
     Raise `S3Error` if it has several, a malformed one, or one of an unknown algorithm.
     """
@@ -325,13 +325,13 @@ def read_whole_checksum(call: S3Call) -> tuple[str, str] | None:
 
 
 def refuse_checksum(call: S3Call) -> None:
-    """Refuse the checksum of a copy, whose bytes the client does not send."""
+    """Refuse a checksum header of a copy, whose bytes the client does not send."""
     if _named_checksum(call)[0] is not None:
         raise S3Error("InvalidRequest", "A copy has no x-amz-checksum- header.")
 
 
 def _named_checksum(call: S3Call) -> tuple[Algorithm | None, str]:
-    """Return the algorithm and the value of the one header with a checksum, if there is one."""
+    """Return the algorithm and the value in the only checksum header, if there is one."""
     given = [
         name
         for name in call.request.headers
@@ -360,7 +360,7 @@ def _trailer(call: S3Call) -> Algorithm | None:
 
 
 def read_algorithm(name: str) -> Algorithm:
-    """Return the algorithm of a name; raise S3Error if there is none."""
+    """Return the algorithm with this name; raise `S3Error` if there is none."""
     try:
         return Algorithm(name.upper())
     except ValueError:

@@ -1,7 +1,7 @@
 """PostObject: a form of a web page stores its file, if its signed policy allows.
 
-The fields stand for the headers of a PutObject. The policy limits the time at which the form may be
-sent, and its fields ("Creating a POST policy" of the S3 API reference).
+The fields stand for the headers of a PutObject. The policy limits the form's fields, and until when
+it may be sent ("Creating a POST policy" of the S3 API reference).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST: Final = 1 << 62
 
 
 class FormCondition(NamedTuple):
-    """A condition on a field."""
+    """A condition of a policy on a form field."""
 
     field: str
     """In lower case."""
@@ -48,7 +48,7 @@ class FormCondition(NamedTuple):
     """The field begins with the value; it may be empty."""
 
     def holds(self, fields: Mapping[str, str]) -> bool:
-        """Return True if a form fulfils it."""
+        """Return True if the fields of a form satisfy the condition."""
         given = fields.get(self.field)
         if given is None:
             return False
@@ -60,7 +60,7 @@ class FormCondition(NamedTuple):
 
 
 class PostPolicy(NamedTuple):
-    """A policy."""
+    """The policy of a form, decoded."""
 
     expires: datetime
     conditions: Sequence[FormCondition]
@@ -84,7 +84,7 @@ class PostPolicy(NamedTuple):
                 raise _denied(f"Extra input fields: {name[:64]}")
 
     def check_size(self, size: int, *, is_whole: bool) -> None:
-        """Refuse a file of which `size` bytes came, if that is too much, or all and too little.
+        """Refuse a file that is too large or, if `size` is its whole size, too small.
 
         Raise `S3Error` (EntityTooLarge, EntityTooSmall).
         """
@@ -99,7 +99,7 @@ class PostPolicy(NamedTuple):
 def read_policy(encoded: str) -> PostPolicy:
     """Parse the policy of a form: JSON in Base64.
 
-    Raise `S3Error` (InvalidPolicyDocument).
+    Raise `S3Error` (InvalidPolicyDocument) if it is malformed.
     """
     try:
         document = msgspec.json.decode(b64decode(encoded, validate=True))
@@ -145,7 +145,7 @@ def _expiration(given: object) -> datetime:
 
 
 def _bytes(given: Any) -> int:  # noqa: ANN401 - a value of JSON
-    """Return a limit of a size; some clients write it as a text."""
+    """Parse a size limit, which some clients write as a text."""
     if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 18:
         given = int(given)
     if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= _MOST:
@@ -171,7 +171,7 @@ _REDIRECTS: Final = ("success_action_redirect", "redirect")
 
 
 def form_request(request: S3Request, form: PostForm) -> S3Request:
-    """Return the request that a form stands for: its key and its headers are fields.
+    """Return the PutObject request that a form represents: its key and its headers are fields.
 
     Raise `S3Error` if the form has no `key` field, or a field is not valid as a header.
     """
@@ -264,7 +264,7 @@ def _read_promise(call: S3Call) -> Promise:
 
 
 def _fewest_bytes(call: S3Call, form: PostForm) -> int | None:
-    """Return the size of the file by the length of the body, if nothing follows it."""
+    """Compute the size of the file from the body's length, as if nothing followed the file."""
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:
             ending = len(form.delimiter) + len(b"--\r\n")

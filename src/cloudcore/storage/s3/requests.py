@@ -44,10 +44,10 @@ _NO_HEADERS: Final = frozenset(
 def read_request(
     method: str, raw_path: bytes, query: bytes, headers: Headers, host: str
 ) -> S3Request:
-    """Parse a request; `host` is that of the endpoint, with buckets as subdomains, or empty.
+    """Parse a request; `host` is the endpoint's, with buckets as subdomains, or empty.
 
-    Raise `S3Error` if the path or the query is not UTF-8, the key is too long, or a header is given
-    twice, also in the query.
+    Raise `S3Error` if the path or the query is not UTF-8, the key is too long, or a header is
+    repeated, also in the query.
     """
     joined: dict[str, str] = {}
     for raw_name, raw_value in headers:
@@ -71,16 +71,16 @@ def read_request(
 
 
 def bucket_of_host(received: str, host: str) -> str:
-    """Return the bucket in the ``Host`` of a request, or an empty text."""
+    """Return the bucket in the ``Host`` of a request, or an empty string."""
     name = _PORT.sub("", received.lower()).removesuffix(".")
     suffix = f".{host}"
     return name[: -len(suffix)] if host and name.endswith(suffix) else ""
 
 
 def read_copy_source(value: str) -> tuple[str, str]:
-    """Return bucket and key of an ``x-amz-copy-source``.
+    """Return (bucket, key) in an ``x-amz-copy-source``.
 
-    Raise `S3Error` if it has none, or a version, or a null character.
+    Raise `S3Error` if either is missing, or if there is a version or a null character.
     """
     path, _, version = value.partition("?versionId=")
     if version not in ("", "null"):
@@ -100,7 +100,7 @@ def no_version() -> S3Error:
 
 
 def _read_fields(query: bytes) -> dict[str, str]:
-    """Return the fields of a query, decoded as they are signed: ``+`` is a plus sign."""
+    """Return the fields of a query, decoded as they are signed: ``+`` stays a plus sign."""
     fields = [field for field in query.split(b"&") if field]
     if len(fields) > MAX_FIELDS:
         raise S3Error("InvalidArgument", "There are too many query parameters.")
@@ -117,10 +117,10 @@ def _read_fields(query: bytes) -> dict[str, str]:
 
 
 def _headers_in_query(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the headers that a query has instead, decoded as headers are.
+    """Yield the headers that are sent in the query instead, decoded as headers are.
 
-    SDKs put ``x-amz-`` headers of presigned requests there. They compute checksums before there is
-    a body, so those are ignored, as in S3.
+    SDKs put the ``x-amz-`` headers of presigned requests there. SDKs compute checksums before there
+    is a body, so those are ignored, as in S3.
     """
     for name, value in fields.items():
         header = name.lower()

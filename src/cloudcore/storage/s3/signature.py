@@ -1,8 +1,8 @@
-"""Signatures of version 4: parse the claim of a request, and verify it.
+"""Version 4 signatures: parse the claim of a request, and verify it.
 
 Source: "Authenticating Requests (AWS Signature Version 4)" of the S3 API reference. As in S3, and
 unlike other services of AWS, paths are not normalised. A request must have signed its host and
-every ``x-amz-…`` header; its query is always signed whole.
+every ``x-amz-…`` header; the whole query is always signed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SignedRequest(NamedTuple):
 
 
 class SignatureClaim(NamedTuple):
-    """The unverified statements of a request about its signature."""
+    """What a request claims about its signature; unverified."""
 
     access_key_id: str
     scope: str
@@ -76,12 +76,12 @@ class SignatureClaim(NamedTuple):
 
     @property
     def signed_at(self) -> datetime:
-        """Return the time at which it was signed."""
+        """Return the time at which the request was signed."""
         return _time_of(self.timestamp)
 
 
 class RequestSigningKey(NamedTuple):
-    """The key of one day and region, and the signature that the first chunk follows."""
+    """The signing key for one day and region, and the signature that the first chunk follows."""
 
     key: bytes
     scope: str
@@ -95,25 +95,25 @@ class RequestSigningKey(NamedTuple):
 
 
 def _time_of(timestamp: str) -> datetime:
-    """Parse a time; raise ValueError if there is no such time."""
+    """Parse a timestamp; raise `ValueError` if there is no such time."""
     date, time = timestamp[:8], timestamp[9:15]
     return datetime.fromisoformat(f"{date}T{time}+00:00")
 
 
 class Regions(NamedTuple):
-    """The regions that a request may be signed for."""
+    """The regions that a signature may name."""
 
     own: str
     others: frozenset[str] | None = frozenset()
     """Regions that are taken besides `own`, or None if every region is."""
 
     def take(self, region: str) -> bool:
-        """Return True if a signature for a region is accepted."""
+        """Return True if a signature for this region is accepted."""
         return region == self.own or self.others is None or region in self.others
 
 
 def read_claim(request: SignedRequest, regions: Regions) -> SignatureClaim:
-    """Return the claim of a request.
+    """Return the signature claim of a request.
 
     Raise `S3Error` if it has no signature, more than one, or one that is malformed or of another
     scope.
@@ -133,7 +133,7 @@ def read_claim(request: SignedRequest, regions: Regions) -> SignatureClaim:
 
 
 def read_form_claim(fields: Mapping[str, str], regions: Regions) -> SignatureClaim:
-    """Return the claim of a form from its fields; its policy is the signed text.
+    """Return the signature claim in a form's fields; the signed text is the form's policy.
 
     Raise `S3Error` if it has no policy, or its signature is malformed, of another version or scope.
     """
@@ -186,7 +186,7 @@ def check_time(claim: SignatureClaim, now: datetime) -> None:
 
 
 def verify(request: SignedRequest, claim: SignatureClaim, secret: str) -> RequestSigningKey:
-    """Return the key of a request with a valid signature.
+    """Verify the signature of a request; return the signing key.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """
@@ -195,7 +195,7 @@ def verify(request: SignedRequest, claim: SignatureClaim, secret: str) -> Reques
 
 
 def verify_text(text: str, claim: SignatureClaim, secret: str) -> RequestSigningKey:
-    """Verify the signature of a text, or of a form's policy as sent; return the key that signed it.
+    """Verify the signature of a text, or of a form's policy as sent; return the signing key.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """
@@ -213,7 +213,7 @@ def verify_text(text: str, claim: SignatureClaim, secret: str) -> RequestSigning
 
 
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """Return the key of a secret for a day, a region and a service."""
+    """Derive the signing key for a day, a region and a service from a secret."""
     key = b"AWS4" + secret.encode()
     for part in (date, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -247,10 +247,10 @@ def canonical_request(request: SignedRequest, signed_headers: Sequence[str], pay
 
 
 def _canonical_query(query: bytes) -> bytes:
-    """Return the query with its fields encoded again and sorted, without the signature.
+    """Return the query without the signature, its fields encoded anew and sorted.
 
-    Pairs of name and value are sorted: ``=`` sorts after ``-``, so that sorting the joined fields
-    would put ``a-b=`` before ``a=``.
+    Pairs of name and value are sorted: ``=`` sorts after ``-``, so sorting the joined fields would
+    put ``a-b=`` before ``a=``.
     """
     pairs = sorted((_encoded(name), _encoded(value)) for name, value in _fields(query))
     return b"&".join(b"%s=%s" % pair for pair in pairs if pair[0] != b"X-Amz-Signature")
@@ -269,7 +269,7 @@ def _decoded(encoded: bytes) -> str:
 
 
 def _encoded(received: bytes, *, safe: str = "") -> bytes:
-    """Return percent-encoded text encoded again, in the form for signing."""
+    """Decode percent-encoded text, and encode it in the form for signing."""
     if _PLAIN.fullmatch(received):
         return received
     return quote_from_bytes(unquote_to_bytes(received), safe + _UNRESERVED).encode("ascii")
@@ -301,7 +301,7 @@ def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions
 
 
 def _read_date(request: SignedRequest, signed: str) -> str:
-    """Return the time of a signed ``Date`` in the form of ``x-amz-date``; raise S3Error."""
+    """Return the time in a signed ``Date``, in the form of ``x-amz-date``; raise `S3Error`."""
     date = _only(request, b"date") or ""
     if _DATE_FORM.fullmatch(date):
         timestamp = date
@@ -354,7 +354,7 @@ def _query_claim(
 
 
 def _only(request: SignedRequest, name: bytes) -> str | None:
-    """Return the value of a header that may occur once, or None without it."""
+    """Return the value of a header that may occur only once, or None."""
     values = [value for each, value in request.headers if each == name]
     if len(values) > 1:
         raise S3Error("InvalidArgument", f"The header {name.decode()} is given more than once.")
@@ -362,7 +362,7 @@ def _only(request: SignedRequest, name: bytes) -> str | None:
 
 
 def _read_scope(credential: str, timestamp: str, regions: Regions, code: str) -> tuple[str, str]:
-    """Return access key id and scope of a credential, checked against the time and region."""
+    """Return (access key id, scope) of a credential, after checking its time and region."""
     found = _CREDENTIAL.fullmatch(credential)
     if found is None or not credential.isascii():
         raise S3Error(code, "The credential is malformed; expecting id/date/region/s3/aws4_request")

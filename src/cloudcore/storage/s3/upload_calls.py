@@ -90,7 +90,7 @@ def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
 
 
 async def upload_part(call: S3Call) -> Answer:
-    """UploadPart: store the body; it replaces a part of the same number."""
+    """UploadPart: store the body; it replaces a part with the same number."""
     upload = await _find_upload(call)
     encryption = written_fields(call)
     body = payloads.S3Body(call)
@@ -110,7 +110,7 @@ async def upload_part(call: S3Call) -> Answer:
 
 
 async def copy_part(call: S3Call) -> Answer:
-    """UploadPartCopy: a part from the bytes of an object, or of a range of it."""
+    """UploadPartCopy: make a part from the bytes of an object, or of a range of it."""
     headers = call.request.headers
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
     payloads.refuse_checksum(call)
@@ -159,7 +159,7 @@ def _bad_copied_range() -> S3Error:
 
 
 async def list_parts(call: S3Call) -> Answer:
-    """ListParts, by number."""
+    """ListParts: sorted by number."""
     upload = await _find_upload(call)
     after = call.number("part-number-marker", 0, MOST_ASKED) or 0
     limit = call.limit("max-parts")
@@ -195,7 +195,7 @@ async def list_parts(call: S3Call) -> Answer:
 
 
 async def list_uploads(call: S3Call) -> Answer:
-    """ListMultipartUploads: the open ones, by key and id."""
+    """ListMultipartUploads: the open ones, sorted by key and id."""
     fields, encode = call.request.fields, encoding(call)
     if fields.get("delimiter"):
         raise S3Error("NotImplemented", "Uploads are listed without a delimiter.")
@@ -242,7 +242,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload: one transaction, so the client need not be kept waiting."""
+    """CompleteMultipartUpload: one transaction, so fast that no spaces are sent meanwhile."""
     encryption = written_fields(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
@@ -276,14 +276,14 @@ async def complete_upload(call: S3Call) -> Answer:
 
 
 async def abort_upload(call: S3Call) -> Answer:
-    """AbortMultipartUpload: twice is 404."""
+    """AbortMultipartUpload: a repetition is 404."""
     upload = await _find_upload(call)
     await call.change(multipart.abort_upload, call.bucket, upload.id, call.now, upload_id=upload.id)
     return empty(204)
 
 
 async def _find_upload(call: S3Call) -> Upload:
-    """Return the open upload of a request; it must be of the request's key."""
+    """Return the request's open upload, which must be for the request's key."""
     upload = await call.needs.database.read(multipart.find_upload, call.bucket, _upload_id(call))
     if upload.key != call.request.key:
         raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
