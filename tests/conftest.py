@@ -97,10 +97,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+_LIMIT: Final = re.compile(r"(?:mark\.timeout|time_limit)\((\d+)")
+
+
 @cache
 def _longest_limit(path: Path) -> int:
     """Return the longest time limit in a file, which may not be imported yet, or 0."""
-    return max(map(int, re.findall(r"mark\.timeout\((\d+)", path.read_text())), default=0)
+    return max(map(int, _LIMIT.findall(path.read_text())), default=0)
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,15 @@ minute of a processor, and two thirds of them run in other processes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+_WITHOUT: Final = re.compile(r"(not \w+)?")
+"""Expressions of marks that select all tests, or those without a mark."""
 
 
 class WholeFile(pytest.Item):
@@ -41,6 +46,8 @@ class WholeFile(pytest.Item):
             if self.session.shouldfail or self.session.shouldstop:
                 break
         self.running = ""
+        if not items:  # then no test has torn down what only the file before it used
+            self.session._setupstate.teardown_exact(nextitem)
 
 
 class _FileToCollect(pytest.File):
@@ -51,9 +58,14 @@ class _FileToCollect(pytest.File):
 def pytest_pycollect_makemodule(
     module_path: Path, parent: pytest.Collector
 ) -> pytest.Collector | None:
-    """Put off the import of a file, unless tests in it are named."""
+    """Put off the import of a file, unless tests are selected by what only the import tells."""
     config = parent.config
-    if not hasattr(config, "workerinput") or any("::" in each for each in config.args):
+    names, marks = config.option.keyword, config.option.markexpr
+    is_selective = (
+        names or any("::" in each for each in config.args) or config.getoption("lf", default=False)
+    )
+    # Which tests lack a mark is told by the files that are collected later, one by one.
+    if not hasattr(config, "workerinput") or is_selective or not _WITHOUT.fullmatch(marks):
         return None
     made: _FileToCollect = _FileToCollect.from_parent(parent, path=module_path)
     return made
