@@ -313,6 +313,7 @@ def _load(data: Path) -> None:
     `data` is a folder with an empty database, for servers that make their routes there.
     """
     from cloudcore.db.statement import compile_all  # noqa: PLC0415 - not in the process of tests
+    from cloudcore.iam import passwords  # noqa: PLC0415
     from cloudcore.keyring import create_root_key  # noqa: PLC0415
     from registry.cli import main  # noqa: PLC0415
     from registry.composition.main import Registry, prepare  # noqa: PLC0415
@@ -322,6 +323,8 @@ def _load(data: Path) -> None:
     gc.disable()  # it would look at all that is made here again and again
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
+    # To check a password takes a quarter of a second of a processor, by design.
+    patch.object(passwords, "COST", passwords.ScryptCost(log_n=4, r=8, p=1)).start()
     for modules in (None, main.SERVER_MODULES):
         main.make_parser(modules)
     for name in _SERVERS:
