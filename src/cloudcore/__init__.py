@@ -1,4 +1,4 @@
-"""The kernel and the families of the cloud. Neither imports nor mentions the registry.
+"""The kernel and the families of the cloud, which are independent of the registry.
 
 The modules here are what all packages share: clock, errors, names and references of resources, key
 pairs, threads, the interface of the command line, `family` (one value that describes a family) and

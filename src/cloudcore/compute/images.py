@@ -77,18 +77,18 @@ class Images(Protocol):
         unpacked are not read again; the rights are checked each time. To run the same image again,
         append the digest to the reference: ``<name>:<tag>@<digest>``.
 
-        Raise `ImageRefused` if there is no such image, the role may not pull it, it is for another
+        Raise `ImageRefused` if there is no such image, the role may not fetch it, it is for another
         kind of machine, or its contents are refused; `Unavailable` if the image store or the
         machine's disk is not available now.
         """
 
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
-        """Check that a role of the account, or an unauthenticated client, may still pull an image.
+        """Check that a role of the account, or an unauthenticated client, may still fetch an image.
 
         It does not check that the image still exists.
 
-        Raise `ImageRefused` if the account or the role is gone or suspended, or may not pull the
-        image.
+        Raise `ImageRefused` if the account or the role is gone or suspended, or may not fetch
+        the image.
         """
 
     async def keep_only(self, digests: Iterable[str]) -> None:

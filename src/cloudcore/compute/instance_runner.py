@@ -47,7 +47,7 @@ _FAILING_SECONDS: Final = 15
 
 
 class _Image(NamedTuple):
-    """An image, and the pool whose right to pull it was checked."""
+    """An image, and the pool whose right to fetch it was checked."""
 
     pool_id: str
     reference: str
@@ -74,7 +74,7 @@ class InstanceRunner:
 
         The pool's right to the image was checked at most `RIGHT_SECONDS` ago.
 
-        Raise `ImageRefused` if it is gone, or may not be pulled any more; `PlatformError` if it is
+        Raise `ImageRefused` if it is gone, or may not be fetched any more; `PlatformError` if it is
         temporarily impossible.
         """
         images, now = self._needs.images, self._needs.clock()
