@@ -136,8 +136,8 @@ def find_room_in(
 ) -> Room | None:
     """Return the limits for one more upload session in a target; None if a condition fails.
 
-    The conditions: the target is unchanged and, with `upload_id`, that session is open and has no
-    row.
+    The conditions: the target is unchanged, no maximum is reached and, with `upload_id`, that
+    session is open and has no row.
     """
     parameters = room._asdict() | target_parameters(target)
     if upload_id is None:

@@ -294,7 +294,7 @@ _EQUIVALENT: Final = Statement(
 
 
 def find_link(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
-    """Return the link of a blob, by sha256 digest and repository name; None if not live."""
+    """Return the link of a blob, by sha256 digest, in the live repository `name`, or None."""
     return find_one(tx, Link, _FIND, handle=handle, name=name, digest=digest)
 
 

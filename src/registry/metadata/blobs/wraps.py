@@ -129,7 +129,7 @@ def put_wrap(
 def put_held_wrap(
     tx: Connection, account_id: str, object_id: str, kms_key_id: str, wrapped: bytes
 ) -> None:
-    """Like `put_wrap`, for a key that `hold_enabled` has already held in `tx`."""
+    """Like `put_wrap`, for a key that `tx` already keeps from being disabled."""
     tx.execute(
         _PUT,
         account_id=account_id,

@@ -55,7 +55,7 @@ _UNFINISHED: Final = (
 
 
 def is_known(tx: Connection, generation: str) -> bool:
-    """Return True if this database has ever had the generation."""
+    """Return True if this database has the generation."""
     return began_at(tx, generation) is not None
 
 
