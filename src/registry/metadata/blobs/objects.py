@@ -367,7 +367,7 @@ def release_references(
 ) -> None:
     """Subtract `count` from the reference count of each of these links, and touch the links.
 
-    A client may have seen the blob while it was referenced, so its grace period starts now.
+    A client may have seen a blob while it was referenced, so the grace period starts now.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     tx.execute(_RELEASE, **of, count=count, now=now)
