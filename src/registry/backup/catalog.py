@@ -51,7 +51,7 @@ _ROWS: Final = (
 
 
 def write_catalog(raw: psycopg.Connection, path: Path) -> None:
-    """Write the catalog to a new file, durably, in the transaction of `raw`."""
+    """Write the rows that the transaction of `raw` sees to a new catalog file, durably."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as catalog:
         catalog.execute("PRAGMA journal_mode=OFF")

@@ -129,7 +129,7 @@ def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterabl
 def _run(
     command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes], *, reads: bool
 ) -> subprocess.Popen[bytes]:
-    """Start a program. If this process dies, the pipe breaks, and it ends without a change."""
+    """Start a program. If this process dies, the pipe breaks, and the program changes nothing."""
     return subprocess.Popen(  # noqa: S603 - no shell; a program of PostgreSQL
         command,
         env=environment,

@@ -55,7 +55,7 @@ class StoredBytes(BlockingObject):
     __slots__ = ()
 
     def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
-        """Fill `view`; return False if bytes are missing, or it might block and not `wait`.
+        """Fill `view`; return False if bytes are missing or, without `wait`, if it might block.
 
         Raise `StoreUnavailable` if reading failed.
         """

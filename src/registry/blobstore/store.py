@@ -106,7 +106,7 @@ class BlobReader(_Store):
             await self._run(self._blocking.check, object_id, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:  # noqa: ARG002
-        """Return True if memory suffices to tell that an object exists with `stored_size` bytes.
+        """Return True if an object with `stored_size` bytes exists, as is known without waiting.
 
         Never raises. If False, the state is unknown: call `check`.
         """
@@ -402,7 +402,8 @@ class Staged:
         `rewind` on any worker need not read the bytes again.
 
         Write more only after the offset was acknowledged. After a failure, this writer can only be
-        closed. The next one continues at the offset that this one was rewound to.
+        closed. The next one continues at the offset that this one was rewound to; if that is 0,
+        with new bytes.
         """
         return self._held().flush()
 

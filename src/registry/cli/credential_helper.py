@@ -117,7 +117,7 @@ def _version(_environ: Mapping[str, str]) -> str:
 
 
 def _source(server: str, environ: Mapping[str, str]) -> tuple[str, PasswordSource | None]:
-    """Return the server name, and the source of its passwords, or None; raise if it is empty."""
+    """Return the server name and the source of its passwords, or None; refuse an empty name."""
     if not server:
         raise CommandFailure(_NO_SERVER)
     return server, find_source(server, environ)

@@ -26,7 +26,7 @@ def archive_of(
     roles: ServiceRoles,
     servers: BubblewrapServers | None,
 ) -> tuple[BucketArchive, Bridge | None]:
-    """Return the archive, and its bridge to the S3 endpoint or None; close the bridge."""
+    """Return the archive, and its bridge to the S3 endpoint or None; the caller closes that."""
     endpoint = s3_endpoint(settings)
     bridge = None if endpoint is None else Bridge(endpoint)
 

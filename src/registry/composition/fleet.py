@@ -1,7 +1,7 @@
 """Join the nodes that serve the same install: same settings, same root key, same blobs.
 
 Answers must not depend on the node. So a node refuses to start if it differs in a setting that
-clients see, or on which nodes rely among each other.
+clients see, or that one node relies on in its decisions for another.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class CookieJar:
             self._flags += "; Secure"
 
     def seal(self, name: str, value: msgspec.Struct, seconds: int = 0) -> str:
-        """Return the ``Set-Cookie`` value of a cookie for `seconds`; 0 until the browser ends."""
+        """Return the ``Set-Cookie`` value of a cookie for `seconds`, or if 0, a session cookie."""
         sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
         age = f"; Max-Age={seconds}" if seconds else ""
         return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}{age}"

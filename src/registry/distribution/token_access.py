@@ -262,7 +262,7 @@ def _scopes_of_mount(target: Name, source: Name) -> str:
 
 
 def _refusal_words(entry: NameRights, name: Name | None, need: Need) -> str:
-    """Return why the action is denied; for another account's repository, without the reason."""
+    """Return why the action is denied; for another account's repository, only the general rule."""
     if name is None:
         return f"none of your policies allows {DESCRIBE}"
     denied = f"{PERMISSIONS[need.action]} on {name}"

@@ -108,7 +108,10 @@ class SealTurns:
         return report.outcomes[Outcome.SEALED]
 
     async def _due(self) -> AsyncIterator[ObjectRow]:
-        """Yield plain objects after the last of the previous turn, then from the beginning."""
+        """Yield plain objects after the last one of the previous turn.
+
+        A turn that reaches the end lets the next one begin anew.
+        """
         ends_at = self.monotonic() + _TURN_SECONDS
         look_at = 0.0
         async for row in plain_rows(self.ctx.database, self._after):

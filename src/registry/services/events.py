@@ -51,7 +51,7 @@ class RegistryEvent(NamedTuple):
 def descriptions(
     tx: Connection, repository: Repository, ids: Sequence[str]
 ) -> Mapping[str, Description]:
-    """Map image id to its description for events; empty if the account has no rules."""
+    """Map image id to its description for events, which is empty if the account has no rules."""
     found = describe(tx, ids) if repository.has_event_rules else {}
     return dict.fromkeys(ids, Description()) | found
 

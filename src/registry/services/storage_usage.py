@@ -95,7 +95,7 @@ class StorageUsage(ResponseBody):
 
 
 def saved_by_compression(unique: int, stored: int, restorable: int, pending: int) -> int:
-    """Return how many of the `unique` bytes are not on disk because of compression."""
+    """Return how many bytes fewer than `unique` are on disk, at least 0; sealing adds a few."""
     return max(0, unique - (stored - restorable - pending))
 
 

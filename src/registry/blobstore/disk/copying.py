@@ -43,7 +43,7 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
 def prefix_of(
     folders: Folders, source_id: str, data_key: DataKey | None, size: int
 ) -> Iterator[memoryview]:
-    """Yield the first `size` bytes of an id, decrypted; each view is valid until the next.
+    """Yield the first `size` bytes of an id, decrypted if sealed; a view is valid until the next.
 
     Raise `ObjectUnknown` if there are fewer, or `data_key` does not open them; `StoreUnavailable`
     if the disk failed.

@@ -65,7 +65,7 @@ class PlainEncoder:
         return SealedState()
 
     def cut(self, offset: int) -> bool:
-        """Drop the bytes behind `offset`; return False if earlier bytes were already sent."""
+        """Drop the bytes behind `offset`; return False if some of them were already sent."""
         if not self._writer.sent <= offset <= self._writer.length:
             return False
         self._writer.cut(offset)

@@ -287,7 +287,7 @@ class S3Files:
     ) -> bytes | None:
         """Return an upload's acknowledged bytes if one tail has them all and more than `more_than`.
 
-        Return None if it has not, or cannot be read.
+        Return None otherwise, and if the tail cannot be read.
 
         Raise `StagedDropped` if the upload is gone.
         """
@@ -445,7 +445,7 @@ class S3Files:
         return bytes(self.bucket.get(key, start, stop).body.read())
 
     def _is_left(self, upload_id: str) -> bool:
-        """Return True if an upload was committed; if so, delete the tails and parts it left.
+        """Return True if an upload was committed; if so, delete tails and parts older than that.
 
         An object that is being made staged bytes again has newer tails and parts: those stay. A
         tail may have been stored anew since it was listed, so tails are listed after the object.

@@ -67,7 +67,7 @@ class MemoryBudget:
 
     @contextmanager
     def taken(self, count: int) -> Iterator[None]:
-        """Reserve `count` bytes for the block once they are free; it must wait for no client.
+        """Wait for `count` free bytes; reserve them in the block, which must wait for no client.
 
         Raise `StoreUnavailable` if they were not free within half a minute.
         """

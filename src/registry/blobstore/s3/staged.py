@@ -114,12 +114,12 @@ class S3Staged:
 
     @property
     def encoder(self) -> Encoder | None:
-        """Return the encoder with the bytes, or None unless they are held and uncommitted."""
+        """Return the encoder with the bytes; None if they are not held, or committed."""
         return self._encoder if self._state is State.HELD else None
 
     @property
     def closes_slowly(self) -> bool:
-        """Return True if parts may still be being sent."""
+        """Return True if some parts may not have arrived yet."""
         return not self._is_let_go and self._writer.upload is not None
 
     def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
@@ -462,7 +462,7 @@ class S3Staged:
 
     @contextmanager
     def _condemning(self) -> Iterator[None]:
-        """Return a block; after an error in it, this writer can write no more.
+        """Return a context manager: after an error in its block, this writer can write no more.
 
         The next writer continues with the bytes acknowledged before.
         """

@@ -60,7 +60,7 @@ class HeldUpload(Protocol):
 
     @property
     def encoder(self) -> Encoder | None:
-        """Return the encoder with the bytes, or None unless they are held and uncommitted."""
+        """Return the encoder with the bytes; None if they are not held, or committed."""
 
 
 class Holds:

@@ -174,7 +174,7 @@ def _unsealed(
     *,
     wait: bool,
 ) -> SealedObject | None:
-    """Return the object; None if there are fewer bytes, or it might block and not `wait`."""
+    """Return the object; None if bytes are missing or, without `wait`, if it might block."""
 
     def read(view: memoryview, offset: int) -> bool:
         return stored.read_into(view, offset, wait=wait)

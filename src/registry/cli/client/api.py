@@ -95,7 +95,7 @@ class ApiClient:
     def call(
         self, method: str, path: str, document: object = None, query: Query | None = None
     ) -> Record:
-        """Send `document` as JSON, and the `query` that is not None; return the JSON answer."""
+        """Send `document` as JSON, and the `query` without its Nones; return the JSON answer."""
         return self._signed(self._transport.send, _request(method, path, document, query))
 
     def put_if(self, condition: Mapping[str, str], path: str, document: object) -> Record:

@@ -28,7 +28,7 @@ TIMEOUT_SECONDS: Final = 30
 
 
 class ConnectionLost(CommandFailure):
-    """The connection broke after the request was sent, which may have taken effect."""
+    """The connection broke after the request was sent; it may or may not have taken effect."""
 
 
 class HttpRequest(NamedTuple):

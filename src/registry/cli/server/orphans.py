@@ -46,7 +46,7 @@ _NOT_THERE: Final = (
 
 
 def run_listing(options: argparse.Namespace) -> None:
-    """Print every orphan, sorted by the time of its deletion."""
+    """Print every orphan, the one to be deleted next first."""
     settings = settings_of(options)
     prepare_existing(settings)
     orphans = asyncio.run(_list(settings))

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def run_set(options: argparse.Namespace) -> None:
-    """Set a quota's limit, for one account or for all."""
+    """Set a quota's limit for one account, or the default for all accounts."""
     text = options.limit
     if not (text.isascii() and text.isdigit()) or int(text) > MAX_QUOTA:
         raise Misuse(f"{text!r} is not a whole number up to {MAX_QUOTA}")
@@ -36,7 +36,7 @@ def run_set(options: argparse.Namespace) -> None:
 
 
 def run_reset(options: argparse.Namespace) -> None:
-    """Remove the limit that was set for a quota, for one account or for all."""
+    """Remove the limit that was set for one account, or the default that was set for all."""
     _run(options, None)
 
 

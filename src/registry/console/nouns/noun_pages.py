@@ -93,7 +93,8 @@ def read_inputs(
 ) -> dict[str, Any]:
     """Build the body of a request from the fields of a form.
 
-    An empty field is left out; in a change, it becomes null if it may be null.
+    An empty field is left out, but a required text is sent empty. In a change, an empty field
+    becomes null if it may be null, else empty; a number or choice then stays as it is.
 
     Raise `WrongInput` if a field cannot be read.
     """

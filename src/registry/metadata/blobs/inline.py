@@ -110,5 +110,5 @@ def inline_objects(tx: Connection, after: str, limit: int) -> list[InlineObject]
 
 
 def stray_bodies(tx: Connection, limit: int) -> list[StrayBody]:
-    """Return up to `limit` inline bytes without an object, which should never exist."""
+    """Return up to `limit` inline bytes that no object, live or quarantined, has: a fault."""
     return find_all(tx, StrayBody, _STRAYS, limit=limit)

@@ -136,8 +136,8 @@ def find_room_in(
 ) -> Room | None:
     """Return the limits for one more upload session in a target; None if a condition fails.
 
-    The conditions: the target is unchanged and, with `upload_id`, that session is open and has no
-    row.
+    The conditions: the target is unchanged, no maximum is reached and, with `upload_id`, that
+    session is open and has no row.
     """
     parameters = room._asdict() | target_parameters(target)
     if upload_id is None:
@@ -279,8 +279,8 @@ def add_new_blob(
     """Insert all rows of an inline blob in a target whose KMS key is enabled, and end a session.
 
     Return False, and change nothing, if the blob is not new, or target or session have changed.
-    `wrap` is under the target's KMS key. Call it only first in a change, and if `tx.joins_changes`;
-    it completes the change.
+    `wrap` is under the target's KMS key. Call this only as the first of a change, and only if
+    `tx.joins_changes`; it makes the whole change.
     """
     parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:

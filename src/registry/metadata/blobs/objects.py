@@ -294,7 +294,7 @@ _EQUIVALENT: Final = Statement(
 
 
 def find_link(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
-    """Return the link of a blob, by sha256 digest and repository name; None if not live."""
+    """Return the link of a blob, by sha256 digest, in the live repository `name`, or None."""
     return find_one(tx, Link, _FIND, handle=handle, name=name, digest=digest)
 
 
@@ -367,7 +367,7 @@ def release_references(
 ) -> None:
     """Subtract `count` from the reference count of each of these links, and touch the links.
 
-    A client may have seen the blob while it was referenced, so its grace period starts now.
+    A client may have seen a blob while it was referenced, so the grace period starts now.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     tx.execute(_RELEASE, **of, count=count, now=now)

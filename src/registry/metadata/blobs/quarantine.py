@@ -26,7 +26,7 @@ def quarantine_bytes(
     swept_at: ColumnElement[int],
     *where: Any,  # noqa: ANN401
 ) -> Insert:
-    """Build the insertion of the bytes of some objects into quarantine, under a new id."""
+    """Build the insertion of some objects' bytes into quarantine, under `quarantined_id`."""
     columns = (_objects[name] for name in OF_THE_BYTES)
     return quarantined_objects.insert().from_select(
         ["id", "swept_at", *OF_THE_BYTES], select(quarantined_id, swept_at, *columns).where(*where)

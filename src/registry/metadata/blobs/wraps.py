@@ -129,7 +129,7 @@ def put_wrap(
 def put_held_wrap(
     tx: Connection, account_id: str, object_id: str, kms_key_id: str, wrapped: bytes
 ) -> None:
-    """Like `put_wrap`, for a key that `hold_enabled` has already held in `tx`."""
+    """Like `put_wrap`, for a key that `tx` already keeps from being disabled."""
     tx.execute(
         _PUT,
         account_id=account_id,
@@ -241,7 +241,7 @@ def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]
 def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str]) -> tuple[int, int]:
     """Shred the sealed ones of these objects that have no wrap left.
 
-    Erased wraps do not count. Return the number of shredded objects and the size of their bytes.
+    Erased wraps do not count. Return the number of shredded objects, and of their stored bytes.
     The caller has locked the objects.
     """
     of = {"account_id": account_id, "ids": text_list(object_ids)}

@@ -55,7 +55,7 @@ _UNFINISHED: Final = (
 
 
 def is_known(tx: Connection, generation: str) -> bool:
-    """Return True if this database has ever had the generation."""
+    """Return True if this database has the generation."""
     return began_at(tx, generation) is not None
 
 
@@ -74,7 +74,7 @@ def newest_at(tx: Connection) -> int | None:
 def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool:
     """Insert a generation after `noted`, the one that the store has saved, or None.
 
-    Return False, and change nothing, if this database has never had `noted`.
+    Return False, and change nothing, if this database does not have `noted`.
     """
     if noted is not None:
         row = tx.row(_FIND, id=noted)

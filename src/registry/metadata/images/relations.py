@@ -70,7 +70,7 @@ _CHILDREN: Final = paged(
 def attached_types(
     tx: Connection, repository_id: str, account_id: str, digests: Sequence[str], most: int
 ) -> dict[str, list[str]]:
-    """Map images to the sorted artifact types of their newest referrers, at most `most` each.
+    """Map images to the sorted artifact types of their `most` newest referrers.
 
     Keys are the images' sha256; images without a referrer are left out.
     """
@@ -169,7 +169,7 @@ def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list
 def detach_children(
     tx: Connection, repository_id: str, ids: Sequence[str], parents: Sequence[str]
 ) -> None:
-    """Delete the edges from the indexes `parents` to the manifests `ids`, and record the lack."""
+    """Mark the manifests `ids`, which will be deleted, as missing in the indexes `parents`."""
     tx.execute(_DETACH, repository_id=repository_id, ids=text_list(ids), parents=text_list(parents))
 
 

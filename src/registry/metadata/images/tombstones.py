@@ -244,8 +244,8 @@ def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
     If the repository has linked a blob meanwhile, that link stays. The caller has locked the
-    objects; it then adds the manifest's edges and tags, updates counters, and removes the
-    tombstone.
+    objects; it then adds the manifest's edges and tags, updates counters, removes the tombstone,
+    and condemns objects of the tombstone that nothing needs any more.
     """
     tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)

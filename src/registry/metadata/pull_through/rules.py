@@ -155,7 +155,7 @@ _CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
 
 
 class RuleDetails(NamedTuple):
-    """A rule, its totals, and the number and bytes of its cached images."""
+    """A rule, its totals, the number of its cached images, and the bytes of their blobs."""
 
     rule: CacheRule
     handle: str

@@ -162,7 +162,7 @@ def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
 
 
 def forget_tag_events(tx: Connection, before: int, limit: int) -> int:
-    """Delete up to `limit` of the oldest events from before the time `before`; return how many.
+    """Delete up to `limit` of the oldest events, not later than `before`; return how many.
 
     Events are deleted in the order of their numbers, even where clocks disagreed.
     """

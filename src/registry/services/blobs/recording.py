@@ -287,7 +287,7 @@ def _may_stay(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
 
 
 def _must_go(kept: KeptObject, now: int) -> bool:
-    """Return True if the account's copy must be replaced unread: it is damaged, or too old."""
+    """Return True if the account's copy must be replaced unread: damaged, or long unverified."""
     return kept.damage is not None or kept.verified_at + VERIFIED_FOR <= now
 
 

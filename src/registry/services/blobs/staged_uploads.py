@@ -375,7 +375,7 @@ async def discard_stage(staged: Staged) -> None:
 
 
 async def drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
-    """Delete the staged bytes that the session had when the lease was taken, if no row names them.
+    """Delete the staged bytes that the session had when the lease was taken; no row names them now.
 
     If an earlier holder still has them open or made them an object, or if the store fails, they are
     left to the orphan scan.

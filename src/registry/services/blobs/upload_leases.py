@@ -186,7 +186,7 @@ class Leases:
                     self._perhaps_taken.add(upload_id)
 
     def _release_unclaimed(self, tx: Connection, upload_id: str) -> bool:
-        """Release a lease of this process; return False if one of its requests is writing.
+        """Release this process's lease on a session; return False if a request here writes to it.
 
         The row is locked first. So this comes after a transaction that took the lease, and before
         any that will.

@@ -93,7 +93,7 @@ def room_in_target(
     upload_id: str | None = None,
     adding: int = 0,
 ) -> Room | None:
-    """Return the limits for a session in a target; None if it has changed or has no room.
+    """Return the limits for a session in a target; None if it has changed or `check_room` fails.
 
     With `upload_id`, return None too if that session has a row or has ended. None gives no reason:
     the caller must check each condition.

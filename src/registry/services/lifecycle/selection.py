@@ -148,7 +148,7 @@ class _Evaluation:
     def _see(self, image: Image) -> None:
         """Apply the rules to a free image, unless that was done before.
 
-        An expiring index frees an image that is both its child and its referrer twice.
+        An expiring index frees an image twice if that is both its child and its referrer.
         """
         if image.is_pinned or image.id in self._seen:
             return

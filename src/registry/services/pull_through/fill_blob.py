@@ -273,7 +273,7 @@ class _Fetch:
         return limit > 0 and self._size is not None and self._size <= limit
 
     def _check_size(self, size: int | None) -> None:
-        """Use the size that the upstream states, or else a manifest's; raise if it is too long."""
+        """Set the size, as the upstream or a manifest states it; raise if too long or changed."""
         size = size if size is not None else self._size or self._source.size
         if size is None:
             return

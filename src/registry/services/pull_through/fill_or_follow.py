@@ -103,7 +103,10 @@ async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
 
 
 async def _confirmed(ctx: ServiceContext, source: FillSource) -> FillSource:
-    """Ask the upstream whether it has the blob; return its source, marked as known."""
+    """Ask the upstream whether it has the blob; return its source, marked as known.
+
+    Raise `NotUpstream` or `UpstreamFailed` as the upstream does.
+    """
     assert ctx.upstream is not None
     await ctx.upstream.head_blob(source.remote, source.digest)
     return source._replace(is_known=True)

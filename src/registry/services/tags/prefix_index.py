@@ -56,7 +56,7 @@ class SortedIds:
         return found[:limit]
 
     def changed(self, present: Mapping[str, bool]) -> Self:
-        """Return a copy with ids added (mapped to True) or removed (False)."""
+        """Return a copy with the ids added that `present` maps to True, and the others removed."""
         blocks = list(self._blocks) or [""]
         by_block: defaultdict[int, dict[str, bool]] = defaultdict(dict)
         for each, is_in in present.items():

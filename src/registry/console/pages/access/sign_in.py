@@ -128,7 +128,7 @@ async def _session(page: PageRequest, tokens: dict[str, str]) -> ConsoleSession:
 
 
 async def _choose(page: PageRequest, roles: list[dict[str, object]], to: str) -> PageResponse:
-    """Assume the person's only role, or redirect to the choice of roles; stay signed in."""
+    """Assume the person's only role (if it refuses, stay signed in), or redirect to a choice."""
     page.keep(page.session)
     if len(roles) != 1:
         return page.go(f"{ROLES}?{urlencode({'to': to})}")

@@ -55,7 +55,7 @@ def kind_of(artifact_type: str) -> str:
 async def read_tree(
     page: PageRequest, images_path: str, digest: str
 ) -> tuple[list[AttachedArtifact], bool]:
-    """Read the artifacts attached to an image, as a tree; True means that none is missing."""
+    """Read the artifacts attached to an image, as a tree; True if it has all to the depth shown."""
     budget = [_MOST]
     tree = await _read(page, images_path, digest, _DEPTH, budget)
     return tree, budget[0] > 0
