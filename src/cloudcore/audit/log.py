@@ -3,8 +3,8 @@
 A refused attempt costs no transaction. It is counted in memory, and written every few seconds: one
 row for each principal, source, action and hour, with the last resource. So a flood of refusals adds
 few rows, and a process that dies loses a few seconds of counts. While the database is unavailable,
-the counts wait in memory. If they fill it, the accounts with the most kinds of refusals lose counts
-first.
+the counts wait in memory. If they fill it, the account with the most kinds of refusals loses
+counts, never one with fewer.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class Answerer:
         return []
 
     def _is_hosted(self, labels: Labels) -> bool:
-        """Return True for empty names that exist: parents and children of hosted domains.
+        """Return True for names that exist but are empty: hosted domains, and names around them.
 
         If one of these did not exist, nothing below it would (RFC 8020).
         """

@@ -184,7 +184,7 @@ def size_text(size: int) -> str:
 
 
 def duration_text(seconds: int) -> str:
-    """Format a duration in hours, minutes or seconds, whichever largest unit divides it."""
+    """Format a duration in the largest unit that divides it: hours, minutes or seconds."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds and seconds % length == 0:
             return f"{seconds // length} {unit}"

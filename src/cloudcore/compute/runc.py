@@ -46,7 +46,7 @@ _PROGRAMS: Final = {
 def runc_driver(folder: Path, first_uid: int) -> ShimInstances:
     """Return the driver, which stores its files in a folder of this machine.
 
-    The user ids from 0 up to `IDS` in each instance are mapped to the machine's ids from
+    The user and group ids from 0 up to `IDS` in each instance are mapped to the machine's ids from
     `first_uid` on.
     """
     return ShimInstances(folder, _Runc(first_uid))

@@ -286,7 +286,7 @@ class _Threads:
             thread.start()
 
     def put(self, pending: Pending, account_id: str = "") -> None:
-        """Accept a call; a call with an `account_id` waits for the account's turn.
+        """Accept a call; while no thread is idle, it waits for the turn of its account.
 
         Call this on the loop, like `stop`.
         """

@@ -156,7 +156,10 @@ class _Looks:
             return is_at_work
 
     def _is_refusal(self, error: psycopg.Error) -> bool:
-        """Return True if the server answered with an error, for up to a minute of errors."""
+        """Return True if the server answered, but refused, such as for too many clients.
+
+        After a minute of such answers, return False once.
+        """
         if "FATAL" not in str(error):
             return False
         now = time.monotonic()

@@ -56,7 +56,7 @@ class BadToken(InvalidInput):
 
 
 def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIdentity:
-    """Give an address a new confirmation token; its mail is due now."""
+    """Return an address with a new confirmation token, whose mail is due now."""
     nonce = base64url.encode(os.urandom(24))
     return structs.replace(
         identity,

@@ -244,7 +244,7 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def _divisible_by(value: Any, of: Any) -> bool:  # noqa: ANN401 - values
-    """Return True if a number is a multiple of `of`; Jinja2's own test would also format texts."""
+    """Return True if a number is a multiple of `of`; Jinja2's own would format a text."""
     for each in (value, of):
         if isinstance(each, Undefined):
             str(each)  # raises `Missing`

@@ -57,8 +57,8 @@ def sources_of(
 def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: int) -> Recipient:
     """Count a recipient again whose mail is retried on another day; return it with a new source.
 
-    Mail counts against the cap of the day on which it is sent, not accepted. Lock the message
-    before the addresses, in the same order as where an outcome is stored.
+    Mail counts against the cap of the day on which it is sent, not accepted. The message is
+    locked before the addresses, in the same order as where an outcome is stored.
     """
     with suppress(NotFound):
         MESSAGES.lock(tx, of.account_id, of.message_id)

@@ -281,7 +281,7 @@ def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> J
 
 
 def begin_step(tx: Connection, job: Job) -> None:
-    """Drop wakes that came before the next step: it sees their cause. Call this last in `tx`."""
+    """Drop earlier wakes, as the next step sees their cause; call this last, after `advance`."""
     tx.execute(_BEGIN_STEP, id=job.id, held=job.lease_token)
 
 

@@ -48,7 +48,10 @@ class Meter:
 
 
 def requests_counter(meter: Meter, skus: Sequence[Sku]) -> Callable[[str, str], None]:
-    """Return a function of (account id, family) that counts a request, if the family has a SKU."""
+    """Return a function of (account id, family) that counts a request, by the family's SKU if any.
+
+    Requests to a family without its own SKU count as requests of the API.
+    """
     own = {sku.service: sku.name for sku in skus if sku.name == f"{sku.service}.{REQUESTS}"}
 
     def count(account_id: str, family: str) -> None:

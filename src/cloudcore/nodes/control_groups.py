@@ -57,7 +57,7 @@ class GroupsMissing(Exception):
 
 
 def shares(cpu_millis: int) -> int:
-    """Return the CPU weight of a group: low, a tenth, so that the service takes precedence."""
+    """Return a group's CPU weight: a tenth of `cpu_millis`, so that the service comes first."""
     return max(2, cpu_millis // 10)
 
 

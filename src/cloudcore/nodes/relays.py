@@ -24,7 +24,7 @@ class Loop:
         self._moments: dict[object, tuple[float, Callable[[], None]]] = {}
 
     def watch(self, file: int | socket.socket, events: int, call: Call) -> None:
-        """Call `call` when a file is ready for any of `events`; without events, unwatch it."""
+        """Call `call` when a file is ready for any of `events`; without events, stop that."""
         if file not in self._selector.get_map():
             if events:
                 self._selector.register(file, events, call)

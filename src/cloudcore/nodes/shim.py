@@ -336,7 +336,7 @@ def start_process(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> subprocess.Popen[bytes]:
-    """Start a child, which the kernel kills first when memory is short, and which dumps no core.
+    """Start a child, which the kernel kills early when memory is short, and which dumps no core.
 
     `output` is the descriptor for its output. Before it runs, it enters the control groups `groups`
     (folders). It is started within the context that `within` makes.

@@ -48,7 +48,7 @@ def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
 
 
 def _endpoint(subscription: Subscription) -> str:
-    """Return a digest that is the same for all spellings of an endpoint."""
+    """Return a digest of a URL without its query, or of a mail address without tag and case."""
     if subscription.protocol == "email":
         local, _, domain = subscription.endpoint.rpartition("@")
         common = f"{local.partition('+')[0]}@{domain}".lower()

@@ -33,7 +33,7 @@ OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
 
 @dataclass(frozen=True, slots=True)
 class QuotaNeeds:
-    """All quotas; maps names to them."""
+    """All quotas by name, the install's own defaults, and the operators who may set limits."""
 
     known: Mapping[str, KnownQuota]
     defaults: Mapping[str, int] = field(default_factory=dict)

@@ -81,7 +81,7 @@ class Siblings:
         """How many others the next read takes at most."""
 
     def note_sent(self, answer: KeptAnswer) -> None:
-        """Prove an answer among the first, together with others, after the next commit."""
+        """Mark an answer as sent, so that it is among the first to be proved after a commit."""
         self._sent.pop(answer, None)
         self._sent[answer] = None
         self._lately += 1

@@ -174,7 +174,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Quota
 
 
 def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
-    """Publish an event if an account's bytes have reached a level of the quota."""
+    """Publish an event if an account's bytes reach a level of the quota; see `Counted.tell`."""
     if use is not None:
         BYTES.tell(tx, account_id, use, now, added)
 

@@ -88,7 +88,7 @@ def tell(
 def put_in_place(
     tx: Connection, bucket: Bucket, made: StoredObject, conditions: RequestConditions
 ) -> Held:
-    """Write the row of an object; condemn the old object's pieces. Return the change of usage.
+    """Write the row of an object; condemn the old object's pieces. Return the old usage.
 
     The caller has locked the bucket.
 

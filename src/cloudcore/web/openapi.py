@@ -329,7 +329,8 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
 def _content(media_type: str) -> Json:
     """Describe content without a shape: JSON documents, bytes, or either with any media type.
 
-    It has no schema: an object in a bucket may be declared as JSON without being valid JSON.
+    With any media type there is no schema: an object in a bucket may be declared as JSON without
+    being valid JSON.
     """
     if media_type == "*/*":
         return {}

@@ -1,4 +1,4 @@
-"""Organizations that persons name, on routes where programs act in an account."""
+"""Authorize organizations that persons name, on routes where programs act in an account."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _check_text(field: str, text: str) -> None:
 
 
 def _check_roots(field: str, pem: str) -> None:
-    """Check that a text has certificates in PEM."""
+    """Raise `InvalidInput`, naming the field, unless a text contains PEM certificates."""
     try:
         is_whole = bool(x509.load_pem_x509_certificates(pem.encode()))
     except (ValueError, UnicodeEncodeError):
@@ -154,7 +154,7 @@ def _check_roots(field: str, pem: str) -> None:
 
 
 def shown_endpoint(found: Cluster) -> EndpointRecord | None:
-    """Raise `InvalidInput`, naming the field, unless a text contains PEM certificates."""
+    """Return the endpoint of a registered cluster for an answer; None for a managed one."""
     if (of := found.endpoint) is None:
         return None
     return EndpointRecord(**structs.asdict(of) | {"ca": of.ca or UNSET})

@@ -97,7 +97,7 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
-        Conflict: its name is taken, or no machine runs servers, or has a free port.
+        Conflict: its name is taken, or no machine runs servers, or none has a free port.
         QuotaExceeded: the account has reached its quota.
 
     """

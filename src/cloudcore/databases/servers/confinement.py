@@ -269,7 +269,7 @@ def _system_mounts() -> Iterator[str]:
 
 
 def _mounts(wanted: ConfinedProgram, files: Mapping[str, int]) -> Iterator[str]:
-    """Yield a run's mount options; parent folders come first, as bwrap would make them for root."""
+    """Yield a run's mount options; make parents first, as bwrap's would be for root alone."""
     for there in (*_ETC, *wanted.readable.values(), *wanted.writable.values(), *files):
         for folder in [*Path(there).parents][-2::-1]:
             yield from ("--perms", "0755", "--dir", str(folder))

@@ -102,7 +102,7 @@ def suppress(
     reason: Literal["auto_bounce", "auto_complaint"],
     now: int,
 ) -> Suppression | None:
-    """Suppress the address of a delivery, regardless of the quota; None if it already is."""
+    """Suppress the address of a delivery, regardless of the quota; return None if it already is."""
     made = suppressions.add_automatic(
         tx,
         Suppression(

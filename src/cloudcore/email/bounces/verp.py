@@ -2,7 +2,7 @@
 
 The local part is ``bounces-`` and, in base32, the message's id, the recipient's position and an
 HMAC-SHA-256 of both, cut to 80 bits, so nobody can forge one and suppress an address. Base32
-ignores case, since some mail servers convert local parts to lower case.
+is used as it ignores case: some mail servers convert local parts to lower case.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class Postman:
         return self._recorded(due, outcome)
 
     async def _counted_today(self, due: DueMessage) -> DueMessage:
-        """If the last attempt was on another day, count the recipient again, for today."""
+        """Return the message; if last tried on another day, count its recipient again today."""
         now, message, to = self.needs.clock(), due.message, due.recipient
         counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
         if to.source_ip is None or counted_at // DAY == now // DAY:

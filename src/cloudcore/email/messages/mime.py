@@ -182,7 +182,7 @@ def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> b
 
 
 def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
-    """Add text, HTML or both (RFC 2046 §5.1.4), 7-bit encoded, which no server must change."""
+    """Add text, HTML or both (RFC 2046 §5.1.4), in 7 bits, so that no server needs to change it."""
     if content.text is not None:
         mail.set_content(content.text)
         if content.html is not None:

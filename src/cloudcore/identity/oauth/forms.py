@@ -3,7 +3,7 @@
 A parameter must not be repeated; one without a value counts as absent (RFC 6749 §3.2). The client
 names itself in the form or by HTTP Basic, never both (§2.3). Refusals of the token endpoints are
 ``{error, error_description}`` (§5.2). `invalid_client` means that the credential is wrong and must
-be replaced; `unauthorized_client` means that it is right but may not be used now.
+be replaced; `unauthorized_client` means that it is right, and to be kept, but may not be used now.
 """
 
 from __future__ import annotations

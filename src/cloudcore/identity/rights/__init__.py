@@ -2,6 +2,6 @@
 
 `permissions` loads the policies of a principal, `documents` stores policies with the ids that their
 names mean, `own_rights` and `simulation` compute decisions for clients, `lock_out` refuses changes
-by which a caller loses its last right, and `role_trust`, `assume_role` and `service_sessions` let
-principals act in roles.
+by which a caller loses the right to grant rights, and `role_trust`, `assume_role` and
+`service_sessions` let principals act in roles.
 """

@@ -268,7 +268,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
 
 
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
-    """Return the name of the role to authorize on, as in the program's own account.
+    """Return the name that the role to authorize on has in the program's own account.
 
     It is ``*`` if the request has an id, or another account's CRN, that names no role of this
     account.

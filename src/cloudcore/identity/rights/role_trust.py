@@ -86,7 +86,7 @@ def admits(
     source_ip: IPv4Address | IPv6Address | None,
     now: int,
 ) -> bool:
-    """Return True if a person may now assume a role that is assigned to it; lock nothing."""
+    """Return True if a person may now assume a role assigned to that person; lock nothing."""
     role_caller = find_role_caller(tx, person, source_ip, now, locks=False)
     return verdict_on(role_caller, role, (ASSIGNED,)).is_allowed and role.account_status == "active"
 

@@ -69,7 +69,10 @@ def put_platform_role(
     new_id: Callable[[], str],
     now: int,
 ) -> str:
-    """Return the id of a service's role with this policy; create or update both if necessary."""
+    """Return the id of a service's role with this policy; create what is missing.
+
+    A policy with another document gets this one; the trust policy of a role stays.
+    """
     full = f"{PREFIX}{service}/{name}"
     increment_revision(tx, account_id)
     rights = stored_document(tx, dict(policy), PolicyKind.IDENTITY, account_id)

@@ -191,7 +191,7 @@ class Proxy:
             await asyncio.wait(self._connections, timeout=self.drain_seconds)
 
     async def control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one line on the control socket with the state."""
+        """Carry out one line from the control socket, and answer with the state."""
         with contextlib.suppress(OSError, ValueError):
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 line = (await reader.readline()).decode()

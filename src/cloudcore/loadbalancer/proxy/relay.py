@@ -246,7 +246,7 @@ class Conversation:
             head.cancel()
 
     async def _send_body(self, request: Request, server: Channel, idle: asyncio.Timeout) -> None:
-        """Send the request's body; drop the bytes that the target does not accept."""
+        """Send the request's body; stop, without an error, if the target accepts no more of it."""
         try:
             async for part in parts_of(self._client.reader, request.length):
                 self._metrics.bytes_in += len(part)

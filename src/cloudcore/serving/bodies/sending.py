@@ -308,6 +308,8 @@ async def send_parts(transfer: Transfer, head: bytes, parts: Parts, count: int) 
     """Send `head`, then `count` bytes of `parts`; return False if the client left.
 
     The number of body bytes sent is added to `transfer.sent`.
+
+    Raise `BodyEndedEarlyError` if the parts have fewer bytes.
     """
     connection = transfer.connection
     connection.write(head)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TlsFiles(NamedTuple):
-    """The PEM files of a certificate and its key; the first is followed by its issuers."""
+    """The PEM files of a server: its certificate, followed by its issuers', and its key."""
 
     certificate: Path
     key: Path
