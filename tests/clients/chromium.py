@@ -24,7 +24,8 @@ OPTIONS: Final = (
     *("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--in-process-gpu"),
     f"--disable-features={_UNUSED}",
 )
-"""Without what is there for a person who goes back or elsewhere, a page takes half the time."""
+"""Features that only a person needs (going back, spare processes) are off, which halves the time
+that a page takes to load."""
 
 
 @pytest.fixture

@@ -115,7 +115,11 @@ def admin(site: Site) -> Iterator[Visitor]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Return a registry with images, whose account has settings, rules and garbage."""
+    """Return a registry with images, whose account has settings, rules and garbage.
+
+    The tests of a file share it, in any order: each must leave the tags, images and policies of
+    `shop/frontend` as they were, since pictures are taken of them.
+    """
     with serve_world(tmp_path_factory.mktemp("console") / "data") as made:
         made.set_up_account()
         yield made

@@ -71,12 +71,15 @@ _LOW_CONTRASTS: Final = """() => {
       (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const ground = (element) => element === null ? [255, 255, 255] : kept(grounds, element, () =>
-    over(channels(getComputedStyle(element).backgroundColor), ground(element.parentElement)));
   const low = [];
+  const ground = (element) => element === null ? [255, 255, 255] : kept(grounds, element, () => {
+    const {backgroundColor, opacity} = getComputedStyle(element);
+    if (opacity !== "1") low.push(`${element.tagName}.${element.className} opacity ${opacity}`);
+    return over(channels(backgroundColor), ground(element.parentElement));
+  });
   for (const element of document.querySelectorAll("body *")) {
-    const own = element.matches("input, textarea") ? element.value || element.placeholder
-      : [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    const own = element.matches("input, select, textarea")
+      || [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
     if (!own || element.closest("svg") || !element.checkVisibility()) continue;
     const back = ground(element);
     const part = element.placeholder && !element.value ? "::placeholder" : null;
@@ -87,6 +90,10 @@ _LOW_CONTRASTS: Final = """() => {
   }
   return low;
 }"""
+"""The elements with text, and the fields, whose contrast with the colour behind is below 4.5:1.
+
+What has an opacity below 1 is returned too, as its contrast is not known. Pictures behind text, and
+text over other elements without a background of its own, are not seen; the style has neither."""
 _LOOK: Final = f"() => [{_OVERFLOW}, ({_SPILLS})(), ({_LOW_CONTRASTS})()]"
 
 

@@ -276,7 +276,10 @@ class World:
 
     @cached_property
     def cookie(self) -> str:
-        """Return the cookie of a sign-in of the admin, which no test may end."""
+        """Return the cookie of a sign-in of the admin.
+
+        All windows share it: a test that signs out must sign in itself.
+        """
         self.pusher.forget_attempts()
         with httpx.Client(base_url=self.url, timeout=60) as browser:
             begun = browser.get("/console/sign-in", params={"to": "/console"})

@@ -66,7 +66,7 @@ _KINDS: Final = """(most) => {
     const isSmall = each.matches(acts) && Math.min(width, height) < 24;
     const style = getComputedStyle(each);
     return [each.parentElement?.localName, each.localName,
-      [...each.attributes].flatMap(told).sort(),
+      [...each.attributes].flatMap(told).sort(), each.labels?.length,
       each.textContent.trim() !== "", isSmall && [place(each.parentElement), place(each)],
       each.localName === "a" && [style.display, style.textDecorationLine],
       each.parentElement?.closest("a, button, label, summary")?.localName,
@@ -74,13 +74,16 @@ _KINDS: Final = """(most) => {
   };
   const headings = [...document.querySelectorAll("h1, h2, h3, h4")].map((each) => each.localName);
   const steps = headings.map((each, number) => `${headings[number - 1]} ${each}`);
+  const counts = ["main", "h1"].map((each) => `${document.querySelectorAll(each).length} ${each}`);
   const seen = [...document.querySelectorAll("*")].filter((each) => each.checkVisibility());
   const scrolls = seen.filter((each) => getComputedStyle(each).overflowX === "auto").map(place);
-  return [...new Set([...seen.map(kind), ...steps, ...scrolls, `title ${document.title !== ""}`])];
+  const title = `title ${document.title !== ""}`;
+  return [...new Set([...seen.map(kind), ...steps, ...counts, ...scrolls, title])];
 }"""
 """What there is in a page that axe-core's rules look at, each once: elements by their place and
-meaning, whether what they refer to is there, whether they have words, are small (and then by their
-class, as their neighbours are looked at too), or scroll, and how links differ from text."""
+meaning, whether what they refer to is there, whether they have words or a label, are small (and
+then by their class, as their neighbours are looked at too), or scroll, and how links differ from
+text."""
 # Half of axe-core's time would go to contrast, which `Watched.check` measures on each page.
 _RUN: Final = """async () => {
   const rules = {"color-contrast": {enabled: false}};

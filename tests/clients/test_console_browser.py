@@ -20,10 +20,11 @@ _PICTURE: Final = re.compile(r"console/([a-z-]+\.png)")
 _WIDTHS: Final = """() => {
   const rules = [...document.styleSheets].flatMap((each) => [...each.cssRules]);
   const told = rules.flatMap((each) => each.media ? [...each.media] : []).join(" ");
+  if (/[0-9](px|em)/.test(told)) throw new Error(told);
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
   return [...new Set(told.match(/[0-9.]+(?=rem)/g))].map((each) => Math.floor(each * rem));
 }"""
-"""The widths of windows, in pixels, up to which rules of the style apply."""
+"""The widths of windows, in pixels, up to which rules of the style apply; all are in `rem`."""
 
 pytestmark = pytest.mark.client("chromium")
 
@@ -276,15 +277,13 @@ def check_filters_align(window: Watched) -> None:
 
 
 def check_header_is_one_row(window: Watched) -> None:
-    """Check so where its style changes, and that at the least width all of it is there.
-
-    Between two changes, what fits the narrowest window fits the others.
-    """
+    """Check so where its style changes and between, and that all of it is there when narrow."""
     header = window.page.locator("header.top")
     assert header.locator("nav a").count() == 8  # an administrator's, all there are
     changes = window.page.evaluate(_WIDTHS)
     assert len(changes) >= 4
-    for width in (705, *(each + more for each in changes if each > 704 for more in (0, 1)), 1300):
+    at_changes = {each + more for each in changes if each > 704 for more in (0, 1)}
+    for width in sorted({*range(705, 1300, 45), *at_changes, 1300}):
         widen(window, width)
         box = header.bounding_box()
         assert box is not None

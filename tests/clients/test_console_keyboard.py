@@ -17,9 +17,7 @@ _NUMBER: Final = """(within) => {
     .filter((each) => each.type !== "hidden" && each.tabIndex >= 0 && !each.disabled)
     .filter((each) => each.checkVisibility({visibilityProperty: true}));
   found.forEach((each, at) => { each.dataset.at = at; });
-  const place = (each) => each === document.body ? ""
-    : `${place(each.parentElement)} ${each.localName}.${each.className} ${each.type}`;
-  return found.map((each) => [each.outerHTML.slice(0, 120), place(each)]);
+  return found.map((each) => each.outerHTML.slice(0, 120));
 }"""
 _FOCUSED: Final = """() => {
   const now = document.activeElement, style = getComputedStyle(now);
@@ -41,17 +39,12 @@ def window(filled: World, windows: Browser) -> Iterator[Watched]:
         yield window
 
 
-def unreached(window: Watched, known: set[str], within: str = "body") -> list[str]:
-    """Return the controls of the page that Tab does not reach, or whose focus is not seen.
-
-    Of controls in like places, which and all that they are in have the same names and classes,
-    one is looked for, if none was on the pages before, whose places are known.
-    """
+def unreached(window: Watched, within: str = "body") -> list[str]:
+    """Return the controls of the page that Tab does not reach, or whose focus is not seen."""
     page = window.page
-    controls = page.evaluate(_NUMBER, within)
-    first = {place: at for at, (_, place) in reversed(list(enumerate(controls)))}
-    left = {at for place, at in first.items() if place not in known}
-    known |= first.keys()
+    controls: list[str] = page.evaluate(_NUMBER, within)
+    assert controls, page.url
+    left = set(range(len(controls)))
     for _ in range(3 * len(controls) + 10):  # a date has several places for the focus
         if not left:
             break
@@ -59,7 +52,7 @@ def unreached(window: Watched, known: set[str], within: str = "body") -> list[st
         at, outline = page.evaluate(_FOCUSED)
         if outline != "none":
             left.discard(at)
-    return [controls[at][0] for at in sorted(left)]
+    return [controls[at] for at in sorted(left)]
 
 
 def test_tab_reaches_each_control(filled: World, window: Watched) -> None:
@@ -68,13 +61,12 @@ def test_tab_reaches_each_control(filled: World, window: Watched) -> None:
         path for path in pages_of(filled) if path.removeprefix("/console/").startswith(_ACCESS)
     ]
     paths = (base, f"{base}/lifecycle", f"{base}/settings", f"{base}/images/{sbom_of(filled)}")
-    known = set[str]()
     window.open(base)
-    assert unreached(window, known) == []
+    assert unreached(window) == []
     # What is around the content is the same in all.
     for path in (*about, *paths[1:], f"{paths[-1]}/attachment"):
         window.open(f"{path}#main")
-        assert unreached(window, known, "main") == [], path
+        assert unreached(window, "main") == [], path
 
 
 def test_forms_are_sent_by_enter(filled: World, window: Watched) -> None:

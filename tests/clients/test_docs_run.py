@@ -222,7 +222,7 @@ def browsing(pages: Path, one_time_password: str) -> Iterator[None]:
             yield
         finally:
             os.write(shown.fileno(), b"\n")
-    ended.result()
+            ended.result()
 
 
 def environment_of(folder: Path, operator: Operator) -> dict[str, str]:
