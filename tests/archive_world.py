@@ -52,7 +52,7 @@ from registry.settings.settings import Settings
 from tests.certificates import self_signed
 from tests.entrepot import copied_install
 from tests.live import start_registry
-from tests.loaded import Worker, start_worker
+from tests.loaded import start_worker
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
 SPOOL_FILES: Final = 8
@@ -226,10 +226,14 @@ class ArchiveWorld:
             self.needs, self.roles, bridge, self.folder / "archive", places
         ), bridge
 
+    @asynccontextmanager
     async def back_up_elsewhere(
         self, target: BackupTarget, server: Server, backup_id: str = "killed"
-    ) -> Worker:
-        """Begin a backup by another service, which tells what is done, line by line."""
+    ) -> AsyncIterator[tuple[int, asyncio.StreamReader]]:
+        """Begin a backup by another service, which is killed at the end of the block.
+
+        Return its process, and what it prints: a percentage a line.
+        """
         order = {
             "data": str(self.folder / "install"),
             "folder": str(self.folder / "archive"),
@@ -241,7 +245,17 @@ class ArchiveWorld:
             "target": target,
             "backup_id": backup_id,
         }
-        return await asyncio.to_thread(start_worker, "tests.archive_worker", json.dumps(order))
+        worker = start_worker("tests.archive_worker", json.dumps(order))
+        printed = asyncio.StreamReader()
+        reading, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(printed), worker.stdout
+        )
+        try:
+            yield worker.process.pid, printed
+        finally:
+            worker.process.kill()
+            worker.process.wait()
+            reading.close()
 
     async def wal_in(self, target: BackupTarget) -> list[str]:
         """Return the WAL segments that the bucket has of a cluster, in order."""

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
@@ -83,22 +83,32 @@ def sqlite_database(migrated_file: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgresql_server(postgresql_url: str) -> Iterator[psycopg.Connection]:
-    """Return a connection to the server, in none of the databases of tests."""
-    with closing(psycopg.connect(postgresql_url, autocommit=True)) as connection:
-        yield connection
+def postgresql_server(postgresql_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
+    """Return what connects to the server, in none of the databases of tests, when it must."""
+    connection = psycopg.connect(postgresql_url, autocommit=True)
+
+    def connected() -> psycopg.Connection:
+        nonlocal connection
+        if connection.closed:  # a test has ended it
+            connection = psycopg.connect(postgresql_url, autocommit=True)
+        return connection
+
+    yield connected
+    connection.close()
 
 
 @pytest.fixture
 def postgresql_database(
-    postgresql_url: str, postgresql_server: psycopg.Connection, migrated_template: str
+    postgresql_url: str,
+    postgresql_server: Callable[[], psycopg.Connection],
+    migrated_template: str,
 ) -> Iterator[str]:
     """Return the URL of a migrated PostgreSQL database, which another test may have emptied."""
     url = _EMPTIED.pop() if _EMPTIED else create_database(postgresql_url, migrated_template)
     yield url
     try:
         is_emptied = put_back(url, _rows_of_template(postgresql_url, migrated_template))
-        _EMPTIED.extend([_renamed(url, postgresql_server)] if is_emptied else [])
+        _EMPTIED.extend([_renamed(url, postgresql_server())] if is_emptied else [])
     except psycopg.Error:  # nobody may connect to it, or somebody does again and again
         is_emptied = False
     if not is_emptied:

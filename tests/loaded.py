@@ -1,22 +1,20 @@
-"""Programs in processes that are forked from one which has loaded their modules.
+"""Programs in processes that are forked from one which has loaded their modules: `tests.loader`.
 
 A start of Python with our modules is mostly imports: a second of a processor for a server or a
 worker of a test, a quarter for a command, two thousand times in all tests. Here each process of
 pytest has one process that imports them once, and forks for each start. What it forks gets
-arguments, environment, folder, standard streams and signals as any program, runs a module as
-``python -m`` does, and ends as the interpreter ends.
+arguments, environment, folder, standard streams and signals as any program, and runs a module as
+``python -m`` does. At its end it waits for its threads, runs what `atexit` knows and flushes its
+streams, but frees no objects.
 
-When what is loaded, and the memory that it takes, is not seen here: `test_command.py` and
-`test_serving_memory.py` of the integration tests start the program itself.
+When what is loaded, the memory that it takes, and what an interpreter says as it frees its objects
+is not seen here: `test_command.py` and `test_serving_memory.py` of the integration tests start the
+program itself.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import faulthandler
-import gc
-import json
 import os
 import select
 import signal
@@ -29,41 +27,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from runpy import run_module
-from typing import IO, Any, Final, NoReturn
-from unittest.mock import patch
+from typing import IO, Final
 
-from tests.loaded_client import NUMBER
+from tests.loaded_client import NUMBER, encoded
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _PATH: Final = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
-_LARGEST_REQUEST: Final = 1 << 17
-_DESCRIPTORS: Final = 5
-"""Of a request: standard streams, network namespace, and the pipe for what becomes of it."""
 _ENVIRONMENT: Final = dict(os.environ)
 """With which the process that forks is started; a test may change that of its own process."""
-_NETWORK: Final = Path("/proc/thread-self/ns/net")
+NETWORK: Final = Path("/proc/thread-self/ns/net")
 """Where this thread is, which may be a network of its test; so is what it starts."""
 ENTREPOT: Final = "registry"
 """The module of the command."""
-_SERVERS: Final = (
-    *(
-        "registry.cli.server.serve",
-        "registry.cli.server.dev",
-        "registry.composition.serve",
-        "uvicorn.server",
-    ),
-    *("cloudcore.db.sqlite", "cloudcore.db.postgresql"),
-)
-"""What only servers load."""
-_TESTS: Final = "tests.databases"
-"""What the workers of tests load, and nothing else."""
 _OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ", "OPENSSL_", "SSL_")
 """Names of variables that begin so are read as a program starts, or is loaded."""
 
-_TRACES: Final = "PYTHONFAULTHANDLER"
+TRACES: Final = "PYTHONFAULTHANDLER"
 """Has a program say where its threads are when it is aborted; one that is forked begins to."""
 
 
@@ -230,7 +210,7 @@ def program_environment() -> dict[str, str]:
 def can_be_forked(env: Mapping[str, str]) -> bool:
     """Return True if a program of this environment is started as one of ours would be."""
     both = env.keys() | _ENVIRONMENT.keys()
-    names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH", _TRACES}
+    names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH", TRACES}
     ours = (_PATH, str(ROOT / "src"), _ENVIRONMENT.get("PYTHONPATH"))  # of these sources
     return env.get("PYTHONPATH") in ours and all(
         env.get(each) == _ENVIRONMENT.get(each) for each in names
@@ -253,7 +233,7 @@ class _Loader:
             listener.listen(64)
             fds = [its.fileno(), listener.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.loaded", *map(str, fds), str(data)],
+                [sys.executable, "-m", "tests.loader", *map(str, fds), str(data)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**_ENVIRONMENT, "PYTHONPATH": _PATH},
@@ -274,9 +254,9 @@ class _Loader:
     ) -> Program:
         """Start the module that is the first word, with the others as arguments."""
         reading, writing = os.pipe()
-        request = json.dumps([list(words), dict(env), str(cwd), has_session, None]).encode()
+        request = encoded(words, env, str(cwd), has_session="yes" if has_session else "")
         try:
-            with _NETWORK.open("rb") as network:
+            with NETWORK.open("rb") as network:
                 descriptors = [*streams, network.fileno(), writing]
                 socket.send_fds(self._socket, [request], descriptors)
         finally:
@@ -305,187 +285,3 @@ def _made_loader() -> _Loader:
 def _loader() -> _Loader:
     with _starting:
         return _made_loader()
-
-
-def _load(data: Path) -> None:
-    """Make what the command and its servers need, before the first fork.
-
-    `data` is a folder with an empty database, for servers that make their routes there.
-    """
-    from cloudcore.db.statement import compile_all  # noqa: PLC0415 - not in the process of tests
-    from cloudcore.iam import passwords  # noqa: PLC0415
-    from cloudcore.keyring import create_root_key  # noqa: PLC0415
-    from registry.cli import main  # noqa: PLC0415
-    from registry.composition.main import Registry, prepare  # noqa: PLC0415
-    from registry.composition.serve import SERVE  # noqa: PLC0415
-    from registry.settings.settings import Settings  # noqa: PLC0415
-
-    gc.disable()  # it would look at all that is made here again and again
-    # The parsers of a thousand options take longer than most commands.
-    patch.object(main, "make_parser", cache(main.make_parser)).start()
-    # To check a password takes a quarter of a second of a processor, by design.
-    patch.object(passwords, "COST", passwords.ScryptCost(log_n=4, r=8, p=1)).start()
-    for modules in (None, main.SERVER_MODULES):
-        main.make_parser(modules)
-    for name in _SERVERS:
-        import_module(name)
-    for is_postgresql in (False, True):
-        compile_all(for_postgresql=is_postgresql)
-    settings = Settings(data=data)
-    prepare(settings)
-    create_root_key(settings.root_key)
-    asyncio.run(Registry(settings, SERVE).rehearse())
-    gc.collect()
-    gc.freeze()
-    gc.enable()
-    assert threading.active_count() == 1
-
-
-def _fork_on_request(requests: socket.socket, listener: socket.socket) -> None:
-    """Fork for each request until the tests can send none, and tell of each end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests
-    running: dict[int, tuple[int, int]] = {}  # process and pipe, by what tells of its end
-    waited = select.poll()
-    for each in (requests, listener):
-        waited.register(each, select.POLLIN)
-    while True:
-        for ready, _ in waited.poll():
-            if ready in running:
-                waited.unregister(ready)
-                _tell_of_end(ready, *running.pop(ready))
-                continue
-            asked, descriptors = _receive(requests if ready == requests.fileno() else listener)
-            if not asked:
-                return
-            telling = descriptors.pop()
-            started = _fork(asked)
-            if started == 0:
-                for ending, (_, pipe) in running.items():
-                    os.close(ending)
-                    os.close(pipe)
-                os.close(telling)
-                requests.close()
-                listener.close()
-                _run(descriptors, *asked)
-            for number in descriptors:
-                os.close(number)
-            if started is None:
-                os.close(telling)
-                continue
-            ending = os.pidfd_open(started)
-            running[ending] = started, telling
-            waited.register(ending, select.POLLIN)
-            _tell(telling, started)
-
-
-def _receive(ready: socket.socket) -> tuple[list[Any], list[int]]:
-    """Return a request and its descriptors; the request is empty after the last one."""
-    if ready.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        with ready.accept()[0] as asking:
-            return _receive(asking)
-    asked, descriptors, _, _ = socket.recv_fds(ready, _LARGEST_REQUEST, _DESCRIPTORS)
-    return json.loads(asked or b"[]"), descriptors
-
-
-def _fork(asked: list[Any]) -> int | None:
-    """Return the id of the process that is the program, 0 there, or None if none is forked."""
-    words, env, *_ = asked
-    if words[0].startswith("tests."):
-        import_module(_TESTS)
-    return os.fork() if can_be_forked(env) else None
-
-
-def _tell(telling: int, number: int) -> None:
-    with suppress(BrokenPipeError):  # nobody waits for the program
-        os.write(telling, NUMBER.pack(number))
-
-
-def _tell_of_end(ending: int, process: int, telling: int) -> None:
-    """Tell the exit status of a process that has ended."""
-    _, status = os.waitpid(process, 0)
-    _tell(telling, os.waitstatus_to_exitcode(status))
-    os.close(telling)
-    os.close(ending)
-
-
-def _run(
-    descriptors: list[int],
-    words: list[str],
-    env: dict[str, str],
-    cwd: str,
-    has_session: bool,
-    umask: int | None,
-) -> NoReturn:
-    """Be the program."""
-    if has_session:
-        os.setsid()
-    if umask is not None:
-        os.umask(umask)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    *streams, network = descriptors
-    if os.fstat(network).st_ino != _NETWORK.stat().st_ino:
-        namespaces = import_module("cloudcore.network.drivers.namespaces")
-        namespaces.enter(network)
-    os.close(network)
-    for number, each in enumerate(streams):
-        os.dup2(each, number)
-        os.close(each)
-    is_terminal = os.isatty(1)
-    sys.stdin = _opened(0, "r")
-    sys.stdout = _opened(1, "w", buffering=1 if is_terminal else -1)
-    sys.stderr = _opened(2, "w", buffering=1, errors="backslashreplace")
-    if env.get(_TRACES):
-        faulthandler.enable()
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(env)
-    sys.argv = words
-    _end(_status_of(words[0]))
-
-
-def _status_of(module: str) -> int:
-    """Run a module; return its exit status, or the negative number of the signal that ends it."""
-    try:
-        run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        if isinstance(ended.code, str):
-            print(ended.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
-            return 1
-        return (ended.code or 0) & 0xFF
-    except BaseException as error:  # noqa: BLE001 - as the interpreter does
-        sys.excepthook(type(error), error, error.__traceback__)
-        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-    return 0
-
-
-def _end(status: int) -> NoReturn:
-    """End as the interpreter does, but let the system free the memory.
-
-    The interpreter frees objects one by one. That takes six times as long as to fork: each page of
-    memory that it writes to is copied first.
-    """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if not stream.closed:
-                stream.flush()
-        except OSError:
-            status = status or 120
-    if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    os._exit(status)
-
-
-def _opened(number: int, mode: str, **options: Any) -> Any:  # noqa: ANN401 - of `open`
-    return open(number, mode, closefd=False, **options)
-
-
-if __name__ == "__main__":
-    with (
-        socket.socket(fileno=int(sys.argv[1])) as of_tests,
-        socket.socket(fileno=int(sys.argv[2])) as of_scripts,
-    ):
-        _load(Path(sys.argv[3]))
-        _fork_on_request(of_tests, of_scripts)

@@ -14,7 +14,6 @@ from typing import Final
 from tests.databases import ROOT
 
 _BLOCK: Final = re.compile(r"^( *)```sh\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
-_OPENING: Final = ("case", "for", "if", "until", "while")
 _MARK: Final = "@@ended"
 
 
@@ -37,8 +36,6 @@ def is_whole(text: str) -> bool:
     """Return True if a shell would run the text, not ask for another line."""
     if re.search(r"(\\|\|)\n$", text):
         return False
-    if re.fullmatch(r"[\w./:=@,%+ -]*\n", text) and text.partition(" ")[0] not in _OPENING:
-        return True  # has nothing that would ask for more
     checked = subprocess.run(
         ["bash", "-n"], input=text, text=True, capture_output=True, check=False
     )

@@ -44,7 +44,7 @@ def attempt(
 
 
 def takes_connections(path: Path) -> bool:
-    """Return True if a daemon listens on a Unix socket: a client's start to ask costs far more."""
+    """Return True if a daemon listens on a Unix socket: cheaper than starting a client to ask."""
     with socket.socket(socket.AF_UNIX) as asking:
         return asking.connect_ex(str(path)) == 0
 

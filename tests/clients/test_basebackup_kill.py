@@ -70,15 +70,27 @@ def of(world: ArchiveWorld, server: Server) -> tuple[BackupTarget, str]:
     return world.target(registered(server)), uuid7(world.needs.clock())
 
 
-def halfway(above: int) -> list[int]:
-    """Return the runs that have written a part of their copy."""
+async def stopped_halfway(service_pid: int) -> list[int]:
+    """Stop the runs of a service once they have written a part of their copy; return them."""
+    found: list[int] = []
+
+    def are_found() -> bool:
+        found.extend(_stop_halfway(service_pid))
+        return bool(found)
+
+    await until_so(are_found, "no copy is halfway")
+    return found
+
+
+def _stop_halfway(service_pid: int) -> list[int]:
     found = []
-    for each in runs_of(PROGRAM, above):
+    for each in runs_of(PROGRAM, service_pid):
         with suppress(OSError):
             fields = dict(
                 line.split(": ") for line in Path(f"/proc/{each}/io").read_text().splitlines()
             )
             if int(fields["wchar"]) > HALFWAY:
+                os.kill(each, signal.SIGSTOP)
                 found.append(each)
     return found
 
@@ -91,13 +103,15 @@ async def _is_made_anew(world: ArchiveWorld, target: BackupTarget, backup_id: st
     await world.archives.remove_all(target)
 
 
-def kill(_server: Server) -> None:
-    for each in halfway(os.getpid()):
+def kill(_server: Server, stopped: list[int]) -> None:
+    for each in stopped:
         os.kill(each, signal.SIGKILL)
 
 
-def let_go(server: Server) -> None:
-    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+def let_go(server: Server, stopped: list[int]) -> None:
+    assert server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+    for each in stopped:
+        os.kill(each, signal.SIGCONT)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +122,13 @@ def let_go(server: Server) -> None:
     ],
 )
 async def test_a_copy_that_is_cut_off_says_why_with_the_programs_last_lines(
-    world: ArchiveWorld, server: Server, cut: Callable[[Server], None], words: str
+    world: ArchiveWorld, server: Server, cut: Callable[[Server, list[int]], None], words: str
 ) -> None:
     target, backup_id = of(world, server)
     copying = asyncio.create_task(
         world.archives.back_up(target, backup_id, "base", lambda _percent: None)
     )
-    await until_so(lambda: bool(halfway(os.getpid())), "no copy is halfway")
-    cut(server)
+    cut(server, await stopped_halfway(os.getpid()))
     with pytest.raises(BackupFailed, match=words) as raised:
         await copying
     assert PASSWORD not in str(raised.value)
@@ -127,11 +140,9 @@ async def test_a_service_that_is_killed_takes_its_copy_along(
     world: ArchiveWorld, server: Server
 ) -> None:
     target, backup_id = of(world, server)
-    worker = await world.back_up_elsewhere(target, server, backup_id)
-    above = worker.process.pid
-    await until_so(lambda: bool(halfway(above)), "no copy is halfway")
-    running = runs_of(PROGRAM, above)
-    await asyncio.to_thread(worker.kill)
+    async with world.back_up_elsewhere(target, server, backup_id) as (service_pid, _):
+        await stopped_halfway(service_pid)
+        running = runs_of(PROGRAM, service_pid)
     await until_so(
         lambda: not any(Path(f"/proc/{each}").exists() for each in running), "it runs on"
     )

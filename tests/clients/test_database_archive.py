@@ -349,11 +349,10 @@ async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_li
     target = world.target()
     async with archiving(world, target, server):
         for percent in (0, 1):
-            worker = await world.back_up_elsewhere(target, server)
-            done = -1
-            while done < percent:
-                done = int(await asyncio.to_thread(worker.read))
-            await asyncio.to_thread(worker.kill)
+            async with world.back_up_elsewhere(target, server) as (_, printed):
+                done = -1
+                while done < percent:
+                    done = int(await printed.readline())
             await until_so(lambda: is_free(world.folder / "archive" / target.cluster_id))
             assert await world.archives.listed(target) == []
         made = await world.archives.back_up(target, "again", "base", _ignore)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,8 @@ LAYER_MIB: Final = 12
 """More than a proxy takes or keeps unless its settings say so."""
 ENDLESS_MIB: Final = 32
 """More than sockets and proxies on the way hold of an answer that nobody reads."""
+UNREAD: Final = (socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+"""Has a client's socket hold that much at most, where the system would let it grow."""
 PART: Final = bytes(range(256)) * (MIB // 256)
 
 
@@ -155,16 +158,20 @@ def caddy(site: Site, *changes: tuple[str, str]) -> tuple[list[str], list[str]]:
 
 @contextmanager
 def proxied(
-    made: Callable[[Site], tuple[list[str], list[str]]], folder: Path, registry: LiveRegistry
+    made: Callable[[Site], tuple[list[str], list[str]]],
+    folder: Path,
+    registry: LiveRegistry,
+    *options: tuple[int, int, int],
 ) -> Iterator[httpx.Client]:
-    """Run a proxy in front of a registry, and connect to it."""
+    """Run a proxy in front of a registry, and connect to it with options of sockets."""
     site = Site(folder, free_port(), free_port(), registry.url.removeprefix("http://"))
     certify(site)
     check, command = made(site)
     run(*check)
     trusted = ssl.create_default_context(cafile=str(site.certificate))
     url = f"https://127.0.0.1:{site.port}"
-    with httpx.Client(base_url=url, verify=trusted, timeout=110) as client:
+    transport = httpx.HTTPTransport(verify=trusted, socket_options=options)
+    with httpx.Client(base_url=url, transport=transport, timeout=110) as client:
 
         def is_ready() -> bool:
             try:
@@ -251,6 +258,30 @@ def test_large_layers_and_chunked_uploads_go_through(
         assert (ranged.status_code, ranged.content) == (206, PART[5:10])
 
 
+def test_a_layer_larger_than_any_limit_of_other_bodies_goes_there_and_back(
+    live_registry: LiveRegistry, remote: Remote
+) -> None:
+    """And larger than what the layers of container clients have in these tests."""
+    zeros, count = bytes(MIB), 72
+    hasher = hashlib.sha256()
+    for _ in range(count):
+        hasher.update(zeros)
+    digest = f"sha256:{hasher.hexdigest()}"
+    with httpx.Client(base_url=live_registry.url, timeout=110) as client:
+        answer = client.post(
+            f"{remote.base}/blobs/uploads/",
+            params={"digest": digest},
+            content=(zeros for _ in range(count)),
+            headers={"content-length": str(count * MIB)},
+        )
+        assert answer.status_code == 201, answer.text
+        pulled = hashlib.sha256()
+        with client.stream("GET", f"{remote.base}/blobs/{digest}") as answer:
+            for chunk in answer.iter_raw():
+                pulled.update(chunk)
+    assert pulled.hexdigest() == hasher.hexdigest()
+
+
 def impatient_caddy(site: Site) -> tuple[list[str], list[str]]:
     """Return the commands of a Caddy whose hour is two seconds."""
     return caddy(site, (r" 1h$", " 2s"))
@@ -280,6 +311,7 @@ def pushed(registry: LiveRegistry, content: bytes) -> str:
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     with httpx.Client(base_url=registry.url, timeout=110) as client:
         answer = client.post("/v2/dev/hour/blobs/uploads/")
+        assert answer.status_code == 202
         for at in range(0, len(content), 4 * MIB):
             location = client.base_url.join(answer.headers["location"])
             answer = client.patch(location, content=content[at : at + 4 * MIB])
@@ -302,7 +334,7 @@ def test_caddy_ends_any_request_at_its_hour(workspace: Path, live_registry: Live
     """In both directions, however steadily it goes on."""
     blob = pushed(live_registry, PART * ENDLESS_MIB)
     with (
-        proxied(impatient_caddy, workspace, live_registry) as client,
+        proxied(impatient_caddy, workspace, live_registry, UNREAD) as client,
         client.stream("GET", blob) as pulled,
     ):
         begun = client.post("/v2/dev/hour/blobs/uploads/")
@@ -320,7 +352,7 @@ def test_the_registry_ends_any_request_behind_a_proxy_at_its_hour(
     """And an upload goes on where it stopped."""
     blob = pushed(impatient_registry, PART * ENDLESS_MIB)
     with (
-        proxied(made, workspace, impatient_registry) as client,
+        proxied(made, workspace, impatient_registry, UNREAD) as client,
         client.stream("GET", blob) as pulled,
     ):
         begun = client.post("/v2/dev/hour/blobs/uploads/")

@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from registry.cli.main import main
-from tests.databases import program_environment
+from tests.databases import program, program_environment
+from tests.entrepot import copied_install, told
 from tests.live import start_registry
 from tests.loaded import Program
 from tests.postgresql import free_port
@@ -62,6 +63,30 @@ def test_dev_tells_what_to_try_and_keeps_its_data(tmp_path: Path) -> None:
                 assert missing.headers["x-request-id"] == missing.json()["error"]["request_id"]
         finally:
             assert registry.stop(signal.SIGINT) == 0
+        if round_number == 1:
+            assert '"path":"/v1/repositories"' in registry.lines[-1]
+
+
+def test_nothing_is_printed_as_a_program_ends(tmp_path: Path) -> None:
+    """By the interpreter, which finds as it frees objects what nobody has closed or awaited."""
+    shown = copied_install(tmp_path / "data")
+    registry = start_registry(tmp_path / "data", command="serve", forks=False)
+    try:
+        key = told("access key id", shown)
+        ended = subprocess.run(
+            program("registry", "login", registry.url, "--access-key-id", key),
+            env=program_environment() | {"XDG_CONFIG_HOME": str(tmp_path)},
+            input=told("secret access key", shown) + "\n",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.stdout.startswith("Signed in to ")
+        assert httpx.get(f"{registry.url}/v1/last").status_code == 404
+    finally:
+        assert registry.stop() == 0
+    assert '"path":"/v1/last"' in registry.lines[-1]
 
 
 def loaded_by(code: str) -> set[str]:
