@@ -38,8 +38,10 @@ def _copy_compiled(sources: Path, packages: Path) -> None:
     for source in sources.rglob("*.py"):
         installed = packages / source.relative_to(sources)
         compiled = Path(cache_from_source(source))
-        if compiled.exists() and installed.read_bytes() == source.read_bytes():
+        if not (compiled.exists() and installed.exists()):
+            continue
+        if installed.read_bytes() == source.read_bytes():
             os.utime(installed, ns=(source.stat().st_mtime_ns,) * 2)
             target = Path(cache_from_source(installed))
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(compiled, target)

@@ -33,7 +33,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
-KILLS: Final = ("node-1", "database", "store")
+KILLS: Final = ("node-1", "database", "store", "database")
 REPOSITORY: Final = "acme/app"
 MOVED: Final = f"/v2/{REPOSITORY}/manifests/moved"
 UPLOADS: Final = f"/v2/{REPOSITORY}/blobs/uploads/"
@@ -51,6 +51,8 @@ class Clients:
     key: tuple[str, str]
     acknowledged: dict[str, str] = field(default_factory=dict)
     """Digests by tag."""
+    begun: list[str] = field(default_factory=list)
+    """Tags whose pushes have begun."""
     refusals: list[str] = field(default_factory=list)
     """What pushes and pulls that failed have said."""
     answers: list[tuple[int, float]] = field(default_factory=list)
@@ -130,6 +132,11 @@ class Clients:
             seconds=90,  # a node that is silent may hold the repository's lock for a minute
         )
 
+    def wait_for_a_push(self) -> None:
+        """Wait until one more push has begun."""
+        before = len(self.begun)
+        until(lambda: len(self.begun) > before, lambda: "nobody pushes", seconds=90)
+
     def _push(self, number: int, machine: Containers) -> None:
         for count in itertools.count():
             tag = f"{number}-{count}"
@@ -138,6 +145,7 @@ class Clients:
             )
             layout = machine.home / f"layout-{tag}"
             write_layout(image, layout)
+            self.begun.append(tag)
             ended = machine.attempt(
                 "skopeo", "copy", "--quiet", f"oci:{layout}:latest", self.reference(tag)
             )
@@ -203,6 +211,7 @@ def kill(clients: Clients, what: str) -> None:
     fleet = clients.fleet
     if what in NODES:
         fleet.kill_node(what)
+        clients.wait_for_a_push()
         time.sleep(0.5)
         fleet.start_node(what)
     elif what == "store":
@@ -225,11 +234,12 @@ def is_refused(http: httpx.Client, node: str) -> bool:
 
 
 def cut_network(clients: Clients) -> None:
-    """Break all connections of the nodes, again and again."""
-    for _ in range(3):
+    """Break all connections of the nodes, each time while an image is pushed."""
+    for seconds in (0.1, 0.3, 0.6):
+        clients.wait_for_a_push()
+        time.sleep(seconds)
         for way in clients.fleet.ways.values():
             way.cut()
-        time.sleep(0.3)
 
 
 def slow_network(clients: Clients) -> None:

@@ -1,8 +1,8 @@
 """Does what a driver of load balancers does, and is killed before its n-th step.
 
 `DRIVER FOLDER VIP N start|reload|stop`; a step is a call that changes something outside of the
-process. The embedded driver, whose code for files is the same, has only those for its proxies. It
-exits with 0 if there were fewer steps.
+process. The embedded driver writes its files as the other does: of its
+steps with files, only the making of a folder counts. It exits with 0 if there were fewer steps.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def _main(driver: str, folder: Path, vip: str, step: int, act: str) -> Non
     kind, steps = (
         (HaproxyDriver, (*FILE_STEPS, *PROXY_STEPS))
         if driver == "haproxy"
-        else (EmbeddedDriver, PROXY_STEPS)
+        else (EmbeddedDriver, ((Path, "mkdir"), *PROXY_STEPS))
     )
     replicas = kind(folder / "balancers", drain_seconds=2)
     ports = {"start": (8080,), "reload": (8080, 8081), "stop": ()}[act]

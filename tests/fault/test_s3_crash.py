@@ -2,8 +2,9 @@
 
 A child process is forked for each kill. It dies after a call that changes something, or after the
 first call that follows an acknowledgement: after others it leaves the same. What is left is taken
-up by another process, which knows nothing of it. A run tries each such call once: every third by
-plain, sealed and packed uploads; ``SOAK=20`` tries all by each, of twenty times as many uploads.
+up by another process, which knows nothing of it. A run tries a third of such calls by plain
+uploads, another by sealed and the last by packed ones; ``SOAK=20`` tries all by each, of twenty
+times as many uploads.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ class Target(NamedTuple):
     """What is fuzzed: an install, what its document says, and what there is in it."""
 
     install: FuzzedInstall
+    document: dict[str, Any]
+    """As it is served; `schema` is made of a copy with fewer keys."""
     schema: BaseSchema
     known: Known
 
@@ -46,11 +49,13 @@ def target(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Ite
             return None
 
         described = read("/v1/openapi.json")
-        _leave_out_keys(described)
+        fewer = deepcopy(described)
+        _leave_out_keys(fewer)
         known = Known(described["paths"], read, unlisted(install))
         teach(install, known)
         config = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
-        yield Target(install, schemathesis.openapi.from_dict(described, config=config), known)
+        schema = schemathesis.openapi.from_dict(fewer, config=config)
+        yield Target(install, described, schema, known)
         install.check_rewound()
 
 

@@ -112,7 +112,7 @@ _ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(32))
 """What the tenants may get to send from."""
 
 
-_OF_CLIENTS: Final = {
+_CLIENT_HEADERS: Final = {
     "Accept": "*/*",
     "Accept-Encoding": "gzip, deflate",
     "Connection": "keep-alive",
@@ -171,7 +171,7 @@ class Served:
         transport = httpx.ASGITransport(self.app, client=("198.51.100.7", self._port))
         url = path if path.startswith("http") else f"{URL}/{path.lstrip('/')}"
         # A client of httpx for each request would cost as much as the request.
-        sent = httpx.Headers(_OF_CLIENTS)
+        sent = httpx.Headers(_CLIENT_HEADERS)
         sent.update(given | (headers or {}))
         request = httpx.Request(method, url, content=body or b"", headers=sent)
         answer = await transport.handle_async_request(request)
@@ -393,7 +393,7 @@ def _remove_empty_shards(objects: Path) -> None:
         os.close(folder)
 
 
-_PLACES: Final = frozenset(
+_DIFFERS_BY_INSTALL: Final = frozenset(
     {
         "data",
         "database_url",
@@ -406,7 +406,7 @@ _PLACES: Final = frozenset(
         "webhook_allowed",
     }
 )
-"""Settings of where something is, of names and of who founds: the tenants are alike."""
+"""Settings that differ although the tenants that they lead to are alike."""
 
 
 async def lay(settings: Settings, clock: ManualClock) -> tuple[Tenant, Tenant]:
@@ -417,7 +417,7 @@ async def lay(settings: Settings, clock: ManualClock) -> tuple[Tenant, Tenant]:
     url = settings.database_url
     said = {each.name: getattr(settings, each.name) for each in fields(settings)}
     said["email"] = replace(settings.email, email_port=25)
-    alike = {name: value for name, value in said.items() if name not in _PLACES}
+    alike = {name: value for name, value in said.items() if name not in _DIFFERS_BY_INSTALL}
     key = repr((alike, url.rpartition("/")[0] if is_postgresql(url) else "", clock.now))
     if key not in _FURNISHED:
         _FURNISHED[key] = await _furnish_install(settings, clock)

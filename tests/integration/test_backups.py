@@ -322,6 +322,7 @@ async def test_a_cluster_that_cannot_be_backed_up_says_why(world: BackupWorld) -
         assert told == (409, reason), changes
 
 
+@on_both_databases
 async def test_the_progress_of_a_run_is_shown(world: BackupWorld, cluster: Cluster) -> None:
     world.archive.may_end.clear()
     world.archive.told = (10, 40)

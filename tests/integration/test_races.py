@@ -12,36 +12,57 @@ from dataclasses import replace
 
 import pytest
 
-from cloudcore.db.opening import is_postgresql
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, ManualClock, Registry, open_registry
 from tests.memory_store import MemoryStore
 from tests.recount import check_counters, object_ids, querying
 from tests.wired import wired
 
-pytestmark = on_both_databases
-
 BLOBS = [bytes([n]) * (n + 1) for n in range(6)]
 KIND = {"content-type": OCI_MANIFEST}
 
 
-@pytest.fixture
-async def workers(metadata_url: str) -> AsyncIterator[list[Registry]]:
-    """Return four workers, each with connections and threads of its own; count rows at the end.
+PAIRS = [
+    pytest.param(
+        (database, door),
+        id=f"{database}-{door}",
+        marks=pytest.mark.postgresql if database == "postgresql" else (),
+    )
+    for database, door in (
+        ("sqlite", "direct"),
+        ("postgresql", "server"),
+        ("sqlite", "server"),
+        ("postgresql", "direct"),
+    )
+]
+"""Databases, and how workers are asked: directly or through our HTTP server, which keeps answers.
 
-    Each is asked directly on SQLite, on PostgreSQL through our HTTP server, which keeps answers.
-    """
+Most tests run with the first two pairs; the cheap ones run with all.
+"""
+with_all_pairs = pytest.mark.parametrize("setup", PAIRS, indirect=True)
+
+
+@pytest.fixture(params=PAIRS[:2])
+def setup(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Return the URL of a database, and how its workers are asked."""
+    database, door = request.param
+    return request.getfixturevalue(f"{database}_database"), door
+
+
+@pytest.fixture
+async def workers(setup: tuple[str, str]) -> AsyncIterator[list[Registry]]:
+    """Return four workers, each with connections and threads of its own; count rows at the end."""
+    url, door = setup
     store, clock = MemoryStore(), ManualClock()
     async with AsyncExitStack() as stack:
-        opened = [open_registry(metadata_url, store, clock=clock) for _ in range(4)]
+        opened = [open_registry(url, store, clock=clock) for _ in range(4)]
         made = [await stack.enter_async_context(one) for one in opened]
-        if is_postgresql(metadata_url):
+        if door == "server":
             clients = [await stack.enter_async_context(wired(one.app, one.ctx)) for one in made]
             made = [replace(one, client=its) for one, its in zip(made, clients, strict=True)]
         yield made
-    with querying(metadata_url) as query:
+    with querying(url) as query:
         check_counters(query, "dev")
 
 
@@ -103,6 +124,7 @@ async def test_counters_are_right_after_four_writers(workers: list[Registry]) ->
     assert total[202] > 10
 
 
+@with_all_pairs
 async def test_an_immutable_tag_never_moves(workers: list[Registry]) -> None:
     client = workers[0].client
     await workers[0].add_immutable("app")
@@ -132,6 +154,7 @@ async def test_of_many_who_make_a_tag_if_it_is_new_one_does(workers: list[Regist
     assert statuses == {201: 1, 412: 19}
 
 
+@with_all_pairs
 async def test_compare_and_swap_loses_no_move(workers: list[Registry]) -> None:
     """Move a tag from each link of a chain to the next, everyone trying every link."""
     await push(workers[0].client, BLOBS[0])
@@ -154,13 +177,15 @@ async def test_compare_and_swap_loses_no_move(workers: list[Registry]) -> None:
     assert sum(moves) == len(bodies) - 1
 
 
-async def test_the_same_image_at_once_is_one(workers: list[Registry], database_url: str) -> None:
+async def test_the_same_image_at_once_is_one(
+    workers: list[Registry], setup: tuple[str, str]
+) -> None:
     answers = await asyncio.gather(*(push(one.client, BLOBS[0]) for one in workers * 5))
     assert {answer.status for answer in answers} == {201}
     body = image(BLOBS[0])
     answers = await asyncio.gather(*(put(one.client, "v1", body) for one in workers * 5))
     assert {answer.status for answer in answers} == {201}
-    with querying(database_url) as query:
+    with querying(setup[0]) as query:
         assert len(object_ids(query)) == 1
         assert query("SELECT image_count, tag_count FROM repositories") in ([(1, 1)], ((1, 1),))
 

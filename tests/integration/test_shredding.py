@@ -209,6 +209,7 @@ async def test_a_push_brings_a_shredded_blob_back(world: SealedWorld) -> None:
     await assert_sound(world)
 
 
+@on_both_databases
 async def test_an_image_of_a_shredded_blob_is_deleted_and_restored(world: SealedWorld) -> None:
     digest = await shred_image(world)
     await delete_image(world, digest)

@@ -118,6 +118,7 @@ async def test_an_index_of_indexes_grows_with_the_images_below(cached: CachedWor
     await cached.check()
 
 
+@on_both_databases
 async def test_a_deleted_sparse_image_is_restored_as_it_was(cached: CachedWorld) -> None:
     amd = cached.upstream.add_image(APP, layers=(ONE, TWO))
     arm = cached.upstream.add_image(APP, layers=(TWO,))

@@ -324,8 +324,8 @@ async def open_matrix(install: Install, state: str) -> Matrix:
     """Return a matrix without callers."""
     clock = install.clock
     assert isinstance(clock, StandingClock)
-    owner = await install.add_account(f"{slug(state)}-owner")
-    stranger = await install.add_account(f"{slug(state)}-stranger")
+    owner = await install.add_account("owner")
+    stranger = await install.add_account("stranger")
     access = TokenAccess(install.tokens, Challenges("http://registry.test"), clock)
     return Matrix(install, state, clock, owner, stranger, access)
 
