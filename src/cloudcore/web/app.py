@@ -169,8 +169,8 @@ class ControlPlane:
         policies can name.
 
         Raises:
-            RouteError: a route is not public, and there is no platform; or a route's family has no
-                dependencies here.
+            RouteError: `platform` is missing, which checks the callers of routes that are not
+                public; or `needs` lacks the family of a route.
 
         """
         self._routes: Final = routes

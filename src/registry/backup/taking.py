@@ -177,8 +177,8 @@ def _check_place(settings: Settings, target: Path) -> None:
 def _registry_of(settings: Settings) -> str:
     """Return the id of the first account, which identifies the registry in its backups.
 
-    Raise `BackupRefused` if there is no account, or if this process does not run as the owner of
-    the data: the owner could not open the files that a backup creates there.
+    Raise `BackupRefused` before the first account exists, or if another user owns the data: that
+    user could not open the files that a backup creates there.
     """
     is_sqlite = not is_postgresql(settings.database)
     path = sqlite_path(settings.database) if is_sqlite else folder_of_notes(settings)

@@ -188,7 +188,7 @@ class BackupRepository:
         return ended._replace(said=self._told(said))
 
     def _told(self, lines: Iterable[str]) -> str:
-        """Return the error of a run for the owner, or its last lines if there is no error.
+        """Return what a run says to the owner: its error, or its last lines.
 
         Headers, counters and secrets are left out.
         """

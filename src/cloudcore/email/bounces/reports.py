@@ -129,7 +129,7 @@ def _field(fields: Message, name: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return the class of a status code: 2, 4 or 5; empty if there is no code."""
+    """Return the first digit of the status code in a text (2, 4 or 5), or an empty string."""
     found = _STATUS.search(text) or _REPLY.search(text)
     return found[1] if found else ""
 

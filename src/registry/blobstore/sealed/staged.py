@@ -206,8 +206,9 @@ class SealedBytes:
     def finish(self) -> None:
         """Write the last frame in its place, and the table of packed ones, as the file's end.
 
-        The table overwrites nothing that is needed: the last frame before it has all bytes. If both
-        are already there, whoever truncated the file behind them may have died before the flush.
+        The table overwrites nothing that is needed: the last frame before it has all bytes. Both
+        may have been written before, by a process that died between truncating the file and
+        flushing it: so the file counts as not durable.
         """
         kept = self._kept
         if kept is None or not kept.is_last or kept.length != self._count:
