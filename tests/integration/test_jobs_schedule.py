@@ -159,6 +159,23 @@ async def test_what_was_due_while_nobody_ran_is_done_at_once(database: Database)
     assert (chore.turns, turn.due_at, turn.ended_at) == (1, FIRST + 11 * MINUTE, clock.now)
 
 
+async def test_a_turn_set_while_its_row_is_read_slowly_is_not_taken_for_one_of_a_wrong_clock(
+    database: Database,
+) -> None:
+    clock, chore = Clock(), Chore()
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST + 10 * MINUTE})
+
+    class Slow(PassingDatabase):
+        async def before(self, kind: Kind, call: Callable[..., object]) -> None:
+            if call is schedule_rows.due_times:
+                clock.now = FIRST + 9 * MINUTE
+
+    async with running(scheduler(Slow(database), chore.every(), clock=clock)):
+        await until_so(lambda: clock.now > FIRST)
+        await asyncio.sleep(0.02)
+    assert (chore.turns, (await turn_of(database, chore)).due_at) == (0, FIRST + 10 * MINUTE)
+
+
 @on_both_databases
 async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) -> None:
     chore = Chore()

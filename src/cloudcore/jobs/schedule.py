@@ -150,10 +150,11 @@ class Scheduler(BackgroundTask):
 
     async def _look(self) -> None:
         """Lease the chores that are due and start them."""
-        self._looked_at = now = self._clock()
+        self._looked_at = self._clock()
         self._spread = microseconds(self._chance() * self._pace.spread_seconds)
         try:
             self._due_at = await self._database.read(schedule_rows.due_times, list(self._chores))
+            now = self._clock()  # after a slow read, an earlier time would make due times wrong
             await self._correct(now)
             due = [name for name, due_at in self._due_at.items() if due_at <= now]
             due = [name for name in due if name not in self._under_way]
