@@ -38,23 +38,24 @@ from cloudcore.outbound.http_client import HttpClient
 from cloudcore.outbound.http_connection import RequestFailed
 
 MOST_BYTES: Final = 1024 * 1024
-"""Of an answer; a chain of certificates has some 10 KiB."""
+"""Maximum bytes of a response; a chain of certificates has some 10 KiB."""
 NONCE_TRIES: Final = 8
-"""How often a request is sent whose nonce is refused: authorities forget nonces (RFC 8555 §6.5)."""
+"""Maximum tries of a request whose nonce is refused: authorities forget nonces (RFC 8555 §6.5)."""
 
 
 class VettedNetwork(ClientNetwork):
     """The library's HTTP client, restricted to vetted addresses.
 
-    The operator names the directory, so its own origin may have any address. Other origins to which
-    the directory refers must be public. Not for a thread that runs an event loop.
+    The operator configured the directory's URL, so its origin may have any address. Other origins
+    that the directory refers to must have public addresses. Do not use this in a thread that runs
+    an event loop.
     """
 
     def __init__(self, directory: str, setting: str, key: JWK, roots: str = "") -> None:
-        """Sign with `key`; `setting` names the directory in messages.
+        """Sign with `key`; `setting` is the variable that sets `directory`, for error messages.
 
-        `roots` is a PEM file of the roots to trust for the directory; if it is empty, the public
-        roots are trusted.
+        `roots` is the path of a PEM file of the roots to trust; if empty, the public roots are
+        trusted.
 
         Raise `OSError` if `roots` cannot be read, or holds no certificate.
         """
@@ -63,7 +64,7 @@ class VettedNetwork(ClientNetwork):
         self._tls = ssl.create_default_context(cafile=Path(roots)) if roots else None
 
     def post(self, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401 - the library's
-        """Send a signed object; repeat it if the authority refuses the nonce."""
+        """Send a signed object; repeat it with a new nonce if the authority refuses the nonce."""
         for _ in range(NONCE_TRIES - 1):
             try:
                 return self._post_once(*args, **kwargs)
@@ -104,12 +105,12 @@ class VettedNetwork(ClientNetwork):
 
 
 _PASSING: Final = frozenset({"rateLimited", "serverInternal", "badNonce"})
-"""Problems that pass by themselves; all others are refusals."""
+"""Problem types that are temporary; all others are refusals."""
 
 
 @contextmanager
 def told_plainly() -> Iterator[None]:
-    """Turn the library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
+    """Turn the ACME library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
     try:
         yield
     except messages.Error as error:
@@ -151,12 +152,12 @@ def _of_validation(error: errors.ValidationError) -> AcmeRefused:
 
 
 ORDER_SECONDS: Final = 180
-"""For which an authority may validate and sign."""
+"""Maximum seconds for an authority to validate and sign."""
 _ALREADY_REVOKED: Final = "alreadyRevoked"
 
 
 class TlsAlpnResponse(challenges.KeyAuthorizationChallengeResponse):
-    """The answer that a ``tls-alpn-01`` challenge is ready; the library has no such class."""
+    """The message that a ``tls-alpn-01`` challenge is ready; the library has no such class."""
 
     typ = "tls-alpn-01"
 
@@ -177,7 +178,7 @@ challenges.Challenge.register(TlsAlpn)
 
 
 class AcmeSession:
-    """A session; its calls block, so they are made in a thread without an event loop."""
+    """A session with an authority; its methods block, and need a thread without an event loop."""
 
     def __init__(
         self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
@@ -238,7 +239,10 @@ class AcmeSession:
     def _pending(
         self, order: messages.OrderResource, kind: str
     ) -> Iterator[tuple[messages.ChallengeBody, ChallengeProof]]:
-        """Yield challenge and proof for each domain that the authority has not yet validated."""
+        """Yield (challenge, proof) for each domain that the authority has not yet validated.
+
+        Raise `AcmeRefused` if the authority does not offer a challenge of this `kind`.
+        """
         for each in order.authorizations:
             name = each.body.identifier.value
             domain = f"*.{name}" if each.body.wildcard else name
@@ -258,7 +262,7 @@ class AcmeSession:
 
 
 def main() -> None:
-    """Read an `AcmeTask` from standard input, and do it."""
+    """Read an `AcmeTask` from standard input, do it, and write the result to standard output."""
     task = hear(sys.stdin.buffer, AcmeTask)
     try:
         said = ChildMessage(chain=_do(task))

@@ -52,14 +52,14 @@ async def create_first_account(
 ) -> FirstCredentials:
     """Create organization, account, role `admin`, its person and a service account with a key.
 
-    `prepare_addition` prepares what another family adds to the account.
+    `prepare_addition` prepares what other families add to a new account.
 
     Raise `InvalidInput` if the handle or the e-mail address is malformed, `Conflict` if an account
-    exists already; nothing is changed.
+    exists already; then nothing is changed.
     """
     check_handle(handle)
     email = email_address(email)
-    # What is random or slow comes before the transaction, which may run more than once.
+    # Random and slow work is done before the transaction, which may run more than once.
     password, key = new_password(), new_access_key()
     hashed = passwords.hash_password(password, salt=first_salt(keyring, email))
     organization_id = new_id()
@@ -90,7 +90,7 @@ def _add_organization(tx: Connection, organization_id: str, owner: User, now: in
 def _add_program(
     tx: Connection, account: Account, key: NewAccessKey, keyring: Keyring, new_id: Callable[[], str]
 ) -> None:
-    """Insert a service account with all rights, for use without a browser."""
+    """Insert a service account with all rights and an access key, for use without a browser."""
     owner, now = new_id(), account.created_at
     of = account.id, ADMIN, "Created with the account."
     SERVICE_ACCOUNTS.add(tx, ServiceAccount(owner, *of, now, now))
