@@ -1,6 +1,6 @@
 """The errors of buckets, named as in S3, as subclasses of those in `cloudcore.errors`.
 
-`/v1` answers with their base class, the S3 endpoint with their own name.
+`/v1` answers with the base class, the S3 endpoint with the name of the subclass.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ IS_KEYED: Final = text("kms_key_id IS NOT NULL")
 
 
 def _reference(name: str, column: str, table: str) -> ForeignKeyConstraint:
-    """Return a foreign key to a row of the same account."""
+    """Return a foreign key to the id of a row of the same account."""
     target = [f"{table}.id", f"{table}.account_id"]
     return ForeignKeyConstraint([column, "account_id"], target, name=name)
 

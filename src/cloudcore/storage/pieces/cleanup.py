@@ -18,7 +18,7 @@ ABORT_SECONDS: Final = 3600
 DELETE_SECONDS: Final = 60
 SCAN_SECONDS: Final = 300
 CONDEMNED_FOR: Final = 3600 * MICROSECONDS
-"""Microseconds for which the bytes of an object that is gone stay, for those who read them."""
+"""Microseconds between condemning a piece and deleting its bytes, so that readers can finish."""
 _PAGE: Final = 200
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ forget_completed: Final = deletion(
 
 
 async def abort_abandoned(needs: StorageNeeds) -> None:
-    """Abort uploads that were begun long ago and never completed."""
+    """Abort uploads that were begun `multipart.ABANDONED_SECONDS` ago and are still open."""
     before = needs.clock() - multipart.ABANDONED_SECONDS * MICROSECONDS
     while found := await needs.database.read(upload_rows.list_abandoned, before, _PAGE):
         for upload in found:
@@ -50,7 +50,7 @@ async def delete_condemned(needs: StorageNeeds) -> None:
 
 
 async def shred_deleted_keys(needs: StorageNeeds) -> None:
-    """Delete the bytes of pieces whose KMS key was deleted, and then their data keys.
+    """Delete the bytes of pieces whose KMS key was deleted, and then the pieces' data keys.
 
     Nothing can open these bytes any more. Their objects stay, and can be deleted.
     """
