@@ -105,7 +105,7 @@ class StoredRows:
         seen = *bytes_of, of.verified_at == bindparam("verified_at_before")
         is_verified = of.damage.is_(None) & (of.verified_at >= bindparam("since"))
         self.rows: Final = rows.where(has_bytes)
-        """The query for the objects that have bytes, for further conditions."""
+        """The query for the objects that have bytes; callers may add conditions."""
         self._due: Final = paged(
             self.rows.where(
                 of.damage.is_(None),

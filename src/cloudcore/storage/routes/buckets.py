@@ -33,7 +33,7 @@ PATH: Final = "/v1/buckets"
 ONE: Final = PATH + "/{bucket:str}"
 _CORS: Final = ONE + "/cors"
 _USE_KEY: Final = "kms:UseKey"
-"""The action on a key that binding a bucket to it needs."""
+"""The action on a KMS key that the caller needs to bind a bucket to the key."""
 MOST_DAMAGED: Final = 100
 _NAMED: Final = 10
 
@@ -93,7 +93,7 @@ class BucketRecord(ResponseBody):
 
 
 def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> BucketRecord:  # noqa: ANN401
-    """Convert a bucket for an answer; `single` has the fields that lists leave out."""
+    """Convert a bucket for a response; `single` has the fields that lists leave out."""
     return BucketRecord(
         id=bucket.id,
         crn=bucket.crn,
@@ -264,7 +264,10 @@ async def delete_bucket_cors(bucket: FromPath[str], ctx: Context) -> None:
 
 
 async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | None) -> str | None:
-    """Return the id of the KMS key that a request names, or None."""
+    """Return the id of the KMS key that a request names; None if it names none.
+
+    Raise `AccessDenied` if the caller may not use the key (see `BucketKeys.resolve`).
+    """
     if value is None:
         return None
     authorize = ctx.right_to(_USE_KEY)

@@ -1,6 +1,6 @@
 """``/v1/buckets/{bucket}/multipart-uploads``: send an object in parts.
 
-The audit log has who began, completed and aborted an upload, not its parts.
+The audit log records who began, completed and aborted an upload, but not its parts.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class CompleteMultipartUpload(RequestBody):
 
 
 def upload_record(bucket: Bucket, upload: Upload) -> MultipartUpload:
-    """Convert an upload for an answer."""
+    """Convert an upload for a response."""
     attributes = upload.attributes
     return MultipartUpload(
         upload_id=upload.id,
@@ -150,7 +150,7 @@ ANSWERS: Final = RecordAnswers(
 
 
 def part_record(piece: Piece) -> PartRecord:
-    """Convert a part for an answer."""
+    """Convert a part for a response."""
     return PartRecord(
         part_number=piece.number,
         etag=piece.md5,
@@ -162,11 +162,11 @@ def part_record(piece: Piece) -> PartRecord:
 async def _authorized_upload(
     ctx: RequestContext, name: str, upload_id: str
 ) -> tuple[Bucket, Upload]:
-    """Return an upload, open or completed; authorize the operation on its object.
+    """Return an upload, open or completed, and its bucket, after authorizing the operation.
 
-    Rights are checked before existence; for an unknown upload, the right to all keys is checked.
+    The operation is authorized on the upload's object; for an unknown upload, on all keys.
 
-    Raise `AccessDenied` if policies refuse it, whether or not the upload exists, `NoSuchBucket` or
+    Raise `AccessDenied` if policies refuse it, whether or not the upload exists; `NoSuchBucket` or
     `NoSuchUpload` if it does not.
     """
     assert ctx.action is not None

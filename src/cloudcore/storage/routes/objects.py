@@ -1,6 +1,6 @@
 """``/v1/buckets/{bucket}/objects``: objects and their tags.
 
-Objects pass by the thousand, so the audit log has none of them, only the refusals.
+There are too many operations on objects to record each: the audit log has only the refused ones.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Tags(RequestBody):
 
 
 def one_object(bucket: Bucket, found: StoredObject) -> OneObject:
-    """Convert an object for an answer."""
+    """Convert an object for a response."""
     return OneObject(
         object=ObjectRecord(
             bucket=bucket.name,
@@ -157,7 +157,10 @@ def _checksum(checksum: ObjectChecksum | None) -> ChecksumRecord | None:
 
 
 async def _bucket_of(ctx: RequestContext, name: str, key: str) -> Bucket:
-    """Return a bucket; authorize the operation on its object with this key."""
+    """Return a bucket after authorizing the operation on its object with this key.
+
+    Raise `KeyTooLong`, or as `authorized_bucket`.
+    """
     key_bytes(key)
     return await authorized_bucket(ctx, name, key)
 
@@ -361,7 +364,10 @@ async def _few_bytes(stream: RequestStream) -> bytes:
 
 
 def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
-    """Return the conditions of a write; refuse conditions and checksums that are not supported."""
+    """Return the conditions of a write.
+
+    Raise `InvalidInput` for conditions and checksums that are not supported.
+    """
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)
