@@ -49,7 +49,7 @@ class ObjectRow(NamedTuple):
     encoding: str
     is_inline: bool
     checksum: str | None
-    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
+    """BLAKE3 of the stored bytes, in hex; None if `digest` is their sha256."""
     verified_at: int
     damage: str | None
     body: bytes | None

@@ -159,7 +159,7 @@ def check_storage_class(name: str) -> None:
 
 
 def check_size(size: int, most: int = MAX_OBJECT_BYTES) -> None:
-    """Raise `EntityTooLarge` if the size exceeds what one request may send."""
+    """Raise `EntityTooLarge` if `size` exceeds `most`."""
     if size > most:
         raise errors.EntityTooLarge(f"at most {most} bytes", limit=most)
 

@@ -36,7 +36,7 @@ _o, _p = tables.storage_objects.c, tables.storage_pieces.c
 
 
 class Held(NamedTuple):
-    """The usage of a bucket, or a change of it."""
+    """The usage of a bucket, or a difference to add to it."""
 
     objects: int = 0
     object_bytes: int = 0
@@ -227,7 +227,7 @@ def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
 
 
 def remove_uses(tx: Connection, account_id: str, user_id: str) -> None:
-    """Delete all records that a user needs buckets."""
+    """Delete all records that `user_id` needs buckets."""
     tx.execute(_REMOVE, account_id=account_id, user_id=user_id)
 
 

@@ -1,6 +1,6 @@
-"""Preconditions of a request on the existing object, such as ``If-Match``, and ``Range``.
+"""Conditions of a request on the existing object, such as ``If-Match``; and ``Range``.
 
-The conditions of a write are decided in its transaction.
+The conditions of a write are checked in the transaction that writes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _lists(listed: tuple[str, ...], etag: str) -> bool:
 
 _RANGE: Final = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 MAX_DIGITS: Final = 19
-"""The digits of the largest 63-bit number, which clients send for "to the end"."""
+"""Digits of the largest 63-bit number, which clients send to mean "to the end"."""
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:

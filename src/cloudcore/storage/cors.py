@@ -49,15 +49,15 @@ class CorsRuleRecord(RequestBody):
         list[Literal["GET", "PUT", "POST", "DELETE", "HEAD"]], Meta(min_length=1, max_length=5)
     ]
     allowed_headers: Annotated[list[_Header], Meta(max_length=100)] = field(default_factory=list)
-    """That a page may send; one `*` may stand for any characters."""
+    """Headers that a page may send; one `*` may stand for any characters."""
     expose_headers: Annotated[list[_Exposed], Meta(max_length=100)] = field(default_factory=list)
-    """That a page may read."""
+    """Headers that a page may read."""
     max_age_seconds: Annotated[int, Meta(ge=0, le=MAX_AGE_SECONDS)] | None = None
     """How long a browser may keep the answer to a preflight."""
 
 
 class CorsRules(RequestBody):
-    """The CORS rules of a bucket; the first that fits a request counts."""
+    """The CORS rules of a bucket; the first that fits a request applies."""
 
     cors_rules: Annotated[list[CorsRuleRecord], Meta(min_length=1, max_length=100)]
 

@@ -138,7 +138,7 @@ def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Up
 
 
 def abort_if_open(tx: Connection, seen: Upload, now: int) -> None:
-    """Delete an upload that was read as open, unless it has been completed or deleted since."""
+    """Delete an open upload and its parts, unless it has been completed or deleted since `seen`."""
     of = seen.account_id, seen.bucket_id, seen.id
     upload = rows.find_upload(tx, *of, locks=True)
     if upload is not None and upload.ended_at is None:
@@ -309,7 +309,10 @@ def _assembled(
 
 
 def _checksum(upload: Upload, chosen: Sequence[Piece]) -> ObjectChecksum | None:
-    """Return the checksum of the whole, computed from those of the parts."""
+    """Compute the checksum of the object from those of its parts.
+
+    Return None if the upload has no checksum algorithm.
+    """
     if upload.checksum_algorithm is None:
         return None
     algorithm = Algorithm(upload.checksum_algorithm)

@@ -28,7 +28,7 @@ from cloudcore.serving.asgi import FileRegion
 from cloudcore.web.bodies import Identified
 
 SHREDDED: Final = "shredded"
-"""The encoding of a piece whose key was deleted: its bytes and its data key are gone."""
+"""The encoding of a piece whose KMS key was deleted: its bytes and its data key are erased."""
 
 
 class StoredPiece(NamedTuple):
@@ -41,7 +41,7 @@ class StoredPiece(NamedTuple):
     """Of the bytes as the client sent them, in hex."""
     encoding: str
     stored_checksum: str | None
-    """BLAKE3 of the stored bytes, if they are sealed."""
+    """BLAKE3 of the stored bytes in hex; None if they are plain."""
     body: bytes | None
     """The stored bytes if they are few (then only the row has them), else None."""
     kms_key_id: str | None
@@ -121,7 +121,7 @@ class OpenBytes(Protocol):
         """Yield the bytes in order, in parts of at most 256 KiB."""
 
     async def aclose(self) -> None:
-        """Close what is open; do nothing if it is already closed."""
+        """Close the range; calling it again does nothing."""
 
 
 KeyAccess = object
@@ -179,7 +179,7 @@ class BucketBytes(Protocol):
         """Lock KMS keys until `tx` ends; return False if one of them is not enabled."""
 
     async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
-        """Delete the bytes of pieces; return the ids of those whose bytes are gone."""
+        """Delete the bytes of pieces; return the ids whose bytes are now absent."""
 
     async def scan(self, owned: Owned) -> int:
         """Quarantine stored bytes without a row and without a holder; return their number.

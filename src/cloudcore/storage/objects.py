@@ -1,4 +1,4 @@
-"""Find, record, tag and delete objects, in a transaction of the caller."""
+"""Find, record, tag and delete objects, in the caller's transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of buckets, objects, multipart uploads and the pieces in which bytes are stored."""
+"""The tables of buckets, objects, multipart uploads and pieces (the stored bytes)."""
 
 from __future__ import annotations
 

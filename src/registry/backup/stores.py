@@ -119,7 +119,7 @@ class BucketStore:
 
 
 class ObjectStores(NamedTuple):
-    """The object stores of a registry. Their calls block."""
+    """The object stores of a registry: blobs, and pieces of buckets. Their calls block."""
 
     blobs: DiskStore | BucketStore
     pieces: DiskStore | BucketStore

@@ -30,7 +30,7 @@ class ObjectChanged(StoreUnavailable):
 
 
 class StageBusy(Exception):
-    """Another writer holds these staged bytes, in this process or another."""
+    """Another writer holds these staged bytes, or the new id is already in use."""
 
 
 class StagedDropped(Exception):
@@ -127,7 +127,7 @@ class Stored(NamedTuple):
 
     object_id: str
     digest: Digest
-    """sha256 of the bytes: the identity under which it is stored."""
+    """sha256 of the bytes as pushed, under which the object is stored."""
     alias: Digest | None
     """The verified digest under which it was committed, if that is not sha256; else None."""
     size: int
@@ -163,7 +163,7 @@ class Orphan(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """The result of a deletion: the deleted objects, and the refusal if some are left."""
+    """The result of a deletion: the deleted objects, and the refusal if some were not deleted."""
 
     object_ids: Sequence[str]
     refusal: StoreUnavailable | None = None

@@ -1,4 +1,4 @@
-"""The interfaces of blocking stores, whose calls `BlobStore` makes in threads."""
+"""The interfaces of blocking stores, whose methods `BlobStore` calls in threads."""
 
 # ruff: noqa: D102 - where no docstring is, the interface of the same call has it
 

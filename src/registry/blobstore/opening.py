@@ -45,7 +45,7 @@ async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncI
 async def open_bucket_store(
     settings: Settings, count: Count = count_nothing
 ) -> AsyncIterator[FileStore]:
-    """Like `open_store`, for the store with the bytes of buckets."""
+    """Open the store with the bytes of buckets, as `open_store` does."""
     async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS, count)) as store:
         yield store
 

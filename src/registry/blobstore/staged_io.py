@@ -11,7 +11,7 @@ from registry.blobstore.base import PLAIN
 from registry.oci.digest import Hasher
 
 _EDGE_BYTES: Final = 64 * 1024
-"""At least a block of any file system, and a page of memory."""
+"""Not smaller than a block of any file system, or a page of memory."""
 
 
 class StagedIO:
@@ -53,7 +53,7 @@ class StagedIO:
             self.truncate(size)
 
     def flush(self) -> None:
-        """Make what was written durable."""
+        """Make all written bytes durable."""
         try:
             os.fsync(self.descriptor)
         except OSError:

@@ -110,7 +110,7 @@ class RunningDigests:
         return cls({name: new_hasher(name) for name in wanted_algorithms(algorithm)}, {})
 
     def update(self, view: memoryview) -> None:
-        """Hash the bytes that follow."""
+        """Hash the next bytes."""
         self._known.clear()
         for hasher in self.hashers.values():
             hasher.update(view)

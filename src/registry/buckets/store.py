@@ -67,7 +67,7 @@ class BucketOrphans:
     is_first: bool = True
 
     async def turn(self, owned: Owned) -> int:
-        """Scan, unless another process is scanning; return how many orphans were set aside."""
+        """Scan, unless another process is scanning; return the number of orphans set aside."""
         what, now = "stored pieces of buckets", self.clock()
         tenant = Tenant(what, self.store, self.store, self.clock, owned, self.may_judge, self.kept)
         async with self.store.scan_alone() as is_alone:

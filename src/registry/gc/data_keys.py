@@ -100,7 +100,7 @@ _MOST_AWAY: Final = 10
 
 
 class KeyFault(NamedTuple):
-    """A blob whose data keys are inconsistent."""
+    """A blob whose data keys are inconsistent with its links or bytes."""
 
     digest: str
     problem: str

@@ -54,7 +54,7 @@ class DatabaseWentBack(Exception):
 
 
 async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Check that this database, in no older state, was the last one used with the blobs.
+    """Check that this database was the last one used with the blobs, and is no older copy of it.
 
     Raise `DatabaseWentBack` if the database is older, or another one.
     """
@@ -95,7 +95,7 @@ class Generations:
     async def begin(self) -> None:
         """Begin the first generation of the process.
 
-        Log an error if the database went back, or if it was last used with another store.
+        Log an error if the database is older than the store, or was last used with another store.
         """
         try:
             await self._check_store()

@@ -1,4 +1,4 @@
-"""Purge expired rows: deleted tags, images and repositories, events of tags, idle uploads."""
+"""Purge expired rows: deleted tags, images and repositories, tag events, idle uploads."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from registry.oci.media_types import is_foreign_layer
 MACHINE: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}.get(
     platform.machine(), platform.machine()
 )
-"""This machine's architecture, as images name it."""
+"""This machine's architecture, by its name in images."""
 CONFIG_TYPES: Final = (
     "application/vnd.oci.image.config.v1+json",
     "application/vnd.docker.container.image.v1+json",
@@ -63,7 +63,7 @@ class ReadImage(NamedTuple):
     """The data of an image that instances need."""
 
     layers: Sequence[WantedLayer]
-    """The lowest first."""
+    """The lowest layer first."""
     config: ImageConfig
     """With user 0, which the caller replaces by the ids of `user`."""
     user: str

@@ -54,7 +54,7 @@ class WantedLayer(NamedTuple):
     diff_id: str
     """The sha256 of the layer's tar, in hex."""
     blob: str
-    """The digest of the blob that unpacks to it."""
+    """The digest of the blob to unpack."""
 
 
 class _Size(NamedTuple):
@@ -174,7 +174,7 @@ class LayerStore:
 
     @contextmanager
     def _noted(self, name: str, wanted: Sequence[WantedLayer]) -> Iterator[None]:
-        """Record the layers of an image, and hold the record during the block."""
+        """Record the layers of an image; lock it during the block, so that the record stays."""
         self.make_folders()
         with held(self._locks / f"image-{name}", shared=True):
             image = self._images / name

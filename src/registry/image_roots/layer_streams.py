@@ -16,7 +16,7 @@ MOST_RATIO: Final = 200
 """Maximum bytes of a tar per byte of its blob, once the tar has `_RATIO_FROM` bytes."""
 _RATIO_FROM: Final = 64 << 20
 _WINDOW_BYTES: Final = 128 << 20
-"""Largest window of zstd, the default limit of its own program."""
+"""Maximum window of zstd, the default limit of the ``zstd`` program."""
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE: Final = b"\x2a\x4d\x18"

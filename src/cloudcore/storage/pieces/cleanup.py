@@ -27,7 +27,7 @@ _u = storage_uploads.c
 forget_completed: Final = deletion(
     _u.ended_at, _u.ended_at.is_not(None), kept_seconds=multipart.KEPT_SECONDS
 )
-"""Deletes a batch of the rows of uploads that were completed a day ago."""
+"""Deletes a batch of rows of uploads that were completed `multipart.KEPT_SECONDS` ago."""
 
 
 async def abort_abandoned(needs: StorageNeeds) -> None:
@@ -64,7 +64,7 @@ async def shred_deleted_keys(needs: StorageNeeds) -> None:
 
 
 async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]:
-    """Delete the bytes of pieces; return the ids of those whose bytes are gone."""
+    """Delete the bytes of pieces; return the ids for which this succeeded."""
     stored = [piece.id for piece in pieces if not piece.is_inline]
     gone = await needs.bytes.delete(stored) if stored else ()
     return [*gone, *(piece.id for piece in pieces if piece.is_inline)]

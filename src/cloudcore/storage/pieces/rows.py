@@ -180,7 +180,7 @@ def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedP
 def pieces_between(
     tx: Connection, account_id: str, object_id: str, first: int, last: int
 ) -> list[Piece]:
-    """Return the pieces of an object from number `first` to `last`, sorted."""
+    """Return the pieces of an object numbered `first` to `last`, sorted by number."""
     of = {"account_id": account_id, "object_id": object_id}
     return find_all(tx, _piece, _BETWEEN, **of, first=first, last=last)
 

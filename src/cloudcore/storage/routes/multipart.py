@@ -57,13 +57,13 @@ ContentType = Annotated[str, Meta(max_length=256, pattern=r"^[ -~]+$(?!\n)")]
 
 
 class CreateMultipartUpload(RequestBody):
-    """What the object is to be that an upload becomes."""
+    """The object that the upload becomes."""
 
     key: ObjectKey
     content_type: ContentType = DEFAULT_CONTENT_TYPE
     storage_class: StorageClass = "STANDARD"
     metadata: dict[str, str] = field(default_factory=dict)
-    """Given back as `x-amz-meta-` headers."""
+    """Returned as `x-amz-meta-` headers."""
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class UploadsQuery(PageQuery):
     """Which uploads to list."""
 
     prefix: Annotated[str, Meta(max_length=1024)] = ""
-    """Only of keys that begin so."""
+    """Only uploads to keys that begin with this."""
 
 
 class MultipartUpload(ResponseBody):
@@ -276,9 +276,9 @@ async def upload_part(
     ctx: Context,
     needs: Needs[StorageNeeds],
 ) -> OneUploadPart:
-    """Store the body as a part, from 1 to 10,000; it replaces one of the same number.
+    """Store the body as a part, numbered from 1 to 10,000; it replaces a part with the same number.
 
-    Each part but the last needs at least 5 MiB; that is checked when the upload is completed.
+    Each part but the last needs at least 5 MiB; this is checked when the upload is completed.
     """
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     if not (part_number.isascii() and part_number.isdigit() and len(part_number) <= 5):
@@ -302,9 +302,9 @@ async def complete_multipart_upload(
     ctx: Context,
     needs: Needs[StorageNeeds],
 ) -> Reply[OneObject]:
-    """Make the listed parts the object, at once, in the place of what is there.
+    """Make the object of the listed parts; it replaces the existing object.
 
-    If that fails, the upload stays as it is. Asked again with the same parts, it answers the same.
+    If this fails, the upload is unchanged. A repetition with the same parts gets the same answer.
     """
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     parts = [GivenPart(each.part_number, each.etag) for each in data.parts]

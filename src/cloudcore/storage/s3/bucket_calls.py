@@ -1,4 +1,4 @@
-"""Create, find and delete buckets; CORS rules, and the answers that depend on them."""
+"""Create, find and delete buckets; CORS rules, and the responses that depend on them."""
 
 from __future__ import annotations
 

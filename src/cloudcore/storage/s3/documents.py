@@ -80,7 +80,7 @@ class XmlReader:
         return self._root
 
     def close(self) -> None:
-        """Free the memory now: reader and parser refer to each other."""
+        """Free the memory at once, by breaking the cycle of reader and parser."""
         del self._parser
         self._open.clear()
 

@@ -36,7 +36,7 @@ _WORDS: Final = re.compile(rf"{_ONE}(?:[ \t]+{_ONE})*")
 
 
 def read_value(header: str) -> str:
-    """Decode the value of a header, received as Latin-1."""
+    """Decode the value of a header: UTF-8 or encoded words. `header` was decoded as Latin-1."""
     try:
         value = header.encode("latin-1").decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The operations of the S3 API: how a request selects one, its handler, and its IAM action."""
+"""The operations of the S3 API: how requests select them, their handlers and IAM actions."""
 
 from __future__ import annotations
 

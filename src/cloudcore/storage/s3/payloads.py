@@ -89,7 +89,7 @@ class S3Body:
         self._trailers: Mapping[str, str] = {}
 
     def terms(self) -> Terms:
-        """Return what to compute and to verify while the body is received."""
+        """Return the announced size, the checksum to compute, and the check of received bytes."""
         return Terms(self.promise.length, self.promise.algorithm, self._check)
 
     async def __call__(
@@ -221,14 +221,14 @@ class _Received:
             self._decoder = _decoder(call, self._promise, self._add)
 
     def take(self, part: memoryview) -> None:
-        """Process bytes of the body."""
+        """Unframe and hash the next bytes of the body."""
         if self._decoder is None:
             self._add(part)
         else:
             self._decoder.write(part)
 
     def finish(self) -> None:
-        """Verify the document."""
+        """Compare the document with the announced values; raise `S3Error` if they differ."""
         trailers: Mapping[str, str] = {}
         if self._decoder is not None:
             self._decoder.finish()

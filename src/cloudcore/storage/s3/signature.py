@@ -1,8 +1,8 @@
-"""Version 4 signatures: parse the claim of a request, and verify it.
+"""Version 4 signatures: parse the signature of a request, and verify it.
 
 Source: "Authenticating Requests (AWS Signature Version 4)" of the S3 API reference. As in S3, and
-unlike other services of AWS, paths are not normalised. A request must have signed its host and
-every ``x-amz-…`` header; the whole query is always signed.
+unlike other services of AWS, paths are not normalised. The signature must cover the host and every
+``x-amz-…`` header; it always covers the whole query.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def check_time(claim: SignatureClaim, now: datetime) -> None:
 
 
 def verify(request: SignedRequest, claim: SignatureClaim, secret: str) -> RequestSigningKey:
-    """Verify the signature of a request; return the signing key.
+    """Verify the signature of a request with the secret of its access key; return the signing key.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """

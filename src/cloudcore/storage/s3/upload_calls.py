@@ -163,7 +163,7 @@ def _bad_copied_range() -> S3Error:
 
 
 async def list_parts(call: S3Call) -> Answer:
-    """ListParts: sorted by number."""
+    """ListParts: the parts of an upload, sorted by number."""
     upload = await _find_upload(call)
     after = call.number("part-number-marker", 0, MOST_ASKED) or 0
     limit = call.limit("max-parts")
@@ -199,7 +199,7 @@ async def list_parts(call: S3Call) -> Answer:
 
 
 async def list_uploads(call: S3Call) -> Answer:
-    """ListMultipartUploads: the open ones, sorted by key and id."""
+    """ListMultipartUploads: the open uploads, sorted by key and id."""
     fields, encode = call.request.fields, encoding(call)
     if fields.get("delimiter"):
         raise S3Error("NotImplemented", "Uploads are listed without a delimiter.")
@@ -246,7 +246,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload: one transaction, so fast that no spaces are sent meanwhile."""
+    """CompleteMultipartUpload, in one quick transaction (AWS sends spaces until it is done)."""
     encryption = written_fields(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(

@@ -1,4 +1,4 @@
-"""Copy the first bytes of a staged file or an object, to which a writer may still append."""
+"""Copy the first bytes of an upload or an object; a writer may append to it meanwhile."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ def make_folder(path: Path) -> None:
 def flush_folder(name: str, parent: int | None = None) -> None:
     """Make the entries of a folder durable.
 
-    The descriptor is opened anew: the kernel reports an I/O error once per descriptor, so on a
-    shared one another thread's flush might get the error instead of this one.
+    A new descriptor is opened: the kernel reports an I/O error once per descriptor, so with a
+    shared descriptor, another thread's flush might get the error instead.
     """
     descriptor = open_folder(name, parent)
     try:

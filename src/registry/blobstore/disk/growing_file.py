@@ -108,7 +108,10 @@ class GrowingSealedFile(BlockingGrowing):
             return StagedGrowth(self._visible(size), is_committed)
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes within the size that `growth` returned."""
+        """Return bytes within the size that `growth` returned.
+
+        Raise `StagedDropped` if the bytes were cut off.
+        """
         found = b""
         with disk_errors():
             while len(found) < count:
@@ -166,7 +169,7 @@ class GrowingSealedFile(BlockingGrowing):
         return None
 
     def _frame(self, number: int) -> memoryview:
-        """Return the decrypted bytes of a visible frame."""
+        """Return the decrypted bytes of a visible frame; raise `StagedDropped` if cut off."""
         if number >= self._whole:
             return memoryview(self._rest if number == self._whole else b"")
         try:

@@ -29,7 +29,7 @@ from registry.errors import StoreUnavailable
 from registry.settings.store import StoreSettings
 
 DELETED_AT_ONCE: Final = 1000
-"""Keys in a ``DeleteObjects``, the most that S3 takes."""
+"""Keys in one ``DeleteObjects``, the maximum in S3."""
 _ATTEMPTS: Final = 2
 _CONNECTIONS: Final = 64
 _UNKNOWN: Final = frozenset({"NotImplemented", "501"})
@@ -86,7 +86,7 @@ class Part(NamedTuple):
 
 
 class Ranged(NamedTuple):
-    """An object's range whose bytes are being received."""
+    """A range of an object, whose bytes are still being received."""
 
     body: Any
     """botocore's stream."""
@@ -180,8 +180,8 @@ class Bucket:
     def find(self, key: str) -> ObjectHead | None:
         """Return the headers of an object, or None if it is absent.
 
-        This requests the first byte: errors of ``HeadObject`` have no body, which would distinguish
-        a missing key from a missing bucket.
+        This requests the first byte: errors of ``HeadObject`` have no body, so they do not
+        distinguish a missing key from a missing bucket.
         """
         try:
             with self._asking("GetObject"):

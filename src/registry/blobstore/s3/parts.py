@@ -36,9 +36,9 @@ PartBytes = Callable[[int], int]
 
 
 def part_bytes(number: int) -> int:
-    """Return the size of a part, counted from 0: 8 MiB, and after each 1,000 parts 8 MiB more.
+    """Return the size of a part, counted from 0: 8 MiB, and 8 MiB more after each 1,000 parts.
 
-    It stops growing at 32 MiB. So `MOST_PARTS` parts have 265 GiB (`MOST_S3_BLOB_BYTES`).
+    The size grows to at most 32 MiB. So `MOST_PARTS` parts have 265 GiB (`MOST_S3_BLOB_BYTES`).
     """
     return min(_SMALLEST * (1 + number // _GROWS_EVERY), _LARGEST)
 

@@ -300,7 +300,10 @@ class S3Staged:
         self._restage(offset, algorithm)
 
     def _go_back(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset within the bytes that this writer holds."""
+        """Go to an offset within the bytes that this writer holds.
+
+        Raise `ObjectUnknown` if those bytes are in sent parts and no tail ends there.
+        """
         if self._is_whole:
             self._unfold()
         if not offset:
@@ -369,7 +372,7 @@ class S3Staged:
         self._found = UploadState(None, self._found.tails)
 
     def _unfold(self) -> None:
-        """Turn an object that was not verified back into staged bytes."""
+        """Turn an object that is not verified yet back into staged bytes."""
         if self._is_whole:
             size = self.offset
             self._found = self._shared.look(self._upload_id)

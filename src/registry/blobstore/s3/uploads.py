@@ -44,7 +44,7 @@ class UploadState(NamedTuple):
 
     @property
     def is_nothing(self) -> bool:
-        """Return True if the bucket has nothing of this upload."""
+        """Return True if the bucket has no object, tail or multipart upload for this id."""
         return self.head is None and not self.tails and not self.uploads
 
 
@@ -53,7 +53,7 @@ class HeldUpload(Protocol):
 
     @property
     def offset(self) -> int:
-        """Return the upload's length."""
+        """Return the number of bytes."""
 
     @property
     def is_staged(self) -> bool:
