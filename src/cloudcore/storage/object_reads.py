@@ -156,8 +156,8 @@ async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
 async def begin(opened: OpenBytes) -> AsyncIterator[bytes]:
     """Read the first bytes of an open range; return an iterator over all of its bytes.
 
-    So an error in the first bytes can still become an error response. On errors, the range is
-    closed: raise `Unavailable` if the bytes are absent or damaged.
+    So an error in the first bytes can still become an error response. Raise `Unavailable` if the
+    bytes are absent or damaged. On any error, the range is closed.
     """
     try:
         return await begin_stream(opened.stream())

@@ -37,8 +37,7 @@ _HISTORY: Final = 365 * 24 * 3600 * MICROSECONDS
 _SESSIONS: Final = 100
 _EVENTS: Final = 500
 _GRACE: Final = 3600 * MICROSECONDS
-"""Microseconds after a repository's deletion. By then, no request is running that found the
-repository before."""
+"""Microseconds after a repository's deletion until no request is running that still found it."""
 
 
 async def purge_tombstones(ctx: ServiceContext) -> int:

@@ -31,7 +31,7 @@ forget_completed: Final = deletion(
 
 
 async def abort_abandoned(needs: StorageNeeds) -> None:
-    """Abort uploads that were begun `multipart.ABANDONED_SECONDS` ago and are still open."""
+    """Abort open uploads that were begun more than `multipart.ABANDONED_SECONDS` ago."""
     before = needs.clock() - multipart.ABANDONED_SECONDS * MICROSECONDS
     while found := await needs.database.read(upload_rows.list_abandoned, before, _PAGE):
         for upload in found:

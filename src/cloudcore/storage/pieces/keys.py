@@ -139,7 +139,7 @@ def rewrap(
 ) -> bool:
     """Replace the wrap of a piece.
 
-    Return False if the piece was deleted or shredded, or is under another KMS key than `piece`.
+    Return False if the piece was deleted or shredded, or is no longer under `piece.kms_key_id`.
     """
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
     return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1

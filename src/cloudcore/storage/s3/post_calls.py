@@ -69,9 +69,10 @@ class PostPolicy(NamedTuple):
     most: int = _MOST
 
     def check(self, fields: Mapping[str, str], now: datetime) -> None:
-        """Raise `S3Error` (AccessDenied) if the policy does not allow a form.
+        """Check that the policy allows a form with these fields now.
 
-        The policy has expired, a condition does not hold, or a field has no condition.
+        Raise `S3Error` (AccessDenied) if the policy has expired, a condition does not hold, or a
+        field has no condition.
         """
         if now >= self.expires:
             raise _denied("Policy expired.")
@@ -264,9 +265,9 @@ def _read_promise(call: S3Call) -> Promise:
 
 
 def _fewest_bytes(call: S3Call, form: PostForm) -> int | None:
-    """Compute the minimum size of the file from the body's length, or return None if unknown.
+    """Compute the size of the file from the body's length, or return None if unknown.
 
-    It is exact if nothing follows the file.
+    This assumes that nothing follows the file.
     """
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:

@@ -246,7 +246,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload, in one quick transaction (AWS sends spaces until it is done)."""
+    """CompleteMultipartUpload, in one quick transaction."""
     encryption = written_fields(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(

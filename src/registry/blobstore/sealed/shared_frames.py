@@ -137,7 +137,11 @@ class SharedFrames:
             self._give_back(reader)
 
     def leave(self, reader: FrameReader) -> None:
-        """Remove a reader. An object's last reader frees its frames; the last of all, the rest."""
+        """Remove a reader.
+
+        The last reader of an object frees the object's frames; the last reader of all frees the
+        unused buffers, too.
+        """
         with self._lock:
             self._give_back(reader)
             others = self._readers[reader.seal]
