@@ -191,7 +191,7 @@ class StoredRows:
             after = found[-1].id
 
     def totals(self, tx: Connection, since: int) -> StoredTotals:
-        """Count the objects that have bytes, and those verified since `since`. Reads every row."""
+        """Count the objects with bytes, and those verified at `since` or later. Reads all rows."""
         row = tx.row(self._totals, since=since)
         assert row is not None
         return StoredTotals(*map(int, row))

@@ -1,4 +1,4 @@
-"""Wraps: the data key of stored bytes, encrypted under a KMS key, and rewrapping.
+"""Wraps: data keys of stored bytes, encrypted under KMS keys; and moving them to other KMS keys.
 
 One data key seals one sequence of stored bytes. A wrap is bound to the stored id of these bytes, so
 it opens no others. To let another KMS key open the bytes, only the data key is wrapped again.

@@ -102,10 +102,10 @@ MAX_DIGITS: Final = 19
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``[start, stop)`` of a ``Range``, or None to send all.
+    """Return ``[start, stop)`` of a ``Range``, or None for the whole object.
 
-    All is sent without a header, or if the range is malformed or there are several. Raise
-    `InvalidRange` if the range contains no byte of an object of `size` bytes.
+    The whole object is sent if there is no header, the range is malformed, or there are several.
+    Raise `InvalidRange` if the range contains no byte of an object of `size` bytes.
     """
     found = None if header is None else _RANGE.fullmatch(header.strip().lower())
     if found is None or found.groups() == ("", ""):

@@ -172,7 +172,7 @@ def _refusal(found: Sequence[str]) -> DumpRefused:
 
 
 def restore_dump(url: str, folder: Path, manifest: BackupManifest, report: Report) -> None:
-    """Restore the dump of the backup in `folder`, in one transaction; if restored, do nothing.
+    """Restore the dump of the backup in `folder`, in one transaction, unless already restored.
 
     The caller has marked the database, which stays marked until `forget_mark` is called.
 

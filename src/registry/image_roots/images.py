@@ -216,8 +216,8 @@ async def begin_pull(
 ) -> Pull:
     """Return the right to pull an image in a role of an account; for None, without authentication.
 
-    Raise `ImageRefused` if the account is suspended or deleted, the role was deleted, or may not
-    pull the image.
+    Raise `ImageRefused` if the account is suspended or deleted, or if the role was deleted or may
+    not pull the image.
     """
     account, role = await ctx.database.read(_find_caller, account_id, role_id)
     if account is None or account.status != "active" or (role_id is not None and role is None):

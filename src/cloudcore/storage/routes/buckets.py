@@ -85,12 +85,12 @@ class BucketRecord(ResponseBody):
     """Bytes of the parts of open multipart uploads."""
     created_at: RFC3339
     kms_key: KeyReference | UnsetType | None = UNSET
-    """Only of a single bucket. Null: the account has no key yet."""
+    """Only for a single bucket. Null: the account has no key yet."""
     rewrap: Rewrap | UnsetType | None = UNSET
-    """Only of a single bucket: the last run that moved stored bytes to the bucket's key. Null: none
-    yet."""
+    """Only for a single bucket: the last run that moved stored bytes to the bucket's key. Null:
+    none yet."""
     faults: Sequence[FaultRecord] | UnsetType = UNSET
-    """Only of a single bucket."""
+    """Only for a single bucket."""
 
 
 def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> BucketRecord:  # noqa: ANN401

@@ -152,7 +152,7 @@ class StagedFile:
     def take_up_cached(cls, folders: Folders, shared: Shared, upload_id: str) -> StagedFile | None:
         """Open and lock the file in ``uploads``; return None if `take_up` must be called instead.
 
-        It must if opening might wait for the disk, or the file has two names or is an object.
+        That is so if opening might wait for the disk, or if the file has two names or is an object.
         """
         descriptor = disk_io.open_cached(folders.uploads, upload_id, _TAKE_UP)
         if descriptor is None:

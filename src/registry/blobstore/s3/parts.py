@@ -169,7 +169,7 @@ class PartWriter:
         return self._buffer.read(0, self.unsent)
 
     def complete(self) -> None:
-        """Make the bytes the object at the key.
+        """Store the bytes as the object at the key.
 
         If the response is lost, the token of the object at the key shows whether it was stored.
 

@@ -21,8 +21,8 @@ class UploadState(NamedTuple):
     """The state of an upload in the bucket."""
 
     head: ObjectHead | None
-    """Of the object that the upload has become, or of its parts, completed for reading (`copying`);
-    None if there is no object."""
+    """The headers of the object that the upload has become, or of its parts, completed for reading
+    (`copying`); None if there is no object."""
     tails: frozenset[TailName]
     uploads: tuple[str, ...] = ()
     """Ids of multipart uploads; looked up only if there is neither an object nor a tail."""
@@ -130,10 +130,10 @@ class Shared:
         return UploadState(None, tails, tuple(self.uploads_of(upload_id)))
 
     def judged(self, head: ObjectHead | None, tails: frozenset[TailName]) -> UploadState:
-        """Return an upload's state; if it has an object and tails, look up which is newer.
+        """Return an upload's state; look up `is_replaced` if it has both an object and tails.
 
-        The size alone cannot tell whether the object was committed: after an upload went back to
-        fewer bytes, the object of its old parts looks committed.
+        The size alone cannot tell: after an upload went back to fewer bytes, the object of its old
+        parts looks like a committed one.
         """
         found = UploadState(head, tails)
         if head is None or not found.is_object:
