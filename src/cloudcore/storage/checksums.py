@@ -125,7 +125,7 @@ def combine(algorithm: Algorithm, parts: Iterable[Part]) -> bytes:
 
 
 def _combination(algorithm: Algorithm) -> Callable[[int, int, int], int]:
-    """Return the function from (CRC of a part, CRC of the next, size of the next) to their CRC."""
+    """Return the function that combines the CRCs of two parts, given the second part's size."""
     from awscrt import checksums  # noqa: PLC0415 - as above
 
     found: dict[Algorithm, Callable[[int, int, int], int]] = {

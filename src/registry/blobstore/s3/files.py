@@ -328,9 +328,10 @@ class S3Files:
         return (each.object_id for each in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[ListedBytes]:
-        """Yield all staged bytes by upload id, except orphans; delete what commits have left.
+        """Yield all staged bytes except orphans, by upload id.
 
-        For uploads that this process holds, sizes include bytes not yet sent.
+        On the way, delete the tails and parts that committed uploads have left. For uploads that
+        this process holds, sizes include bytes not yet sent.
         """
         orphans = {each.object_id for each in self._marks.listed()}
         held = self._shared.holds.every()

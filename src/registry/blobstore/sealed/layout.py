@@ -163,10 +163,10 @@ class Packed:
         return max(0, bisect_right(self._starts, size) - 1)
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
-        """Yield the record of frame `number`, the first not added, if `size` bytes contain it.
+        """Yield the record of frame `number`, which is the first not added, if the file has it.
 
-        `size` is that of the file. The entry is trusted; only decryption shows whether the frame is
-        there.
+        `size` is the size of the file. The entry is trusted; only decryption shows whether the
+        frame is there.
         """
         entry = bytearray(ENTRY_BYTES)
         start = self._starts[number]
