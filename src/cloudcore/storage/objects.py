@@ -1,4 +1,4 @@
-"""Find, record, tag and delete objects, in a transaction of the caller."""
+"""Find, record, tag and delete objects, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -42,14 +42,12 @@ def record_object(
     events: Events,
     conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject:
-    """Insert an object of one piece; it replaces the existing one.
+    """Insert an object of one piece; it replaces the existing object with its key.
 
-    The caller has locked the bucket.
-
-    `most` is the account's default quota, in bytes.
+    The caller has called `hold` in `tx`. `most` is the account's default quota, in bytes.
 
     Raise `ConditionFailed` or `NoSuchKey` (see `conditions.check_write`), `BytesQuotaExceeded` if
-    the account has no room for the object.
+    the account's quota leaves no room for the object.
     """
     before = put_in_place(tx, bucket, made, conditions)
     use = check_room(tx, bucket.account_id, made.size, most)
@@ -62,9 +60,9 @@ def record_object(
 
 
 def hold(tx: Connection, bucket: Bucket) -> Bucket:
-    """Lock a bucket's row until `tx` ends, and return it.
+    """Return the current bucket; others cannot delete it until `tx` ends.
 
-    Raise `NoSuchBucket` if it was deleted meanwhile.
+    Raise `NoSuchBucket` if the bucket was deleted meanwhile.
     """
     found = BUCKET_ROWS.hold(tx, bucket.account_id, bucket.id)
     if found is None:
@@ -88,9 +86,10 @@ def tell(
 def put_in_place(
     tx: Connection, bucket: Bucket, made: StoredObject, conditions: RequestConditions
 ) -> Held:
-    """Write the row of an object; condemn the old object's pieces. Return the old usage.
+    """Write the row of an object, and condemn the pieces of the object that it replaces.
 
-    The caller has locked the bucket.
+    Return the usage of the replaced object; zeros if there was none. The caller has called `hold`
+    in `tx`.
 
     Raise `ConditionFailed` or `NoSuchKey`, as `record_object`.
     """
@@ -107,7 +106,7 @@ def put_in_place(
 
 
 def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) -> StoredObject:
-    """Replace the tags of an object.
+    """Replace the tags of an object, and return the object.
 
     Raise `NoSuchKey` if there is no such object, `InvalidTag` if there are too many tags, or one is
     malformed.
@@ -147,10 +146,12 @@ def delete_objects(
     events: Events,
     etags: Mapping[str, str] = {},
 ) -> dict[str, PlatformError]:
-    """Delete objects; those in `etags` only if they have the ETag. Map keys to errors.
+    """Delete objects; return the error of each key that was refused.
 
-    The rows are locked in a fixed order, and the counts last, in one row. So two such requests, or
-    one and a write, cannot deadlock.
+    `etags` maps keys to the ETag that the object must have to be deleted.
+
+    The rows are locked in the order of their keys, and the counts last, in one row. So two such
+    requests, or one and a write, cannot deadlock.
     """
     gone: list[StoredObject] = []
     refused: dict[str, PlatformError] = {}
@@ -174,7 +175,7 @@ def _take(
     now: int,
     conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject | None:
-    """Delete an object like `delete_object`, but do not update the counts."""
+    """Delete an object like `delete_object`, but update no counts and publish no event."""
     key_bytes(key)
     found = rows.find_object(tx, bucket, key, locks=True)
     check_write(conditions, found and found.etag)
@@ -194,7 +195,7 @@ def _tell_gone(
 
 
 def _told(bucket: Bucket, found: StoredObject) -> dict[str, object]:
-    """Return the event data of an object."""
+    """Return the data of an event about an object."""
     return {
         "bucket": {"id": bucket.id, "crn": bucket.crn, "name": bucket.name},
         "crn": object_crn(bucket.crn, found.key),

@@ -42,7 +42,7 @@ from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.requests import read_copy_source
 
 _DELETION_STEPS: Final = 1_000_000_000
-"""The most steps for all decisions of a DeleteObjects: 0.4 s (see `patterns.StepBudget`)."""
+"""Maximum steps for all decisions of one DeleteObjects, 0.4 s (`patterns.StepBudget`)."""
 _OVERRIDES: Final = (
     "cache-control",
     "content-disposition",
@@ -82,7 +82,7 @@ async def get_object(call: S3Call) -> Answer:
 
 
 async def _encryption(call: S3Call, found: FoundObject) -> Fields:
-    """Return the response headers about an object's encryption; none if it is not sealed."""
+    """Return the response headers about an object's encryption; empty if it is not sealed."""
     if not call.needs.bytes.seals:
         return []
     if found.pieces:
@@ -140,7 +140,7 @@ async def get_object_attributes(call: S3Call) -> Answer:
 
 
 def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]) -> str:
-    """Return the XML of a page of parts, which are counted from 1, as in reads of parts."""
+    """Return the XML of a page of parts, which are numbered from 1 without gaps."""
     after = call.header_number("x-amz-part-number-marker") or 0
     asked = call.header_number("x-amz-max-parts")
     limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
@@ -257,7 +257,7 @@ def _directive(value: str) -> bool:
 
 
 async def delete_object(call: S3Call) -> Answer:
-    """DeleteObject: 204, also if there is none."""
+    """DeleteObject: 204, even if there is no such object."""
     conditions = object_headers.read_conditions(call.request.headers)
     if any(name.startswith("x-amz-if-match-") for name in call.request.headers):
         raise S3Error("NotImplemented", "A deletion is conditional on If-Match.")
@@ -270,7 +270,7 @@ async def delete_object(call: S3Call) -> Answer:
 async def delete_objects(call: S3Call) -> Answer:
     """DeleteObjects: up to 1,000 keys, each authorized separately, with its own error.
 
-    A caller without rights to any of them does not learn whether the bucket exists. The decisions
+    A caller who may delete none of them does not learn whether the bucket exists. The decisions
     share `_DELETION_STEPS`; keys for which no steps are left are refused.
     """
     crn = buckets.bucket_crn_of(call.ctx, call.request.bucket)
@@ -313,7 +313,7 @@ async def delete_objects(call: S3Call) -> Answer:
 
 
 async def get_object_tagging(call: S3Call) -> Answer:
-    """GetObjectTagging: the tags of an object; without any, none."""
+    """GetObjectTagging: the tags of an object, possibly an empty list."""
     found = await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return tagging(found.attributes.tags)
 
@@ -351,7 +351,7 @@ async def put_object_acl(call: S3Call) -> Answer:
 
 
 def private_acl(account_id: str) -> Answer:
-    """Return the access control list that grants only the owner full control."""
+    """Return the answer with the access control list that grants only the owner full control."""
     kind = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
     owner = text("ID", account_id) + text("DisplayName", account_id)
     grant = tag("Grant", f"<Grantee {kind}>{owner}</Grantee>", text("Permission", "FULL_CONTROL"))

@@ -46,7 +46,7 @@ _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
 
 
 async def create_upload(call: S3Call) -> Answer:
-    """CreateMultipartUpload; its body is ignored, but compared with its announced hashes."""
+    """CreateMultipartUpload; a body is verified, but otherwise ignored."""
     await payloads.read_document(call)
     attributes = read_attributes(call.request.headers, call.bucket.account_id)
     encryption = written_fields(call)
@@ -136,7 +136,11 @@ async def copy_part(call: S3Call) -> Answer:
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the range to copy; unlike that of a download, it must be entirely valid."""
+    """Return ``[start, stop)`` to copy, or None for the whole object.
+
+    Unlike the range of a download, it must be well-formed and within the object: raise `S3Error` or
+    `InvalidRange`.
+    """
     if header is None:
         return None
     found = _COPIED_RANGE.fullmatch(header.strip().lower())
@@ -159,7 +163,7 @@ def _bad_copied_range() -> S3Error:
 
 
 async def list_parts(call: S3Call) -> Answer:
-    """ListParts: sorted by number."""
+    """ListParts: the parts of an upload, sorted by number."""
     upload = await _find_upload(call)
     after = call.number("part-number-marker", 0, MOST_ASKED) or 0
     limit = call.limit("max-parts")
@@ -195,7 +199,7 @@ async def list_parts(call: S3Call) -> Answer:
 
 
 async def list_uploads(call: S3Call) -> Answer:
-    """ListMultipartUploads: the open ones, sorted by key and id."""
+    """ListMultipartUploads: the open uploads, sorted by key and id."""
     fields, encode = call.request.fields, encoding(call)
     if fields.get("delimiter"):
         raise S3Error("NotImplemented", "Uploads are listed without a delimiter.")
@@ -242,7 +246,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload: one transaction, so fast that no spaces are sent meanwhile."""
+    """CompleteMultipartUpload, in one quick transaction."""
     encryption = written_fields(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
@@ -276,14 +280,14 @@ async def complete_upload(call: S3Call) -> Answer:
 
 
 async def abort_upload(call: S3Call) -> Answer:
-    """AbortMultipartUpload: a repetition is 404."""
+    """AbortMultipartUpload: the second time, the answer is 404."""
     upload = await _find_upload(call)
     await call.change(multipart.abort_upload, call.bucket, upload.id, call.now, upload_id=upload.id)
     return empty(204)
 
 
 async def _find_upload(call: S3Call) -> Upload:
-    """Return the request's open upload, which must be for the request's key."""
+    """Return the request's open upload; raise `S3Error` if it is for another key."""
     upload = await call.needs.database.read(multipart.find_upload, call.bucket, _upload_id(call))
     if upload.key != call.request.key:
         raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
