@@ -182,7 +182,7 @@ class HistoryQuery(msgspec.Struct):
 
 
 class StaleQuery(PageQuery):
-    """Which repositories are stale."""
+    """The filter of a list of stale repositories."""
 
     days: Annotated[int, Meta(ge=1, le=3660)] = 90
     """Neither pushed to nor pulled from for that many days."""
