@@ -77,8 +77,8 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
 def _page(verifier: str, redirect_uri: str, state: str = "") -> str:
     """Return path and query of the sign-in page.
 
-    Without a redirect there is no `state`, as there is nothing to protect: the verifier, which
-    leaves this process only together with the code, binds the code to it.
+    Without a redirect to this machine no `state` is needed: the verifier, which leaves this process
+    only together with the code, binds the code to this process.
     """
     query = {
         "response_type": "code",
@@ -168,7 +168,7 @@ class AssignedRole(NamedTuple):
 
     name: str
     account: str
-    """The handle."""
+    """The account's handle."""
     crn: str
 
     @property

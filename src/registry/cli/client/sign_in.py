@@ -4,7 +4,7 @@ The registry verifies tokens; here their claims are only shown to the person.
 
 A program needs neither a file nor ``login``: its key is ``ENTREPOT_ACCESS_KEY_ID`` with
 ``ENTREPOT_SECRET_ACCESS_KEY``, or with ``ENTREPOT_SECRET_ACCESS_KEY_FILE``, the name of a file that
-holds the secret. It is sent to the registry of ``ENTREPOT_REGISTRY`` and to no other.
+holds the secret. The key is sent only to the registry in ``ENTREPOT_REGISTRY``.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -
 
 
 def transport_to(url: str, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Transport:
-    """Return the transport to a registry, with the base URLs of families from its sign-in."""
+    """Return the transport to a registry, with the families' base URLs in its stored sign-in."""
     stored = load(path).get(base_url(url))
     own_urls = None if stored is None else stored.own_urls
     return Transport(url, timeout_seconds=timeout_seconds, own_urls=own_urls)

@@ -28,7 +28,7 @@ TIMEOUT_SECONDS: Final = 30
 
 
 class ConnectionLost(CommandFailure):
-    """The connection broke after the request was sent; it may or may not have taken effect."""
+    """The connection broke after the request was sent; the request may have taken effect."""
 
 
 class HttpRequest(NamedTuple):
@@ -72,7 +72,7 @@ class Transport:
         timeout_seconds: float = TIMEOUT_SECONDS,
         own_urls: Mapping[str, str] | None = None,
     ) -> None:
-        """Send to `url`, or the family's URL in `own_urls`, which a 404 refreshes once."""
+        """Send to `url`, or to the family's URL in `own_urls`, which the first 404 refreshes."""
         self.url = base_url(url)
         self.own_urls: Mapping[str, str] = own_urls or {}
         self._has_asked = False
@@ -84,7 +84,7 @@ class Transport:
         return url_for(path, self.url, self.own_urls)
 
     def find_own_urls(self) -> None:
-        """Ask the registry for the base URLs of families; only once."""
+        """Set `own_urls` from the registry's regions; do nothing after the first call."""
         if self._has_asked:
             return
         self._has_asked = True
@@ -111,12 +111,12 @@ class Transport:
         return self.read(request, http.client.HTTPResponse.read)
 
     def read(self, request: HttpRequest, reading: Callable[[http.client.HTTPResponse], T]) -> T:
-        """Send a request; return the result of `reading` the answer.
+        """Send a request; return the result of `reading` the response.
 
         After a 404 the request is sent again if the registry serves the path at another URL.
 
         Raises:
-            RequestRefused: the registry answered an error.
+            RequestRefused: the response is an error.
             ConnectionLost: the connection broke; the request may have taken effect.
             CommandFailure: the registry cannot be reached, or does not answer in time; then the
                 request may have taken effect too.
@@ -251,7 +251,7 @@ _PARTS: Final[Mapping[str, str]] = {
     "/v2": PULL,
     **{path: each.host for each in FAMILIES if each.host for path in each.paths},
 }
-"""The part of a registry that serves a path, by its first segments."""
+"""Maps the first segments of a path to the part of a registry that serves the path."""
 
 
 def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
@@ -264,8 +264,8 @@ def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
 def parse_own_urls(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
     """Map families to their base URLs, from the regions of a registry; empty if all are at `url`.
 
-    It is empty too if no region lists `url`. URLs of another scheme are left out, so that nothing
-    goes over plain HTTP that would not at `url`.
+    The result is also empty if no region lists `url`. URLs of another scheme are left out, so that
+    no request to an https registry is sent over plain HTTP.
     """
     scheme = url.partition("://")[0]
     for region in document.get("regions", ()):

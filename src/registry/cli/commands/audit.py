@@ -105,7 +105,7 @@ def _events(run: Invocation) -> Iterator[Record]:
 def parse_moment(text: str | None, now: datetime) -> str | None:
     """Convert a time, a date (midnight UTC) or a time span before `now` to RFC 3339.
 
-    Raise `Misuse` if the text is none of these.
+    Return None for None. Raise `Misuse` if the text is none of these.
     """
     if text is None:
         return None

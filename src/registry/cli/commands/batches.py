@@ -86,10 +86,10 @@ class _Deletion:
         self._force = force
 
     def delete_images(self, digests: Sequence[str], show: Callable[[str], None]) -> None:
-        """Delete images; retry children that were refused because of an index deleted later.
+        """Delete images in batches; retry children that were refused because of an index.
 
-        If several requests are needed, `force` is set only at the end, for images still refused:
-        earlier it would take a child from an index that a later request deletes.
+        With several batches, `force` is sent only at the end, for images that are still refused:
+        sent earlier, it would delete a child before the index that a later batch is to delete.
         """
         waiting = digests
         force = self._force and len(digests) <= BATCH

@@ -101,7 +101,11 @@ def sign_in(options: argparse.Namespace) -> None:
 def _with_role(
     options: argparse.Namespace, transport: Transport, credential: Credential
 ) -> Credential:
-    """Return the credential with the named role assumed, or with the person's only role."""
+    """Assume the role of ``--role``, or one that the person chooses; return the new credential.
+
+    Return the credential unchanged if no role is chosen, and for a service account without
+    ``--role``.
+    """
     role, shown, source = options.role, printable(options.role or ""), credential.token.access_token
     if role is None:
         if credential.refresh_token is None or options.no_role:  # a program has its own rights
@@ -137,7 +141,7 @@ def _sign_client_in(
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """Delete the stored credential in any case, and end the sign-in at the registry."""
+    """Delete the stored credential, and end the sign-in at the registry; return the exit status."""
     path = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, path), path)
     with changing(path) as credentials:

@@ -97,7 +97,7 @@ def _pull(
     image: MirroredImage,
     platforms: frozenset[str] | None,
 ) -> Record:
-    """Pull an image; return its row, with the reason if it was not pulled whole."""
+    """Pull an image; return its table row, which has the failure if there was one."""
     failure = None
     with progress() as show:
         puller = _Puller(client, password, image, lambda words: show(f"{text}: {words}"))
@@ -135,9 +135,9 @@ class MirroredImage(NamedTuple):
     """An image in a repository that a cache rule fills."""
 
     name: str
-    """With the account's handle."""
+    """The repository's name, with the account's handle."""
     reference: str
-    """Tag or digest."""
+    """A tag or a digest."""
 
 
 def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
@@ -162,9 +162,8 @@ def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
 def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
     """Return the wanted platforms as ``os/architecture[/variant]``, or None for all.
 
-    Without `texts`, it is Linux on this machine's architecture.
-
-    Raise `Misuse` if one is malformed.
+    If `texts` is empty, the platform is Linux on this machine's architecture. Raise `Misuse` if a
+    text is malformed.
     """
     if "all" in texts:
         return None

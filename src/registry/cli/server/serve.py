@@ -73,7 +73,7 @@ def notify_ready(environment: Mapping[str, str] = os.environ) -> None:
 def check_listeners(settings: Settings) -> None:
     """Check that the addresses in `dns_listen` (UDP and TCP) and `bounce_listen` can be bound.
 
-    Raise `SettingsError` if another process listens on one of them, or this one may not.
+    Raise `SettingsError` if another process listens on an address, or this process may not.
     """
     listeners = (
         ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_DGRAM),
@@ -100,7 +100,7 @@ def check_listeners(settings: Settings) -> None:
 
 
 def run_serve(settings: Settings) -> int:
-    """Serve until a signal stops it; return the exit status.
+    """Serve until a signal arrives; return the exit status.
 
     Raises:
         SettingsError: one of these:
@@ -130,7 +130,7 @@ def run_serve(settings: Settings) -> int:
 
 
 def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, str]:
-    """Return the renewer of the server's own certificate, or None, and a note or ""."""
+    """Return the renewer of the server's own certificate or None, and a note or ""."""
     if settings.acme_folder is None and settings.own_folder is None:
         return None, ""
     from registry.cli.server.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
