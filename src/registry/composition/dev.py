@@ -77,7 +77,6 @@ async def _open_dev(opening: Opening) -> RegistryStores:
 
 @cache
 def _dev_routes() -> Routes:
-    """Return the routes of ``entrepot dev``, made once per process."""
     return Routes([health_routes()])
 
 

@@ -186,7 +186,6 @@ async def _mail(opening: Opening) -> PlatformMail | None:
 
 
 async def _processor(opening: Opening) -> Processor:
-    """Return the configured payment processor."""
     chosen = (await opening.get(STORES)).settings.billing
     if chosen.payment_processor == "embedded":
         return EmbeddedProcessor(opening.install.database, opening.install.clock)

@@ -65,7 +65,7 @@ class ControlPlaneClient:
         self._forces_changes = forces_changes
 
     def signed(self, bearer: str, *, forces_changes: bool = False) -> ControlPlaneClient:
-        """Return a client with this access token; `forces_changes` lets its changes be forced."""
+        """Return a client with this access token; `forces_changes` sends ``force`` with changes."""
         return ControlPlaneClient(self._app, self._scope, bearer, forces_changes=forces_changes)
 
     async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
@@ -75,7 +75,7 @@ class ControlPlaneClient:
     async def each(
         self, path: str, many: str, **query: str | int | None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield each item of a list, reading it page by page; `many` is its field."""
+        """Yield each item of a list, reading it page by page; `many` is the field of the items."""
         marker = None
         while True:
             found = await self.get(path, **query, marker=marker, limit=200)

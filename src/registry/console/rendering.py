@@ -39,7 +39,7 @@ class Share(NamedTuple):
     amount: int
     words: str
     style: str
-    """The class of its rectangle."""
+    """The CSS class of the rectangle."""
 
 
 def layer_shares(sizes: Iterable[int]) -> list[Share]:

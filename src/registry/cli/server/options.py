@@ -14,8 +14,7 @@ from registry.settings.settings import Settings
 DEFAULT_DATA: Final = Path("entrepot-data")
 _CONFIG_VARIABLE: Final = "ENTREPOT_CONFIG"
 _OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY", _CONFIG_VARIABLE})
-"""Variables that are no settings: of the commands that call a registry, and of the settings file.
-"""
+"""Variables that are no settings: those of commands that call a registry, and the settings file."""
 
 
 def add_local(

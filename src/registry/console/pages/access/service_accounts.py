@@ -31,7 +31,7 @@ _ONE_API: Final = "/v1/service-accounts/{service_account}"
 
 
 def key_expiry(form: Mapping[str, str]) -> dict[str, str]:
-    """Return the request body for a new key, which expires when the chosen day begins (UTC)."""
+    """Return the expiry for the body of a key: the beginning of the chosen day (UTC), if any."""
     day = form.get("expires", "").strip()
     return {"expires_at": f"{day}T00:00:00Z"} if day else {}
 
@@ -135,7 +135,7 @@ async def create_key(page: InjectedPage) -> PageResponse:
 
 @get(_KEYS)
 async def leave_new_key(page: InjectedPage) -> PageResponse:
-    """Redirect to the service account a browser that reloads the page of a new key."""
+    """Redirect a browser that reloads the page of a new key to the service account."""
     return page.go(page.fill(_ONE))
 
 
@@ -147,7 +147,7 @@ async def change_status(page: InjectedPage) -> PageResponse:
 
 @_PROGRAM.form("/keys/{key:str}/end")
 async def change_end(page: InjectedPage) -> PageResponse:
-    """Change the day on which the key ends; an empty one means that it does not."""
+    """Change the day on which the key expires; without a day, the key never expires."""
     return await _change(page, {"expires_at": None, **key_expiry(page.form)})
 
 
