@@ -1,6 +1,6 @@
 """``entrepot dev``: one account without sign-in, on this machine only, and its encryption key.
 
-With the key it can seal blobs as ``entrepot serve`` does.
+The key lets it seal blobs as ``entrepot serve`` does.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     """Register this node with the running ones, if it may join them.
 
     Raise `SettingsError` if another node has its name, if its settings or its store of blobs differ
-    from the running nodes', or if a database for several nodes cannot be reached.
+    from the running nodes', or if a PostgreSQL database, which nodes may share, cannot be reached.
     """
     ctx = stores.ctx
     node = settings.node.node(settings.data)

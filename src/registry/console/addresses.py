@@ -188,8 +188,8 @@ class PageLinks(NamedTuple):
     """Query strings of the previous and the next page of a list, without the list's filters."""
 
     before: str | None
-    """For the previous page: empty if that is the first page; None if there is no previous page, or
-    it is unknown."""
+    """For the previous page: empty if that is the first page; None if there is none, or it is not
+    known."""
     after: str | None
 
 

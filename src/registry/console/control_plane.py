@@ -48,7 +48,10 @@ class Refused(Exception):
 
 
 class ControlPlaneClient:
-    """A client of the control plane, for one request of a browser."""
+    """A client of the control plane, for one request of a browser.
+
+    Every call but `relay` raises `Refused` if the response is an error.
+    """
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class ControlPlaneClient:
         if_match: str = "",
         **query: str | int | None,
     ) -> Any:  # noqa: ANN401 - JSON
-        """Send a change, and return the JSON of its answer, or None if that is empty.
+        """Send a change; return the JSON of the response, or None if the response is empty.
 
         `once` is the ``Idempotency-Key``: a repeated change with the same key gets the same
         response. With `if_match`, the change is made only if the resource still has this entity

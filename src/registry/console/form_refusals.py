@@ -103,9 +103,9 @@ def beside_form(
     The page is the handler's first argument. Errors that are not about the form are raised; see
     `refusal_of`. `document` is a form field with JSON; a refusal quotes the line in it.
 
-    A refusal is shown at one form field: `reasons` maps the refusal's reason to this field; else
-    `fields` maps the field's name on ``/v1`` to it; else it has the same name. With `is_nested`,
-    only the last part of the name on ``/v1`` counts.
+    A refusal is shown at the form field that `reasons` has for its reason; otherwise at the one
+    that `fields` has for the field's name on ``/v1``; otherwise at the one with the same name. With
+    `is_nested`, only the last part of the name on ``/v1`` counts.
     """
 
     def decorate(handle: Handler) -> Handler:

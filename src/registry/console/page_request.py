@@ -148,7 +148,7 @@ class PageRequest:
         self.address = parse_address(self.path)
         """The parts of the path if it names a repository."""
         self.repository: Mapping[str, Any] | None = None
-        """The repository of that name, once the request is admitted."""
+        """The repository that `address` names, once the request is admitted."""
         self._wanted_crns: list[str] = []
         self._rights: Rights | None = None
         self.cookies = cookies_of(scope)
@@ -162,7 +162,8 @@ class PageRequest:
         self.form: Mapping[str, str] = {}
         """The fields of a POST."""
         self.set_cookies: dict[str, str] = {}
-        """Values of ``Set-Cookie`` by the cookie's name, sent with any answer, errors included."""
+        """Values of ``Set-Cookie`` by the cookie's name, sent with any response, errors included.
+        """
         scope["state"][_STATE] = self
 
     @property

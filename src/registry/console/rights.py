@@ -79,7 +79,8 @@ class Rights:
         }
 
         self._here: frozenset[str] | None = None
-        """The actions that are allowed on the page's repository, if its page has its id."""
+        """The actions that are allowed on the repository of `read_here`; None if they are unknown.
+        """
 
     async def read_here(self, api: ControlPlaneClient, repository_id: str) -> None:
         """Read the role's rights on a repository, of any account, for `may_here`."""

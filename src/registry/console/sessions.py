@@ -155,7 +155,8 @@ class Sessions:
 
         Raises:
             SignedOut: the session has ended.
-            NoRole: the session has no role, or it is gone or no longer assigned to the person.
+            NoRole: the session has no role, or the role is gone, or no longer assigned to the
+                person.
             RoleRefused: the role no longer admits the person.
 
         """

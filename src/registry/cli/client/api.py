@@ -99,19 +99,19 @@ class ApiClient:
         return self._signed(self._transport.send, _request(method, path, document, query))
 
     def put_if(self, condition: Mapping[str, str], path: str, document: object) -> Record:
-        """Send a PUT with conditional headers, such as ``If-Match``; return the answer."""
+        """Send a PUT with conditional headers, such as ``If-Match``; return the JSON response."""
         request = _request("PUT", path, document, None)
         headers = {**condition, **request.headers}
         return self._signed(self._transport.send, request._replace(headers=headers))
 
     def create(self, path: str, document: object = None, query: Query | None = None) -> Record:
-        """Send a POST that takes effect only once (``Idempotency-Key``); return the JSON answer."""
+        """Send a POST that takes effect once (``Idempotency-Key``); return the JSON response."""
         request = _request("POST", path, document, query)
         headers = {"Idempotency-Key": str(uuid4()), **request.headers}
         return self._signed(self._transport.send, request._replace(headers=headers))
 
     def fetch(self, path: str) -> bytes:
-        """Return the bytes of the answer at `path`."""
+        """Return the bytes of the response at `path`."""
         return self._signed(self._transport.fetch, HttpRequest("GET", path))
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> Record:
@@ -125,9 +125,9 @@ class ApiClient:
         return self._signed(send, HttpRequest("PUT", path, headers, file))
 
     def receive_file(self, path: str, file: BinaryIO) -> int:
-        """Write the bytes of the answer at `path` to a file; return their number.
+        """Write the bytes of the response at `path` to a file; return their number.
 
-        If the answer breaks off, it is requested again from the beginning, into the same file.
+        If the response breaks off, it is requested again from the beginning, into the same file.
         """
 
         def copy(response: http.client.HTTPResponse) -> int:
@@ -153,7 +153,7 @@ class ApiClient:
         return self._sent(send, request, self._tokens.renewed_token(token))
 
     def _sent(self, send: _Send[T], request: HttpRequest, token: str) -> T:
-        """Send a request; if the answer was lost and repeating is safe, send it once more."""
+        """Send a request; if the response was lost and repeating is safe, send it once more."""
         signed = request._replace(headers={**request.headers, **bearer(token)})
         try:
             return send(signed)

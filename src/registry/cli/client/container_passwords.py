@@ -143,7 +143,7 @@ def current_password(source: PasswordSource, environ: Mapping[str, str]) -> Cont
 
 
 def forget_password(key: str, environ: Mapping[str, str]) -> None:
-    """Delete the stored password under `key` (`PasswordSource.key`; of a sign-in, its URL)."""
+    """Delete the stored password of a source; `key` is the source's `PasswordSource.key`."""
     _store(key, None, environ)
 
 

@@ -86,7 +86,10 @@ def changing(path: Path) -> Iterator[dict[str, Credential]]:
 
 
 def load_file(path: Path, kind: type[T]) -> dict[str, T]:
-    """Map keys to the records in a file of secrets; see `load`."""
+    """Map keys to the records in a file of secrets; empty if there is no file.
+
+    Raise `CommandFailure` if the file is damaged.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, kind])  # type: ignore[valid-type]
     except FileNotFoundError:

@@ -201,7 +201,10 @@ class Items(NamedTuple):
 
 
 def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
-    """Return the reference in the first argument, and all items that the arguments name."""
+    """Return the reference in the first argument, and all tags and digests in the arguments.
+
+    Raise `Misuse` if an argument is malformed, or names another repository.
+    """
     reference = parse_typed_reference(first)
     items = parse_items(reference.repository, others)
     own = reference.digest or reference.tag

@@ -203,7 +203,7 @@ _FILE: Final = "ENTREPOT_SECRET_ACCESS_KEY_FILE"
 _INSECURE: Final = "ENTREPOT_INSECURE_HTTP"
 _REGISTRY: Final = "ENTREPOT_REGISTRY"
 _TOKEN_SECONDS: Final = 900
-"""The shortest the registry allows: a command takes seconds."""
+"""The shortest lifetime that the registry allows: a command takes seconds."""
 
 
 class EnvironmentKey(NamedTuple):
@@ -264,8 +264,8 @@ class KeyTokens:
     def token(self) -> str:
         """Return an access token.
 
-        Raise `RequestRefused` if the registry does not take the key, `CommandFailure` if the
-        registry cannot be reached.
+        Raise `RequestRefused` if the registry refuses the key, `CommandFailure` if the registry
+        cannot be reached.
         """
         return self._token or self.renewed_token(None)
 

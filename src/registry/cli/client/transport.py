@@ -46,7 +46,7 @@ class HttpRequest(NamedTuple):
 
 
 class _Answer(dict[str, Any]):
-    """A JSON object that a registry answered; raises `CommandFailure` for a missing field."""
+    """A JSON object from a registry; reading a missing field raises `CommandFailure`."""
 
     def __init__(self, url: str, document: dict[str, Any]) -> None:
         super().__init__(document)
@@ -93,9 +93,9 @@ class Transport:
             self.own_urls = parse_own_urls(found, self.url)
 
     def send(self, request: HttpRequest) -> dict[str, Any]:
-        """Send a request; return the JSON object of the answer, or ``{}`` for an empty body.
+        """Send a request; return the JSON object of the response, or ``{}`` for an empty body.
 
-        Raise what `read` raises, and `CommandFailure` if the answer is not a JSON object.
+        Raise what `read` raises, and `CommandFailure` if the response is not a JSON object.
         """
         text = self.fetch(request)
         try:
@@ -107,7 +107,7 @@ class Transport:
         return _Answer(self.url, document)
 
     def fetch(self, request: HttpRequest) -> bytes:
-        """Send a request; return the bytes of the answer. Raise what `read` raises."""
+        """Send a request; return the bytes of the response. Raise what `read` raises."""
         return self.read(request, http.client.HTTPResponse.read)
 
     def read(self, request: HttpRequest, reading: Callable[[http.client.HTTPResponse], T]) -> T:
@@ -225,7 +225,7 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> RequestRefused:
 
 
 def _trouble(url: str, error: Exception) -> str:
-    """Return why there was no answer, with advice."""
+    """Return why there was no response, with advice."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case ssl.SSLCertVerificationError():

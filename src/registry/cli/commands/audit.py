@@ -83,7 +83,7 @@ def _export(run: Invocation) -> None:
 
 
 def _events(run: Invocation) -> Iterator[Record]:
-    """Yield the events that match; if there are none, warn about unknown names in the filter."""
+    """Yield the events that match the filter; if there are none, warn of unknown names in it."""
     now, given = datetime.now(UTC), run.values
     query = {name: given.get(name) for name in ("who", "action", "resource", "outcome")}
     query |= {name: parse_moment(given.get(name), now) for name in ("since", "until")}

@@ -36,7 +36,7 @@ _NAMESPACE: Final = re.compile(_LABEL)
 _NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:[.]{_LABEL})*")
 HELPER: Final = "entrepot"
 _TAB: Final = "\t"
-"""Docker's own indentation."""
+"""The indentation that docker uses in its configuration."""
 _PROGRAM: Final = f"docker-credential-{HELPER}"
 
 

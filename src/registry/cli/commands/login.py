@@ -32,7 +32,7 @@ from registry.cli.commands import container_login
 from registry.cli.commands.container_login import log_in
 
 _KEY_PAIR_SECONDS: Final = 12 * 3600
-"""The longest the registry allows: the secret is not stored, so the token cannot be renewed."""
+"""The longest lifetime that the registry allows: the secret is not stored to renew the token."""
 
 
 def add_parsers(commands: Verbs) -> None:

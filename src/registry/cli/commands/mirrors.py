@@ -52,7 +52,7 @@ _PART: Final = 1 << 18
 _AT_ONCE: Final = 3
 """Blobs that are pulled at once, as Docker does."""
 _SLOW_SECONDS: Final = 300
-"""Longest time for an answer: the upstream may be slow."""
+"""Timeout of a response; the upstream may be slow."""
 _COLUMNS: Final = (
     "image",
     Cell("DIGEST", "digest", "digests"),
@@ -143,7 +143,7 @@ class MirroredImage(NamedTuple):
 def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
     """Parse an image such as ``docker-hub/library/alpine:3``, with or without host and account.
 
-    Raise `Missing` if no rule covers the name; `Misuse` if it is malformed.
+    Raise `Missing` if no rule covers the name; `Misuse` if the text is malformed.
     """
     reference = parse_typed_reference(written)
     for rule in rules:

@@ -62,7 +62,7 @@ def _prepare_acme(settings: Settings, folder: Path) -> tuple[OwnCertificate, str
 
 
 def _prepare_here(settings: Settings, folder: Path) -> tuple[OwnCertificate, str]:
-    """Issue the certificate, unless there is one that is valid for long enough."""
+    """Issue the certificate if it is due; return its renewer, and a note for the operator."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     subject = CertificateSubject(
         settings.own_names, own_certificate(folder), "the authority of this install"

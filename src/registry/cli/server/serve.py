@@ -151,7 +151,7 @@ def _greet(settings: Settings, note: str, url: str) -> None:
 
 
 def _s3_url(settings: Settings, url: str) -> str:
-    """Return the URL of the S3 endpoint; with TLS, with a name in the certificate."""
+    """Return the URL of the S3 endpoint; with TLS, its host is a name in the certificate."""
     scheme = url.partition(":")[0]
     known = urlsplit(settings.url if scheme == "https" and names_url(settings) else url)
     host = settings.s3_host or known.netloc.removesuffix(f":{known.port}")
@@ -289,7 +289,6 @@ def _is_of_dev(tx: Connection) -> bool:
 
 
 def _dev_data(settings: Settings) -> SettingsError:
-    """Return the error for a folder of ``entrepot dev``."""
     other = quote(f"{settings.data}-2" if settings.data == DEFAULT_DATA else str(DEFAULT_DATA))
     return SettingsError(
         f"{settings.data} holds the data of 'entrepot dev', which has no sign-in and no root key."

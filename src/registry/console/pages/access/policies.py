@@ -302,7 +302,7 @@ def attachment_handlers(
 async def _ask_to_detach(
     page: PageRequest, principal: Mapping[str, Any], path: str, back: str
 ) -> PageResponse:
-    """Return the page that asks whether to detach a policy; `path` is the attachment on ``/v1``."""
+    """Return the page that asks whether to detach a policy; `path` is the policy's on ``/v1``."""
     policy = (await page.api.get(path))["policy"]
     for crn in (principal["crn"], policy["crn"]):
         await page.require("iam:DetachPolicy", crn)

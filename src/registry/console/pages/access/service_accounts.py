@@ -31,7 +31,10 @@ _ONE_API: Final = "/v1/service-accounts/{service_account}"
 
 
 def key_expiry(form: Mapping[str, str]) -> dict[str, str]:
-    """Return the expiry for the body of a key: the beginning of the chosen day (UTC), if any."""
+    """Return the field of a new key's expiry: the beginning of the chosen day (UTC).
+
+    Return an empty object if no day was chosen.
+    """
     day = form.get("expires", "").strip()
     return {"expires_at": f"{day}T00:00:00Z"} if day else {}
 
@@ -43,7 +46,7 @@ def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageRe
 
 
 async def _read_access(page: PageRequest, account: RecordJson) -> Mapping[str, Any]:
-    """Read a service account's keys and policies; None for those that the role may not list."""
+    """Read a service account's keys and policies; they are None if the role may not list them."""
     keys = await unless_refused(page.api.get(f"{page.fill(_ONE_API)}/access-keys", limit=200))
     return {
         "keys": None if keys is None else keys["access_keys"],

@@ -94,7 +94,7 @@ _COLUMNS: Final = (
 
 
 async def _read_usage(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    """Read what the key protects; None if the role may not read it."""
+    """Read what the key protects; ``usage`` is None if the role may not read it."""
     found = await unless_refused(page.api.get(f"/v1/key-usage/{record['id']}"))
     return {"usage": found and found["key_usage"]}
 

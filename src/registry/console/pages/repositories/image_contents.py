@@ -38,7 +38,8 @@ class RawDocument(NamedTuple):
     """A JSON document as a page shows it."""
 
     text: str
-    """Indented, if it is JSON and not too long for it; cut to `MAX_SHOWN`."""
+    """The text, indented if it is JSON and short enough; else as stored, cut to `MAX_SHOWN` bytes.
+    """
     size: int
     """Bytes of the whole document."""
     is_whole: bool

@@ -91,7 +91,7 @@ async def delete_mirror(page: InjectedPage) -> PageResponse:
 def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the form fields of a rule that can change; a credential only if one was entered.
 
-    Raise `WrongInput` if a number field has something else.
+    Raise `WrongInput` if a number field has no whole number.
     """
     fields: dict[str, Any] = {
         name: form.get(name, "").strip() for name in ("upstream_url", "upstream_prefix")

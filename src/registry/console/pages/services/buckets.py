@@ -71,7 +71,7 @@ _FOLDER: Final = "/"
 
 
 async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, Any]:
-    """Read the objects of the folder that the query names; None if the role may not list them."""
+    """Read the objects in the query's folder; ``found`` is None if the role may not list them."""
     crn, prefix = bucket["crn"], page.query.get("prefix", "")
     rights = await page.rights()
     found: dict[str, Any] | None = None
