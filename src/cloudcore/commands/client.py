@@ -87,7 +87,7 @@ class SignedIn(Protocol):
         """Return a client that acts in the role or, if not `in_role`, as the one who signed in."""
 
     def claims(self) -> TokenClaims:
-        """Return the claims of the token that commands use."""
+        """Return the claims of the access token that commands use."""
 
     def assume(self, role: str | None) -> None:
         """Make later commands act in `role`, or, if it is None, as the person without a role."""

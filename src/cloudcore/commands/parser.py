@@ -1,4 +1,4 @@
-"""An argument parser with grouped commands and suggested corrections; options of many commands."""
+"""An argument parser with command groups and suggested corrections; options shared by commands."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse arguments; if one is unknown, exit with the usage of its subcommand."""
+        """Parse arguments; if one is unknown, exit with the usage of the subcommand."""
         given = list(sys.argv[1:] if args is None else args)
         rest: list[str] | None = None
         if self.rest and "--" in given:

@@ -176,7 +176,7 @@ async def measure(
 
 
 def folders_of(settings: Settings) -> MeasuredFolders:
-    """Return the folders to measure: the data, blobs that a link puts elsewhere, and the cache."""
+    """Return the folders to measure: the data folder, blobs that are elsewhere, and the cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
     all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
     return MeasuredFolders(all_data, FolderSize([settings.cache]))

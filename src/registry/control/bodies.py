@@ -22,7 +22,8 @@ class RunRecord(ResponseBody):
     id: Uuid
     status: Literal["running", "succeeded", "failed"]
     started_by_source: ActingSource | None
-    """Who is behind the principal that started it; null if that is unknown or nobody."""
+    """The person or service account behind the principal that started the run; null if unknown or
+    none."""
     fault: str | None
     """Error code and message of a failed run; else null."""
     started_at: RFC3339

@@ -50,7 +50,7 @@ class OneDeletedImage(ResponseBody):
 
 
 class KeptImage(ResponseBody):
-    """An image that is not deleted with an index that lists it."""
+    """An image that stays when an index above it is deleted."""
 
     image: ImageAnswer
     reason: KeptReason

@@ -61,7 +61,7 @@ class SearchAnswer(ResponseBody):
 async def search_repositories(ctx: Context) -> SearchAnswer:
     """Find the account's repositories and tags whose names contain a text.
 
-    It also needs `registry:DescribeImages` on all repositories, for the tags.
+    Also needs `registry:DescribeImages` on all repositories, for the tags.
     """
     query, account_id = ctx.query(SearchQuery), authorized_for_all(ctx)
     every = repository_crn(ctx.settings.region, account_id, "*")

@@ -41,7 +41,7 @@ class UsageQuery(msgspec.Struct):
 
 
 class RestorableStorageAnswer(RepositoryStorage):
-    """The storage used by a repository, and the bytes that its deleted images hold besides."""
+    """The storage used by a repository, and the bytes that its deleted images still hold."""
 
     restorable_bytes: int
 

@@ -31,8 +31,8 @@ class EmailSettings:
     """How the mail of accounts is sent: ``off``; ``direct``, to the mail servers of the recipients'
     domains; or ``smarthost``, by the mail server of `smtp_url`."""
     email_host_name: str = ""
-    """Name with which this machine greets mail servers, and which the DNS has for its address;
-    empty: the host of `public_url`."""
+    """Name with which this machine greets mail servers, the same as in the reverse DNS of its
+    address; empty: the host of `public_url`."""
     email_allowed: str = ""
     """Networks, separated by commas, of internal mail servers that mail may be sent to, besides
     those on the public internet."""

@@ -131,9 +131,9 @@ class SettingFields:
     """Resolver with which challenges are looked up, ``ADDRESS`` or ``ADDRESS:PORT``; empty: the
     machine's resolvers."""
     mirrors: str = ""
-    """Registries that clients may use this one as a mirror of, each with the account and prefix of
-    its images here, such as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may also
-    be a `Host` of requests."""
+    """Upstream registries that this registry mirrors for clients, each with the account and prefix
+    of its images here, such as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may
+    also be a `Host` of requests."""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     billing: BillingSettings = field(default_factory=BillingSettings)

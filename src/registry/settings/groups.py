@@ -1,4 +1,4 @@
-"""Groups of settings: limits, delays of the collector, rates of background reading, and billing."""
+"""Groups of settings: limits, delays of the collector, rates of scrubbing and sealing, billing."""
 
 from __future__ import annotations
 

@@ -234,7 +234,10 @@ def _request(method: str, path: str, document: object, query: Query | None) -> H
 
 
 def _query_string(query: Query) -> str:
-    """Return the query string with its question mark; booleans are ``true`` and ``false``."""
+    """Return the query string with its question mark, or "" if there is none.
+
+    Booleans are ``true`` and ``false``; Nones are left out.
+    """
     given = {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in query.items()

@@ -162,4 +162,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the base
-        """Log nothing: the address holds the code."""
+        """Log nothing: the URL holds the code."""

@@ -124,7 +124,7 @@ class SignIn:
 
 
 def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -> str:
-    """Return the registry's URL: `given`, else from the environment, else the only sign-in's.
+    """Return the registry's URL: `given`, else from the environment, else of the only sign-in.
 
     Raise `Misuse` if there are several sign-ins; `NotSignedIn` if there is none.
     """

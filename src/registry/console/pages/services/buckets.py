@@ -20,7 +20,7 @@ from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _REPLACED: Final = (b"content-disposition", b"cache-control", b"expires")
-"""Headers stored with an object, in place of which the console sends its own."""
+"""Headers stored with an object that are not passed on: the console sets its own."""
 _OF_BODY: Final = (b"content-length", b"content-type", b"transfer-encoding")
 
 
