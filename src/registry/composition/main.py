@@ -370,7 +370,7 @@ class Registry:
         return planes_of(self._settings)
 
     async def control_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve any other request; confirm ASGI lifespan events."""
+        """Serve a request to ``/v1``, the console or another path; confirm ASGI lifespan events."""
         if scope["type"] != "lifespan":
             assert self._planes is not None
             console = self._planes.console

@@ -1,4 +1,4 @@
-"""Pages with forms, which show refusals beside the fields as they were sent."""
+"""Pages with forms: a refused form is shown again as it was sent, with the reason at the field."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ class PageRequest:
         return _Page(self, template, known | values, status)
 
     def _link_to(self, reference: Mapping[str, Any]) -> str:
-        """Return the path of the page of the resource in a reference, or an empty string."""
+        """Return the path of a referenced resource's page; empty if it has none."""
         return self.console.link_to(reference, self.acting.account_id)
 
     async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:

@@ -270,7 +270,7 @@ async def get_image_attachment(
 ) -> Response[bytes]:
     """Return a layer of an SBOM, an attestation or another artifact, of 2 MB at most.
 
-    The bytes are those of a pull, for web pages that show them; larger layers can only be pulled.
+    The response has the bytes of a pull, for web pages to show; larger layers can only be pulled.
     """
     found = await authorized_visible_repository(ctx, repository_id)
     read = Large(found.repository.account_id, images.get_image)

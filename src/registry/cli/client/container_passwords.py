@@ -161,7 +161,7 @@ def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str])
 
 
 def _load(environ: Mapping[str, str]) -> dict[str, ContainerPassword]:
-    """Return the stored passwords by source; none if the file is damaged."""
+    """Return the stored passwords by source; empty if the file is missing or damaged."""
     try:
         return load_file(_path(environ), ContainerPassword)
     except (OSError, CommandFailure):

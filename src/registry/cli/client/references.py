@@ -153,9 +153,9 @@ def image_path(client: ApiClient, written: str) -> str:
 
 
 def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
-    """Return the digest of a reference in the repository at API path `path`; keep an id.
+    """Return the digest of a reference in the repository at API path `path`.
 
-    Raise `Missing` if there is no such tag.
+    An image id is returned unchanged. Raise `Missing` if there is no such tag.
     """
     if reference.digest is not None:
         return full_digest(client, path, reference.digest)

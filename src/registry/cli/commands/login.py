@@ -65,7 +65,7 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def sign_in(options: argparse.Namespace) -> None:
-    """Sign in, store the credential, and with ``--docker`` log a container client in."""
+    """Sign in and store the credential; with ``--docker``, log a container client in too."""
     transport = Transport(options.url)
     if options.docker and options.no_role:
         raise Misuse("a person signs a container client in by a role: leave --no-role out")

@@ -332,7 +332,7 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
 
 
 async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
-    """Show the form with the reason why rules were refused; raise errors other than 400."""
+    """Show the form with the reason why its rules were refused; raise other errors than 400."""
     if error.status != 400:
         raise error
     return await _page(page, FormRefusal(400, error.message), draft=draft)
