@@ -65,7 +65,7 @@ class ApiCalls(Protocol):
         field: str,
         query: Query | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of all pages of a list."""
+        """Yield the rows of all pages of a list; `field` names the array in each page."""
 
 
 class SignedIn(Protocol):

@@ -41,7 +41,7 @@ class ContainerPassword(msgspec.Struct, frozen=True):
 
     @property
     def renew_at(self) -> float:
-        """Return when to make a new password: early, as a push may take hours."""
+        """Return when to make a new password (as `expires_at`): early, as a push may take hours."""
         return self.expires_at - (self.expires_at - self.issued_at) / 4
 
 
