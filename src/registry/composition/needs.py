@@ -27,16 +27,16 @@ from registry.settings.texts import AUTH
 FIND_TOPICS: Final[Port[FindTopics]] = Port("registry.find_topics")
 RESOLVE_TOPIC: Final[Port[ResolveTopic]] = Port("registry.resolve_topic")
 OTHER_EVENT_TYPES: Final[Port[tuple[str, ...]]] = Port("registry.other_event_types")
-"""Types of events of other families, which rules may name."""
+"""Event types of other families that event rules may name."""
 SERVICES: Final[Port[ServiceContext]] = Port("registry.services")
 BUCKETS: Final[Port[FileStore]] = Port("registry.buckets")
-"""The store of the bytes of buckets."""
+"""The store of the objects in accounts' buckets."""
 BEARERS: Final[Port[BearerTokens]] = Port("registry.bearers")
 """Signs and reads the bearers of ``/v2``."""
 
 
 async def open_needs(opening: Opening) -> RegistryStores:
-    """Return the stores, completed with the services and the bytes of buckets."""
+    """Return the stores, completed with the registry's services and the store of buckets."""
     stores = await opening.get(STORES)
     return replace(stores, ctx=await opening.get(SERVICES), buckets=await opening.get(BUCKETS))
 

@@ -123,7 +123,7 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
 
 
 def _sending(settings: Settings) -> email.SendingTerms:
-    """Return how the mail of accounts is sent: the configured sender, or None, and the rate."""
+    """Return the sender of the accounts' mail, which is None if sending is off, and the rate."""
     chosen, name = settings.email, settings.mail_host_name
     if chosen.email_sending == "off":
         return email.SendingTerms(None, chosen.email_rate)
@@ -186,7 +186,6 @@ async def _mail(opening: Opening) -> PlatformMail | None:
 
 
 async def _processor(opening: Opening) -> Processor:
-    """Return the configured payment processor."""
     chosen = (await opening.get(STORES)).settings.billing
     if chosen.payment_processor == "embedded":
         return EmbeddedProcessor(opening.install.database, opening.install.clock)
@@ -214,7 +213,7 @@ async def _prices(opening: Opening) -> billing.Prices:
 
 
 async def _images(opening: Opening) -> Images:
-    """Return the source of images for instances on this machine: this registry."""
+    """Return where instances on this machine get images from: this registry."""
     from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
     from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
 
@@ -271,7 +270,7 @@ def _database_terms(settings: Settings) -> databases.DatabaseTerms:
 
 
 def _from_settings(port: Port[T], read: Callable[[Settings], T]) -> Offer:
-    """Fill a port with a value that `read` takes from the settings."""
+    """Offer a value for a port: the result of `read` on the settings."""
 
     async def make(opening: Opening) -> T:
         return read((await opening.get(STORES)).settings)
@@ -280,7 +279,7 @@ def _from_settings(port: Port[T], read: Callable[[Settings], T]) -> Offer:
 
 
 def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
-    """Fill a port with a value that `make` makes for the region."""
+    """Offer a value for a port: the result of `make` for the region."""
 
     async def made(opening: Opening) -> T:
         return make(opening.install.region)
@@ -289,7 +288,7 @@ def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
 
 
 def _same_as(port: PortType[T]) -> Callable[[Opening], Awaitable[T]]:
-    """Return a function that fills one port with the value of another."""
+    """Return a function that returns the value of another port."""
     return lambda opening: opening.get(port)
 
 

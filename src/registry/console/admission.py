@@ -33,7 +33,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "asset": _ASSET.fullmatch,
     "wheel": _WHEEL.fullmatch,
 }
-"""Functions that tell whether a path parameter is well-formed, by its name; others are UUIDs."""
+"""Maps path parameters to functions that return a true value for a well-formed one. Parameters that
+are not listed are UUIDs."""
 
 
 class Requires(Enum):
@@ -100,7 +101,7 @@ async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
 async def find_repository(page: PageRequest) -> dict[str, Any]:
     """Read the repository that the address names from ``/v1``.
 
-    Raise `NotFound` if the account of the session has none of this name.
+    Raise `NotFound` if the account of the session has no repository of this name.
     """
     address, acting = page.address, page.acting
     assert address is not None
@@ -116,7 +117,7 @@ async def find_repository(page: PageRequest) -> dict[str, Any]:
 
 
 async def _leave_id(page: PageRequest) -> None:
-    """If the address has the id of one of the account's own repositories, raise `Moved`."""
+    """Raise `Moved` if the address has the id of one of the account's own repositories."""
     path = f"/v1/repositories/{page.parameters['repository']}"
     found = await unless_refused(page.api.get(path))
     acting = page.session.acting

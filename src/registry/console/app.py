@@ -1,4 +1,4 @@
-"""The console as an ASGI application: Litestar over `routes_of`, and the headers of every answer.
+"""The console as an ASGI application: Litestar with the routes of `routes_of`, and common headers.
 
 The Litestar application is built once per process, which takes about 75 ms. The settings of an
 install are in a `ConsoleApp`, which is passed with each request.
@@ -122,7 +122,7 @@ def _page(scope: Scope) -> PageRequest:
 
 
 def _routed_path(page: PageRequest) -> str:
-    """Return the path by which the route is found: as it was sent, still percent-encoded.
+    """Return the path by which the route is found, percent-encoded as it was sent.
 
     A path with empty segments matches no route; the framework would ignore them. Image references
     are routed like ``/``.

@@ -28,9 +28,9 @@ _Request = Request[Any, Any, Any]
 
 
 def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
-    """Redirect to the sign-in, which returns to the requested page if this is a GET.
+    """Redirect to the sign-in, which returns to the requested page if the request is a GET.
 
-    Refuse a script's request instead: it would take the sign-in page for its response.
+    Refuse a script's request instead: the script would take the sign-in page for its response.
     """
     page = page_of(request.scope)
     page.forget()

@@ -74,13 +74,13 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
 
 @post(f"{_PATH}/rewrap")
 async def start_rewrap(page: InjectedPage) -> PageResponse:
-    """Start to move the blobs of a repository to its key."""
+    """Start a run that moves the blobs of a repository to its key."""
     await page.api.change("POST", f"{api_path(page)}/encryption-binding/rewrap")
     return page.go(path_of(page).tab("settings"), "A run has begun.")
 
 
 async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
-    """Read the last run that moved blobs to the key; None if absent, or not allowed."""
+    """Read the last run that moved blobs to the key; None if there is none, or it is hidden."""
     path = f"{api_path(page)}/encryption-binding/rewrap/runs"
     found = await unless_refused(page.api.get(path, limit=1))
     return found["runs"][0] if found and found["runs"] else None
