@@ -89,7 +89,7 @@ def _settle(callers: list[Pending]) -> None:
 
 
 class ChangesByThread:
-    """Base of databases that run changes in a thread; it counts the changes."""
+    """Base of databases that run changes in threads; it counts the changes."""
 
     def __init__(self, count: Count) -> None:
         """Store `count`, which is called with metric keys and amounts."""

@@ -13,7 +13,7 @@ from cloudcore.db.schema import Id, metadata
 
 _COLUMN: Final = re.compile(r"(\w+)( KEY)?( NULL)?(?: DEFAULT (\S+))?")
 RowNumber = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-"""Of a key: SQLite assigns numbers only to one of the exact type INTEGER."""
+"""Type of a key: SQLite assigns numbers only to a key of the exact type INTEGER."""
 
 
 def table(
@@ -36,7 +36,7 @@ def table(
 def columns(kind: Any, listed: str) -> list[sa.Column[Any]]:  # noqa: ANN401 - a type or its class
     """Return columns of one type, listed as in SQL: ``a KEY, b, c NULL, d DEFAULT 0``.
 
-    Only those marked NULL may be null. Raise `ValueError` for other words.
+    Only columns marked NULL may be null. Raise `ValueError` if `listed` has another form.
     """
     return [_column(each, kind) for each in listed.split(", ")]
 

@@ -25,14 +25,14 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Id or CRN of the affected resource; empty if it affects the whole."""
 
     def again(self, message: str, now: int) -> Fault:
-        """Return a copy that is counted once more, with a new message."""
+        """Return a copy with one more occurrence, at `now`, and this message."""
         return msgspec.structs.replace(
             self, message=message, last_at=now, occurrences=self.occurrences + 1
         )
 
 
 def next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
-    """Return the known fault counted once more if it has this code, or else a new fault."""
+    """Return `known` counted once more if it has this code, or else a new fault."""
     if known is None or known.code != code:
         return Fault(code, message, now, now, 1)
     return known.again(message, now)

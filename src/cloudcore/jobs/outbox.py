@@ -28,7 +28,7 @@ from cloudcore.jobs.queue import Job, NewJob, enqueue
 DELIVER: Final = "outbox.deliver"
 BATCH: Final = 20
 _SLOTS: Final = 4
-"""Accounts whose events a process delivers at once."""
+"""Number of accounts to which a process delivers events at once."""
 KEPT_SECONDS: Final = 7 * 24 * 3600
 UNDELIVERED_SECONDS: Final = 30 * 24 * 3600
 """Seconds after which an undelivered event is deleted."""
@@ -97,7 +97,7 @@ _PENDING: Final = Statement(
     )
 )
 _MARK: Final = Statement(
-    # What is kept of it needs no bytes.
+    # A delivered event is kept for a while, without its payload.
     sa.update(outbox)
     .where(_o.id.in_(listed("ids")))
     .values(delivered_at=sa.bindparam("now"), payload=sa.literal_column("'null'"))
@@ -114,7 +114,8 @@ _forget_undelivered: Final = deletion(
 def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
     """Record an event in the transaction of its change and return its id; `payload` is JSON.
 
-    Call this last in a transaction: from here on, other changes of the account wait until it ends.
+    Call this last in a transaction: until the transaction ends, others that emit events of the
+    account wait.
     """
     return emit_all(tx, event_type, account_id, [payload], now)[0]
 

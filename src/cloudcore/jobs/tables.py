@@ -24,7 +24,7 @@ from cloudcore.db.tables import columns, indexes, refers, table
 UNFINISHED = sa.text("state IN ('queued', 'running')")
 RUNNING = sa.text("state = 'running'")
 NO_LEASE: Final = {"lease_token": sa.text("NULL"), "lease_holder": sa.text("NULL")}
-"""Values of a job or chore that nobody leases."""
+"""Column values of a job or chore without a lease."""
 
 jobs = table(
     "jobs",
