@@ -110,7 +110,7 @@ class IdempotencyKeyReused(PlatformError):
 
 
 class EmailRateExceeded(PlatformError):
-    """An identity has reached its rate of messages per second; no header tells the limit."""
+    """An identity has reached its limit of messages per second; no response header states it."""
 
 
 class RateLimited(PlatformError):
@@ -142,7 +142,7 @@ class Unavailable(PlatformError):
 
 
 class OutOfMemory(Unavailable):
-    """This process has too little memory for a request now: too many large ones run at once."""
+    """The process has too little memory for a request now: too many large ones run at once."""
 
     def __init__(self) -> None:
         super().__init__("the server has too little memory for this now; try again")

@@ -40,7 +40,10 @@ class FairQueue(Generic[T]):
         return len(self._lines)
 
     def longest(self) -> deque[T]:
-        """Return the calls of the caller that has the most, the longest waiting first."""
+        """Return the calls of the caller that has the most, the longest waiting call first.
+
+        The result is empty if nothing waits.
+        """
         return max(self._lines.values(), key=len, default=deque[T]())
 
     def put(self, caller_id: str, waiting: T) -> None:

@@ -65,7 +65,7 @@ class OutcomeUnknown(Unavailable):
 
 
 class Large(Generic[P, T]):
-    """Wraps a query for up to megabytes, which takes milliseconds, mostly to allocate memory.
+    """Wraps a query that returns up to megabytes: it takes milliseconds, mostly for allocations.
 
     Where `Database.read` runs other queries on the event loop, it runs `Large` ones in a thread,
     one at a time; accounts take turns.

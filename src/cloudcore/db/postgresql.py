@@ -135,9 +135,10 @@ class PostgresqlConnection:
         self.is_announced = True
 
     def run(self, change: Callable[[Connection], T], *, is_relaxed: bool = False) -> T:
-        """Run a whole change; raise a database error that it swallowed: the transaction is lost.
+        """Run a whole change; raise its last `ConstraintViolated` again if the change caught it.
 
-        The transaction begins with the first statement that needs one; end it by `command`.
+        After such an error the transaction is lost. The transaction begins with the first statement
+        that needs one; end it by `command`.
         """
         self._refusal = None
         self.is_announced = self.is_begun = self.is_whole = False
@@ -329,7 +330,7 @@ class _Threads:
         session.drop()
 
     def _offer(self, inbox: queue.SimpleQueue[_Call | None]) -> None:
-        """Hand a thread its next call, when there is one; None ends it while closing."""
+        """Put the next call into a thread's inbox once there is one, or None to end the thread."""
         with self._lock:
             if self._waiting:
                 inbox.put(self._waiting.take())
@@ -400,7 +401,7 @@ class _Session:
         return result
 
     def is_lost(self, error: psycopg.Error) -> bool:
-        """Return True and drop the connection if `error` means that a new connection is needed."""
+        """Return True, and drop the connection, if a new one is needed after `error`."""
         raw = self._connection.raw if self._connection is not None else None
         if raw is None or raw.closed or isinstance(error, ReadOnlySqlTransaction):
             self.drop()

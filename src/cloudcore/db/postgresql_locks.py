@@ -35,7 +35,7 @@ class LockTaken(Exception):
 
 
 class LockLost(Exception):
-    """The connection that held the lock broke: others may have taken it meanwhile."""
+    """The connection that held the lock broke: others may have taken the lock meanwhile."""
 
 
 class HeldLock:

@@ -44,7 +44,7 @@ _REFUSED: Final = "commits cannot be watched; until they can, requests ask the d
 
 
 class CommitWatch:
-    """Polls the snapshot on its own connection and thread, both made at the first use."""
+    """Polls the snapshot on its own connection and thread, which are made at the first use."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
         """Store `connect`, which opens the connection, and opens another after it broke."""

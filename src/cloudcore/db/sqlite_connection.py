@@ -70,7 +70,7 @@ def unusable(path: Path, error: Exception, verb: str) -> Unavailable:
 
 
 def translated(error: BaseException, path: Path) -> BaseException:
-    """Convert an SQLite error to the error for callers; return a bug unchanged."""
+    """Convert an SQLite error to the error for callers; return any other error unchanged."""
     return refused(error, path) if primary_code(error) in _NOT_NOW else error
 
 
@@ -124,7 +124,7 @@ class SqliteConnection:
         self.is_announced = True
 
     def run(self, change: Callable[[Connection], T]) -> T:
-        """Run a whole change; raise a database error that it swallowed, as on PostgreSQL."""
+        """Run a whole change; raise its last `ConstraintViolated` again if the change caught it."""
         self._refusal = None
         self.is_announced = False
         result = change(self)

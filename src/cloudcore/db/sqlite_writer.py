@@ -208,7 +208,7 @@ class Writer:
         self._raw.execute("RELEASE change")
 
     def _caused_by(self, error: BaseException) -> BaseException:
-        """Return the error for a change's caller; raise if the error has ended the transaction."""
+        """Return the error for a change's caller; raise if `error` has ended the transaction."""
         if not self._raw.in_transaction:  # errors such as a full disk end the whole transaction
             raise sqlite3.OperationalError(f"the transaction was lost: {error}") from error
         return translated(error, self._path)

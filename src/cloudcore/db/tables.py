@@ -42,7 +42,7 @@ def columns(kind: Any, listed: str) -> list[sa.Column[Any]]:  # noqa: ANN401 - a
 
 
 def refers(column: str, to: str, ondelete: str | None = None) -> sa.Column[Any]:
-    """Return a column, written as in `columns`, that refers to the id of another table's row."""
+    """Return a column, written as in `columns`, that refers to the id of a row of `to`."""
     return _column(column, Id, sa.ForeignKey(f"{to}.id", ondelete=ondelete))
 
 

@@ -179,7 +179,7 @@ class Scheduler(BackgroundTask):
             task.add_done_callback(partial(self._forget_task, name))
 
     async def _correct(self, now: int) -> None:
-        """Make chores due whose time, set by a wrong clock, exceeds any turn or lease."""
+        """Make chores due now if a wrong clock set their due time beyond any turn or lease."""
         for name, due_at in self._due_at.items():
             chore = self._chores[name]
             furthest = later(now, chore.every_seconds + 2 * self._pace.lease_seconds)

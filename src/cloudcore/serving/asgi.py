@@ -132,7 +132,7 @@ class BodyStart(NamedTuple):
 
     data: bytes
     is_complete: bool
-    """It is all of the body."""
+    """True if `data` is the whole body."""
 
 
 async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | BodyStart:

@@ -18,7 +18,7 @@ from cloudcore.serving.planes import host_of
 
 _PROTOCOL: Final = "acme-tls/1"
 _OFFERED: Final = bytes([len(_PROTOCOL)]) + _PROTOCOL.encode()
-"""As a hello lists it."""
+"""The protocol's name as a TLS hello lists it."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _PLACE: Final = "/.well-known/acme-challenge/"
 
