@@ -150,7 +150,7 @@ class PostgresqlConnection:
         return result
 
     def command(self, words: bytes) -> bytes | None:
-        """End the transaction by COMMIT or ROLLBACK; return the database's answer."""
+        """End the transaction by COMMIT or ROLLBACK; return the command status of the server."""
         self.is_begun = False
         return _command(self.raw, words)
 

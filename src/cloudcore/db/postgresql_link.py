@@ -76,7 +76,7 @@ class GuardedConnection(psycopg.Connection):
     """
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        """Wait for the connection's result; raise `OperationalError` if it was closed."""
+        """Return the result of `gen`; raise `OperationalError` if the server is found silent."""
         return super().wait(self._noticing(gen), interval, timeout)
 
     def _noticing(self, gen: PQGen[T]) -> Generator[Any, Any, T]:

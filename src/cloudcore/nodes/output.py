@@ -9,7 +9,7 @@ from typing import Final
 NEWER: Final = "output"
 OLDER: Final = "output.older"
 MOST_BYTES: Final = 5_000_000
-"""Of each file."""
+"""Maximum size of each file."""
 
 
 class Output:

@@ -13,7 +13,7 @@ from typing import Final
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
 Call = Callable[[int], None]
-"""Called with the events that are there."""
+"""Called with the events for which the file is ready."""
 
 
 class Loop:
@@ -24,7 +24,7 @@ class Loop:
         self._moments: dict[object, tuple[float, Callable[[], None]]] = {}
 
     def watch(self, file: int | socket.socket, events: int, call: Call) -> None:
-        """Call `call` when a file is ready for any of `events`; without events, stop that."""
+        """Call `call` when a file is ready for any of `events`; if `events` is 0, stop watching."""
         if file not in self._selector.get_map():
             if events:
                 self._selector.register(file, events, call)
@@ -111,9 +111,9 @@ class _End:
         self.socket = connection
         self.to_send = b""
         self.has_ended = False
-        """True if it will send nothing more."""
+        """True if this end will send nothing more."""
         self.is_told = False
-        """True if it was told that the other has ended."""
+        """True if the connection was shut down for writing, as the other end has ended."""
 
 
 class Relay:

@@ -23,7 +23,7 @@ from cloudcore.nodes.shim import STATE, NoAnswer, ask
 
 PACKAGES: Final = Path(__file__).parents[2]
 TO_END: Final = 30.0
-"""Seconds that a killed shim, and all below it, may take to be gone."""
+"""Seconds in which a killed shim and all its descendants must have ended."""
 T = TypeVar("T")
 
 
@@ -31,7 +31,7 @@ class ProgramThreads:
     """Runs blocking calls about programs in threads, one call at a time for each program."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
-        """Use these threads, which nothing else may use."""
+        """Use `threads`, which nothing else may use."""
         self._threads = threads
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 

@@ -56,7 +56,7 @@ class HeldBody(Protocol):
         """Take back the bytes of the messages that were read so far; more bytes will follow."""
 
     def when_lost(self, call: Callable[[], None] | None) -> None:
-        """Call `call` when the connection is lost, or now if it already is; None cancels that."""
+        """Call `call` when the connection is lost, or now if it is; None cancels the call."""
 
 
 class Body(Protocol):

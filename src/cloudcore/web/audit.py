@@ -18,7 +18,11 @@ class AuditedDatabase:
     def __init__(
         self, database: Database, begin: Callable[[], None], conclude: Callable[[Connection], None]
     ) -> None:
-        """Call `begin` before each attempt at the first write to `database`, `conclude` in it."""
+        """Wrap `database`, for the first write of a request.
+
+        `begin` is called before each attempt at the write, `conclude` at the end of its
+        transaction.
+        """
         self._database = database
         self._begin = begin
         self._conclude = conclude

@@ -66,7 +66,7 @@ class ActingSource(ResponseBody):
 
 
 def acting_source(stored: str | None) -> ActingSource | None:
-    """Parse the source in a column; None if it is unknown."""
+    """Return the source that is stored in a column, or None if there is none."""
     source = read_source(stored)
     return None if source is None else ActingSource(**source._asdict())
 
@@ -90,7 +90,7 @@ class FaultRecord(ResponseBody):
 def fault_record(
     fault: Fault, severity: Severity, details: Mapping[str, str] | None = None
 ) -> FaultRecord:
-    """Convert a fault for an answer."""
+    """Return the response body for a fault."""
     return FaultRecord(
         code=fault.code,
         severity=severity,

@@ -69,7 +69,10 @@ class RequestState:
     async def _settle(
         self, start: types.HTTPResponseStartEvent, body: types.HTTPResponseBodyEvent
     ) -> tuple[types.HTTPResponseStartEvent, types.HTTPResponseBodyEvent]:
-        """Finish head and body before the first byte is sent."""
+        """Return the final head and first body message, before the first byte is sent.
+
+        A success that must not be sent is replaced by an error, and an outcome is recorded.
+        """
         if 200 <= start["status"] < 300 and (fault := self._fault()):
             _log.error("%s", fault, extra={"request_id": self.request_id})
             start, body = messages(PlatformError(""), self.request_id)

@@ -237,7 +237,7 @@ def _sealed_together(size: int) -> int:
 
 
 def _groups(parts: Sequence[Part], near: int) -> Iterator[Sequence[Part]]:
-    """Split the parts, in order, into groups whose gaps are at most `near` bytes."""
+    """Split the parts, in order, into ascending groups with gaps of at most `near` bytes."""
     begin = 0
     for at, (before, part) in enumerate(pairwise(parts), 1):
         if not 0 <= part.start - before.stop <= near:

@@ -59,7 +59,7 @@ class DataPlaneRequest:
         return ", ".join(lines)
 
     def change(self, ctx: ServiceContext) -> Change:
-        """Return the caller, time and registry of a change that this request makes."""
+        """Return the caller and time of a change that this request makes, with the registry."""
         return ctx.change_by(self.grant.principal, self.grant.source, self.grant.client)
 
     @property

@@ -156,7 +156,7 @@ class TokenAccess:
         self._auditor.note_refusal(refusal)
 
     def source_ip(self, scope: Scope) -> Address | None:
-        """Return the client's address, as seen through trusted proxies."""
+        """Return the client's address behind trusted proxies; None if the peer has no IP."""
         client = scope.get("client")
         forwarded = [value for field, value in scope["headers"] if field == b"x-forwarded-for"]
         return source_address(client[0] if client else None, forwarded, self._trusted)

@@ -48,7 +48,7 @@ class UpstreamLimited(UpstreamFailed):
 
 
 class UpstreamBroken(UpstreamFailed):
-    """The response is not a registry's: an HTML page, a wrong length, an endless body, a 5xx."""
+    """The response is no registry's: an HTML page, a wrong length, an endless body, a 5xx."""
 
 
 class NotUpstream(Exception):
