@@ -83,7 +83,8 @@ class JobKind:
     """How many jobs of this kind a process runs at once, independent of other kinds. With None, the
     kind shares slots with all other such kinds, and may wait for their long jobs."""
     node: str = ""
-    """Name of the machine on which its jobs must run; empty if they run on any."""
+    """Name of the machine on which its jobs run, if they are tied to one. A process gives these
+    jobs up if another machine takes the name."""
     gave_up: GaveUp | None = None
     """Change to commit when the job fails."""
     gave_up_committed: Committed | None = None

@@ -77,7 +77,7 @@ class Gate:
         self._listeners: list[tuple[socket.socket, Callable[[socket.socket], None]]] = []
 
     def listen(self, listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
-        """Pass each connection of a listener to `take`, which calls `leave` when that has ended."""
+        """Pass each connection of a listener to `take`; when the connection ends, call `leave`."""
         listener.settimeout(0)
         self._listeners.append((listener, take))
         self._loop.watch(listener, READ, partial(self._accept, listener, take))

@@ -27,22 +27,24 @@ G = TypeVar("G", bound=RequestBody)
 
 @dataclass(frozen=True, kw_only=True)
 class Composite(Generic[R, G]):
-    """A field of the bodies that stands for several fields of the record, or none, as a policy."""
+    """A field of the bodies that represents several fields of the record, or none (as a policy)."""
 
     name: str
     words: str = ""
-    """What the OpenAPI document says of it."""
+    """Its description in the OpenAPI document."""
     shown: Any
-    """The type of what answers have; it may be what requests have. Without `UnsetType`, all answers
-    have it."""
+    """Its type in answers; this may be the type in requests. Without `UnsetType`, all answers have
+    the field."""
     given: type[G] | None = None
-    """What requests have; None if only answers have it."""
+    """Its type in requests; None if only answers have it."""
     resolve: Callable[[RequestContext, G | None], Awaitable[Mapping[str, object]]] | None = None
-    """Returns the fields of the record for what a request gives; it may read, and asks rights."""
+    """Returns the fields of the record for the value in a request. It may read the database, and
+    checks permissions."""
     show: Callable[[R], object] | None = None
-    """Returns what an answer has; `UNSET` if it is left out. None: `Bodies.shown` is given it."""
+    """Returns the value in an answer, or `UNSET` to omit the field. If this is None, the value is
+    passed to `Bodies.shown`."""
     after: str = ""
-    """The name of the field after which it stands in bodies; by default it stands last."""
+    """Name of the field after which this one is placed in bodies; by default, it is the last."""
 
 
 @dataclass(frozen=True)  # no slots: cached properties
@@ -55,9 +57,10 @@ class Bodies(Generic[R]):
         "The fields to change; null takes an optional one away, others are replaced whole."
     )
     update_words: Mapping[str, str] = field(default_factory=dict)
-    """What the OpenAPI document says of fields in changes; by default as of those of creations."""
+    """Descriptions of fields in updates, for the OpenAPI document; by default the same as in
+    creations."""
     suffix: str = "Record"
-    """The end of the name of what answers have."""
+    """End of the name of the record's type in answers."""
 
     @cached_property
     def create(self) -> type[RequestBody]:

@@ -169,8 +169,8 @@ class ControlPlane:
         actions and resources that policies can name.
 
         Raises:
-            RouteError: a route is not public, but there is no `platform` to check callers; or `needs`
-                lacks the family of a route.
+            RouteError: a route is not public, but there is no `platform` to check its callers; or
+                `needs` lacks the family of a route.
 
         """
         self._routes: Final = routes

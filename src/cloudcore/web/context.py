@@ -228,11 +228,12 @@ class RequestContext:
         resource_policy: Policy | None = None,
         work: StepBudget | None = None,
     ) -> None:
-        """Check that the caller may do the route's action (or `action`) on the resource with a CRN.
+        """Check that the caller may do the route's action, or `action`, on the resource.
 
-        The decision may use the steps left in `work`; None means the usual number for one decision.
+        `resource` is a CRN. The decision may use the steps left in `work`; None means the usual
+        number for one decision.
 
-        Raise `AccessDenied` if no policy allows it, or one denies it.
+        Raise `AccessDenied` if no policy allows the action, or one denies it.
         """
         asked = action or self.action
         assert asked is not None, "a route without an action has nothing to authorize"

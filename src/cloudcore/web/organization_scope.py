@@ -1,4 +1,4 @@
-"""Authorize organizations that persons name, on routes where programs act in an account."""
+"""Authorize persons for organizations that they name, on routes where programs use an account."""
 
 from __future__ import annotations
 
