@@ -28,7 +28,7 @@ class FairQueue(Generic[T]):
     """A queue of waiting calls. Callers take turns; each caller's longest waiting call is first.
 
     A caller is an account or a person. Between two turns of one caller, each other caller has at
-    most one, however many calls it has queued. The queue has no lock.
+    most one turn, however many calls it has queued. The queue has no lock.
     """
 
     def __init__(self) -> None:

@@ -152,7 +152,7 @@ class UploadBusy(platform.Conflict):
 
 
 class RepositoryMirrored(platform.Conflict):
-    """The repository belongs to a rule of the pull-through cache; clients may not push to it."""
+    """The repository's name belongs to a pull-through cache rule: clients may not push to it."""
 
 
 class UploadOutOfOrder(platform.Conflict):

@@ -72,7 +72,7 @@ class Large(Generic[P, T]):
     """
 
     def __init__(self, account_id: str, query: Callable[Concatenate[Connection, P], T]) -> None:
-        """Wrap `query`; while other `Large` queries wait, it waits for a turn of the account."""
+        """Wrap `query`, which is run when it is the account's turn."""
         self.account_id = account_id
         self._query = query
 

@@ -444,7 +444,7 @@ class _Session:
 
 
 def _command(raw: psycopg.Connection, words: bytes) -> bytes | None:
-    """Run BEGIN, COMMIT or ROLLBACK, at a third of the cost of a cursor."""
+    """Run BEGIN, COMMIT or ROLLBACK, at a third of the cost of a cursor; return the status."""
     raw.pgconn.send_query(words)
     result = raw.wait(execute(raw.pgconn))[-1]
     if raw.closed:

@@ -106,7 +106,7 @@ class SqliteDatabase(ChangesByThread):
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `query` on the event loop, without a thread switch: tens of microseconds."""
+        """Run `query` on the event loop, in tens of microseconds; run a `Large` one in a thread."""
         if isinstance(query, Large):
             large: Any = query  # mypy takes its parameters for others than those of `read`
             found: T = await self._large.run(

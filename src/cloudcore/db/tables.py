@@ -73,7 +73,10 @@ def indexes(*each: str) -> list[sa.Index]:
 def named_index(
     name: str, listed: str, where: str | None = None, *, is_unique: bool = False
 ) -> sa.Index:
-    """Return an index on the columns ``a, b``; only of the rows that meet `where`, if passed."""
+    """Return an index on the columns `listed` (``a, b``).
+
+    With `where`, only rows that meet the condition are indexed.
+    """
     condition = None if where is None else sa.text(where)
     return sa.Index(
         name,

@@ -41,7 +41,7 @@ def next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
 def add_fault(
     faults: Sequence[Fault], code: str, message: str, now: int, *, subject: str = ""
 ) -> list[Fault]:
-    """Return `faults` with one more; a fault with the same code and subject is counted instead.
+    """Return `faults` with one more; one with this code and subject is counted again instead.
 
     Beyond `MAX_FAULTS` distinct faults, the subject of a new one is dropped.
     """

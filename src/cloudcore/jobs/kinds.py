@@ -93,8 +93,8 @@ class JobKind:
     def retry_seconds(self, attempts: int, spread: float) -> float:
         """Return the pause after the `attempts`-th failure of a step.
 
-        It doubles up to the maximum. `spread`, random from 0 to 1, is jitter: jobs that failed
-        together are retried spread over the second half of the pause.
+        The pause doubles up to the maximum. `spread`, random from 0 to 1, is jitter: jobs that
+        failed together are retried spread over the second half of the pause.
         """
         pause = backoff_seconds(self.first_retry_seconds, self.longest_retry_seconds, attempts - 1)
         return pause * (1 + spread) / 2

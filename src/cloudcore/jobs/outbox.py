@@ -73,7 +73,7 @@ class Subscriber(Protocol):
     """A receiver of events."""
 
     async def receive(self, event: OutboxEvent) -> None:
-        """Receive an event; if this raises, the event is delivered again.
+        """Receive an event; if this raises an error, the event is delivered again.
 
         Even without an error, the event may be delivered again, with the same `id`, before later
         events of its account.
@@ -143,7 +143,7 @@ def emit_all(
 def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]) -> JobKind:
     """Return the kind of job that delivers an account's events to all `subscribers`.
 
-    It retries without limit. All processes that deliver events must have the same subscribers.
+    The job retries without limit. All processes that deliver events must have the same subscribers.
     """
     step = partial(_deliver, database, clock, subscribers)
     return JobKind(name=DELIVER, step=step, max_attempts=None, slots=_SLOTS)

@@ -178,7 +178,7 @@ def start_run(tx: Connection, new: NewRun, now: int) -> Run:
 
 
 def find_run(tx: Connection, kind: str, scope_id: str, run_id: str) -> Run | None:
-    """Return a run of a kind and scope, or None."""
+    """Return a run of a kind and scope, or None if there is no such run."""
     return find_one(tx, _run, _FIND, kind=kind, scope_id=scope_id, id=run_id)
 
 
@@ -188,7 +188,7 @@ def find_run_by_id(tx: Connection, run_id: str) -> Run | None:
 
 
 def find_running(tx: Connection, kind: str, scope_id: str) -> Run | None:
-    """Return the unfinished run of a kind and scope, or None."""
+    """Return the unfinished run of a kind and scope, or None if there is none."""
     return find_one(tx, _run, _FIND_RUNNING, kind=kind, scope_id=scope_id)
 
 

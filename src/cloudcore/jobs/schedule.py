@@ -82,7 +82,7 @@ _RELEASE_SECONDS: Final = 1
 
 
 class Scheduler(BackgroundTask):
-    """Runs the due ones of its `chores`; ignores the rows of other chores."""
+    """Runs its `chores` when they are due; ignores the rows of other chores."""
 
     name: Final = "scheduler"
 

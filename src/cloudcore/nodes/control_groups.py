@@ -121,7 +121,7 @@ def delegated() -> Mapping[str, tuple[int, Path]]:
 
 
 def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> list[Path]:
-    """Make the groups with this name below their parents, with their limits; return them."""
+    """Make a group of this name, with its limits, below each parent; return the groups."""
     groups = []
     for controller, (version, parent) in parents.items():
         group = parent / name
@@ -136,7 +136,7 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
 def existing(name: str) -> Sequence[Path]:
     """Return the paths of the groups with this name, whether or not the groups exist.
 
-    Return none if this process may not make groups.
+    The result is empty if this process may not make groups.
     """
     try:
         return [parent / name for _, parent in delegated().values()]

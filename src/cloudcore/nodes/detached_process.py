@@ -39,7 +39,7 @@ class LaunchFailed(Exception):
 
 
 class DetachedProcess(NamedTuple):
-    """A process that was alive when `find` returned it."""
+    """A process that outlives the service, and that was alive when `find` returned it."""
 
     pid: int
     began: int

@@ -73,7 +73,7 @@ def require_confinement(setting: str) -> None:
 def shim_command(module: str, options: Sequence[str]) -> Sequence[str]:
     """Return the command that runs a module's `main` as a shim in new namespaces (unshare(1)).
 
-    Killing the process that it starts kills the shim.
+    Killing the process of this command kills the shim.
     """
     begin = f"import sys; sys.path.append({str(PACKAGES)!r})"
     run = f"{begin}; from {module} import main; main()"
@@ -92,7 +92,7 @@ def living(folder: Path) -> DetachedProcess | None:
 
 
 def stop(folder: Path, grace_seconds: float) -> None:
-    """Have the shim of a folder end its program within a grace period; wait until it has ended.
+    """Have the shim of a folder end its program within a grace period; wait for the shim's end.
 
     A shim that does not listen or does not end must be killed with `kill`.
     """

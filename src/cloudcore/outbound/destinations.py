@@ -238,6 +238,9 @@ def _canonical_ipv6(text: str) -> str:
 
 
 def _is_odd_number(host: str) -> bool:
-    """Return True for ``127.1``, ``2130706433``, ``0x7f.1``: resolvers read them as addresses."""
+    """Return True for a host such as ``127.1``, ``2130706433`` or ``0x7f.1``.
+
+    Resolvers read these as addresses.
+    """
     is_number = _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]) is not None
     return is_number and literal_address(host) is None

@@ -188,7 +188,7 @@ class HttpAnswer:
 
 
 class HttpClient:
-    """A client for hosts over HTTP/1.1; one per process and purpose."""
+    """An HTTP/1.1 client for hosts that users name; one per process and purpose."""
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ class AnswerParser:
     """Parses one response, and buffers the unread part of its body."""
 
     def __init__(self, *, to_head: bool) -> None:
-        """Prepare for the next response; with `to_head`, its request is a HEAD: it has no body."""
+        """Prepare for the next response; one to a HEAD request (`to_head`) has no body."""
         self.head: AnswerHead | None = None
         self.failure: RequestFailed | None = None
         self.is_done = False

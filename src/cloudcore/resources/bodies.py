@@ -64,7 +64,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def create(self) -> type[RequestBody]:
-        """Return the type ``CreateQueue``."""
+        """Return the type of a creation's body, such as ``CreateQueue``."""
         taken = [
             (each.name, _taken(each), each.default) for each in self.of.of_use("given", "fixed")
         ]
@@ -75,7 +75,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def update(self) -> type[RequestBody]:
-        """Return the type ``UpdateQueue``."""
+        """Return the type of an update's body, such as ``UpdateQueue``."""
         taken = [(each.name, _cleared(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
         parts = [
             (each.after, (each.name, each.given | UnsetType | None, UNSET)) for each in self._given
@@ -85,7 +85,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def record(self) -> type[ResponseBody]:
-        """Return the type ``QueueRecord``."""
+        """Return the type of a record in answers, such as ``QueueRecord``."""
         shown: list[Any] = [("id", Uuid), ("crn", str | None if self._may_lack_key else str)]
         shown += [_answered(each) for each in self.of.fields.values() if not each.use.hidden]
         parts: list[tuple[str, Any]] = [
@@ -107,7 +107,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def query(self) -> type[PageQuery]:
-        """Return the type ``QueueQuery``: the page and the filters that a list accepts."""
+        """Return the type of a list's query, such as ``QueueQuery``: the page, and the filters."""
         fields = self.of.fields
         wanted = [
             (each.name, _filtered(fields, each.name) | None, None) for each in self.of.filters
@@ -212,7 +212,7 @@ def _taken(each: Described) -> Any:  # noqa: ANN401 - a type
 
 
 def _cleared(each: Described) -> Any:  # noqa: ANN401 - a type
-    """Return a field's type in updates; null is allowed if it may be omitted at creation."""
+    """Return a field's type in updates; null is allowed if a creation may omit the field."""
     return _taken(each) if each.default is NODEFAULT else _taken(each) | None
 
 

@@ -98,7 +98,7 @@ class Methods(Generic[R]):
         return self.bodies.answers
 
     def one(self, found: R, **more: object) -> ResponseBody:
-        """Return the answer for a record; `more` are composite fields that it cannot show."""
+        """Return the answer for a record; `more` are composite fields not in the record."""
         return self.answers.one(found, **more)
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
@@ -107,7 +107,7 @@ class Methods(Generic[R]):
 
     @staticmethod
     def changed_at(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return the `told` of `RequestContext.commit` for a record that may be unchanged."""
+        """Return the `told` for `RequestContext.commit`; it gives None for an unchanged record."""
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:

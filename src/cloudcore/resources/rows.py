@@ -401,7 +401,6 @@ def _target(name: str, of: Described, rows: Rows[Any] | None) -> sa.ForeignKeyCo
 
 
 def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
-    """Return the SQL type of a field's column."""
     if described.is_reference:
         return Id
     if described.is_moment:

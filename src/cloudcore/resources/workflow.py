@@ -152,8 +152,8 @@ class Work(Generic[R, N]):
 
         `goal` is a pure function that returns what to do with a record at a moment, or None.
         `name`, `slots` and `step_seconds` belong to the kind of job. If the work is tied to a
-        machine, `node_of` returns its name, and only that machine's processes do the work. `events`
-        returns where state events of the resource are published.
+        machine, `node_of` returns the machine's name, and only the processes of that machine do the
+        work. `events` returns the `Events` that emit the state events of the resource.
         """
         # If another machine takes the name, only the worker of this machine's jobs is given up.
         assert node_of is None or slots is not None, "its jobs have a worker of their own"

@@ -1,4 +1,4 @@
-"""Dispatch each request to the application of its plane, and the lifespan to the last one."""
+"""Dispatch requests to the application of their plane, lifespan events to the last application."""
 
 from __future__ import annotations
 

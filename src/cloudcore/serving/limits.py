@@ -87,8 +87,8 @@ class TransferPace:
         """Return the reason for which the client is too slow, or None.
 
         A transfer must move a byte in every `idle_seconds` and, while connections are scarce
-        (`crowded`), `pace_bytes` in every `pace_seconds`. Time in which the server did not wait for
-        the client does not count.
+        (`crowded`), `pace_bytes` in every `pace_seconds`. `moved` is the number of bytes so far.
+        Only time in which the server waits for the client (`waiting`) counts.
         """
         if receiving is not self._receiving or self._mark < 0:
             self._receiving, self._mark, self._at = receiving, moved, now

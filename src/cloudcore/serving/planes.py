@@ -55,7 +55,7 @@ slash)."""
 
 
 class Planes:
-    """The planes of a server. The first match owns a request; the last one matches all."""
+    """The planes of a server. The first match owns a request; the last plane matches all."""
 
     def __init__(self, *planes: Plane) -> None:
         last = planes[-1] if planes else None

@@ -131,14 +131,14 @@ class RecordAnswers(Generic[B]):
 
     @cached_property
     def one_type(self) -> Any:  # noqa: ANN401 - a type
-        """Return the type ``OneQueue``: a record under its name."""
+        """Return the type of an answer with one record, such as ``OneQueue``."""
         noun = with_article(self._noun)
         words = f"{noun[0].upper()}{noun[1:]}, wrapped."
         return _struct(f"One{self._named}", self._one, self._record, words)
 
     @cached_property
     def page_type(self) -> Any:  # noqa: ANN401 - a type
-        """Return the type ``ManyQueues``: a page of records."""
+        """Return the type of an answer with a page of records, such as ``ManyQueues``."""
         records = Sequence[self._record]  # type: ignore[name-defined]
         words = f"A page of {self._nouns}."
         name = f"Many{_plural(self._named)}"

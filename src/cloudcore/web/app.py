@@ -400,7 +400,7 @@ async def _claim(
 
 
 def _raw_path(scope: Scope) -> bytes:
-    """Return the path as it was sent; ASGI servers may omit it."""
+    """Return the path as it was sent, or encoded again if the server does not supply that."""
     return scope.get("raw_path") or quote(scope["path"]).encode()
 
 

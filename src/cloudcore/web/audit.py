@@ -1,4 +1,4 @@
-"""The database of a request that changes something: each write checks and records its change.
+"""The database of a request that changes something: its first write checks and records the change.
 
 Both happen in the transaction of the change. So an operation cannot omit the check that its route
 declares, nor its audit event; a change that is rolled back has no event.

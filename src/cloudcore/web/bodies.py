@@ -35,7 +35,7 @@ class KeyReference(ResponseBody):
 
 
 class Identified(Protocol):
-    """A resource with an id, and until it is deleted a CRN and a name, such as a key."""
+    """A resource, such as a key: it has an id and, until it is deleted, a CRN and a name."""
 
     @property
     def id(self) -> str:
@@ -43,11 +43,11 @@ class Identified(Protocol):
 
     @property
     def crn(self) -> str | None:
-        """Return the resource's CRN, or None."""
+        """Return the resource's CRN, or None if the resource was deleted."""
 
     @property
     def name(self) -> str | None:
-        """Return the resource's name, or None."""
+        """Return the resource's name, or None if the resource was deleted."""
 
 
 def reference_to(key: Identified) -> KeyReference:

@@ -375,7 +375,11 @@ class RequestContext:
         owners: Owners | None = None,
         resource: str = "",
     ) -> None:
-        """Count a refused attempt for the audit log; it is written later."""
+        """Count a refused attempt for the audit log, which is written later.
+
+        The event belongs to `owner_id` or, if `owners` is passed, to those that `owners` finds
+        then.
+        """
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})
             self.auditor.note_refusal(event._replace(outcome="refused"), owners)

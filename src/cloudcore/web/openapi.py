@@ -279,7 +279,7 @@ def _query_parameters(shape: type[msgspec.Struct]) -> Iterator[Json]:
 
 
 def _without_null(schema: Json) -> Json:
-    """Remove null from a query parameter's schema: it is absent instead."""
+    """Remove null from a query parameter's schema: the parameter is left out instead."""
     kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
     if schema.get("default") is not None:
         kept["default"] = schema["default"]

@@ -125,7 +125,8 @@ class RequestState:
     ) -> None:
         """Record an error that is an outcome; for any other error, delete the record.
 
-        If that fails, the response is sent anyway: there was no effect, and the lease expires.
+        If the database fails, the response is sent anyway: there was no effect, and the lease
+        expires.
 
         Raise `InProgress` if another attempt has taken over.
         """

@@ -168,8 +168,8 @@ class Tokens:
     async def known(self, remote: Remote, scope: str) -> str | None:
         """Return the header for the upstream's last known challenge; None to send no header.
 
-        There is no header if no challenge is known, or its realm gives no token. The latter
-        challenge is then forgotten, since the upstream may have changed it.
+        There is none if no challenge is known, or its realm gives no token. A challenge of such a
+        realm is forgotten, since the upstream may have changed it.
 
         Raise `UpstreamFailed` if a token is needed, and its realm cannot be reached.
         """

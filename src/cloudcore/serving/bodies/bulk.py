@@ -189,9 +189,9 @@ class BulkJob(Generic[T]):
     """A transfer that moves between a bulk thread and the event loop until it ends.
 
     The job owns `sock`, a duplicate of the connection's socket: the transport may close at any time
-    and its descriptor be reused; the duplicate stays valid. It is closed only on the event loop,
-    after the thread no longer uses it. For a TLS connection, `sock` is the connection itself, on
-    loan.
+    and its descriptor be reused; the duplicate stays valid. The duplicate is closed only on the
+    event loop, after the thread no longer uses it. For a TLS connection, `sock` is the connection
+    itself, on loan.
     """
 
     writes = False  # which readiness of the socket the job waits for

@@ -126,9 +126,9 @@ class ChunkedBody:
         return self._remaining
 
     def advance(self, chunks: int, remaining: int) -> None:
-        """Count content that was received without `feed`, and that extends `chunks` chunks further.
+        """Count content that was received without `feed`, in this chunk and the next `chunks` ones.
 
-        `remaining` content bytes of the last of these chunks are still to come.
+        `remaining` content bytes of the last of them are still to come.
         """
         assert self._foreseen is not None
         for _ in range(chunks):
@@ -136,7 +136,7 @@ class ChunkedBody:
         self._remaining = remaining
 
     def _take_line(self, data: bytes | bytearray, start: int, end: int) -> int:
-        """Read up to the next LF and process the line if it is complete; return the position."""
+        """Read up to the next LF; process the line if it is complete. Return the new position."""
         found = data.find(b"\n", start, end)
         stop = end if found < 0 else found + 1
         line = self._line

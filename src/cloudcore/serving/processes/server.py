@@ -143,7 +143,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening TCP socket; raise `OSError` with the address if that is not free."""
+    """Return a listening TCP socket; raise `OSError` with the address if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,7 +159,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard limit, for many slow clients; return it."""
+    """Raise the soft limit of open files to the hard limit, and return the limit.
+
+    Many slow clients need many descriptors.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -85,8 +85,8 @@ class TlsStream:
     def shake_hands(self) -> None:
         """Continue the handshake.
 
-        Raise `BlockingIOError` if the client must send more first, `ConnectionError` if it left, or
-        the two sides find no common parameters.
+        Raise `BlockingIOError` if the client must send more first, `ConnectionError` if the client
+        left, or the two sides find no common parameters.
         """
         try:
             self._socket.do_handshake()

@@ -64,7 +64,7 @@ class Validations:
         return context
 
     def find_answer(self, path: str) -> bytes | None:
-        """Return the answer to an authority's plain HTTP request, or None."""
+        """Return the answer to an authority's plain HTTP request, or None if there is none."""
         token = path.removeprefix(_PLACE)
         if token == path or _TOKEN.fullmatch(token) is None:
             return None
