@@ -115,14 +115,14 @@ class ExtensionUnknown(platform.NotFound):
 
 
 class KmsKeyDeleted(KeyDeleted):
-    """The KMS key under which a repository is written, or a blob is read, was deleted."""
+    """The KMS key that encrypts a repository's new blobs, or that a blob needs, was deleted."""
 
     def __init__(self, message: str = _KEY_DELETED) -> None:
         super().__init__(message)
 
 
 class KmsKeyDisabled(KeyDisabled):
-    """The KMS key under which a repository is written, or a blob is read, is disabled.
+    """The KMS key that encrypts a repository's new blobs, or that a blob needs, is disabled.
 
     A key whose deletion is pending is disabled too.
     """

@@ -292,7 +292,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def _has_unread(self) -> bool:
-        """Return True if the socket has bytes, or an end, that the event loop has not read."""
+        """Return True if the socket has unread bytes, or the connection is ending."""
         assert self._transport is not None
         if self._transport.is_closing():
             return True

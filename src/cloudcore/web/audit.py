@@ -18,10 +18,10 @@ class AuditedDatabase:
     def __init__(
         self, database: Database, begin: Callable[[], None], conclude: Callable[[Connection], None]
     ) -> None:
-        """Wrap `database`, for the first write of a request.
+        """Wrap the database of one request.
 
-        `begin` is called before each attempt at the write, `conclude` at the end of its
-        transaction.
+        In the request's first write, `begin` is called before each attempt, and `conclude` at the
+        end of the transaction.
         """
         self._database = database
         self._begin = begin
@@ -34,7 +34,7 @@ class AuditedDatabase:
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a change, check and record it; see `Database.write`."""
+        """Run a change, as `Database.write` does; the first one is also checked and recorded."""
         if self._is_concluded:
             return await self._database.write(change, *args, **kwargs)
 

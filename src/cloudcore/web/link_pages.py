@@ -57,7 +57,7 @@ FOR_ONE_CLICK: Final = {**FOR_LINKS, "form": OneClickForm, "pages": (200, 400)}
 
 
 async def token_given(request: Request[Any, Any, Any]) -> str:
-    """Return the token of a request to a route with `FOR_ONE_CLICK`, or an empty string."""
+    """Return the token in a request's query, else the one in its form, else an empty string."""
     return token_of(request.scope["query_string"]) or token_of(await request.body())
 
 

@@ -1,10 +1,12 @@
 """The kernel's state of one request, and the final checks of its response.
 
-All responses pass through here: those of handlers, of the framework and errors. Each gets its
-request id. The outcome of a request with an ``Idempotency-Key`` is recorded before it is sent. A
-success without an authorization check is a bug and is replaced by a 500. A response that is only
-for its caller is marked so that caches do not store it: it may be a secret, now or after the next
-change of its shape.
+All responses pass through here: those of handlers, of the framework and errors.
+
+- Each gets its request id.
+- The outcome of a request with an ``Idempotency-Key`` is recorded before it is sent.
+- A success without an authorization check is a bug and is replaced by a 500.
+- A success gets ``no-store``, unless its route or its headers say that it may be stored: it may
+  contain a secret, now or in a later version.
 """
 
 from __future__ import annotations

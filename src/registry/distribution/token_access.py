@@ -217,7 +217,10 @@ class TokenAccess:
         credential: bytes,
         message: str,
     ) -> TokenRequired | TokenDenied:
-        """Return a 401 so that the client gets another token; a 403 if it repeats the request."""
+        """Return a 401, or a 403 if the connection's last refusal was of the same request.
+
+        A request with another token counts as another request.
+        """
         challenge = self._challenge(scope, name, need, error)
         connection = scope.get("client")
         token = _split_bearer(credential) or credential

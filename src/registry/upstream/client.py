@@ -296,9 +296,9 @@ class RegistryClient:
     def _is_hidden(self, remote: Remote, path: str, refused: UpstreamRefused) -> bool:
         """Return True if a refusal is about the repository, not the credential.
 
-        That is so if no credential was sent, or the credential was accepted recently: for another
-        repository or, if the request lists tags, for this one, as listing needs more rights than a
-        pull.
+        A refusal that may be about either counts as the repository's if no credential was sent, or
+        if the upstream recently accepted the credential for another repository. For a list of tags,
+        acceptance for the same repository counts too: listing may need more rights than a pull.
         """
         if not refused.is_of_repository or remote.credential is None:
             return refused.is_of_repository
