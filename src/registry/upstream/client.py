@@ -226,7 +226,10 @@ class RegistryClient:
                 yield BlobStream(first, size, chunks)
 
     def _part(self, remote: Remote, answer: HttpAnswer, start: int) -> tuple[int, int | None]:
-        """Return where a partial response begins, and the size of the whole blob."""
+        """Return the start of a partial response, and the blob's size (None if unknown).
+
+        Raise `UpstreamBroken` if the response is not the rest of the blob from `start`.
+        """
         part = response_headers.content_range(answer.head)
         length = answer.head.length
         if part is None or part.first != start:

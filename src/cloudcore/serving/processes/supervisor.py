@@ -266,7 +266,10 @@ def _exit_status(worker: WorkerProcess) -> int | None:
 
 
 def _end_with_parent(lifeline: int) -> None:
-    """Wait until the supervisor, which holds the pipe's other end, ends; then drain quickly."""
+    """Wait until the supervisor has ended; then drain this process at once, and end it.
+
+    The supervisor holds the other end of the pipe `lifeline`.
+    """
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(AGAIN_SECONDS)

@@ -39,7 +39,7 @@ def token_file(folder: Path, token: str) -> Path:
 
 
 class Validations:
-    """The proofs that a server can show for its names."""
+    """The answers to an ACME authority's challenges, read from a folder."""
 
     def __init__(self, folder: Path, names: Collection[str]) -> None:
         """Answer for `names`, in lower case, from `folder`."""
