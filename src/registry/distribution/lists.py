@@ -34,7 +34,7 @@ CUT: Final = (b"warning", b'299 - "the upstream has more tags than are listed"')
 def stale_headers(now: int, told_at: int | None) -> Headers:
     """Return the headers `Age` and `Warning` for a stale answer of an upstream (RFC 9111).
 
-    `told_at` is when the upstream gave the answer, if known. Times are in microseconds.
+    `told_at` is when the upstream answered, or None if unknown. Times are in microseconds.
     """
     headers = [(b"warning", b'299 - "upstream unreachable"')]
     if told_at is not None:
@@ -61,7 +61,7 @@ async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     else:
         if not here.is_cached or ctx.upstream is None:
             return _tags(request, here, limit)._replace(keep=keep)
-    # Not kept: a rule that is made or enabled lets an upstream tell more.
+    # Not reusable: once a rule is created or enabled, an upstream may list more.
     told = await list_cached_tags(ctx, request.name, after, limit, here)
     answer = _tags(request, told.page, limit)
     if told.is_stale:
@@ -98,7 +98,7 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
             list_described_referrers, request.name, subject, artifact_type, after, MAX_REFERRERS
         )
     if page.may_be_upstream and ctx.upstream is not None:
-        keep = None  # a rule that is made or enabled lets an upstream tell more
+        keep = None  # once a rule is created or enabled, an upstream may list more
         told = await list_upstream_referrers(ctx, request.name, subject)
         if told is not None:
             return _upstream_referrers(ctx, told, artifact_type)
