@@ -87,7 +87,7 @@ def read_body(tx: Connection, stored_id: str) -> bytes | None:
 
 
 def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | None:
-    """Return the damage of an inline object's bytes by presence and size, or None."""
+    """Return `ABSENT` if an inline object has no bytes, `SIZE` if their size differs, or None."""
     row = tx.row(_MEASURE, stored_id=stored_id)
     if row is None:
         return damage.ABSENT

@@ -42,7 +42,7 @@ class PointedImage(NamedTuple):
 
 
 class PrefixChange(NamedTuple):
-    """An event, with the images before and after it."""
+    """An event of a tag, with the images it pointed to before and after; None if there was none."""
 
     position: Position
     tag: str
@@ -105,7 +105,7 @@ _ALL: Final = Statement(
 
 
 def find_position(tx: Connection, repository_id: str) -> Position | None:
-    """Return the last event of the repository's tags, or None."""
+    """Return the last event of the repository's tags, or None if there is none."""
     return find_one(tx, Position, _LAST, repository_id=repository_id)
 
 
