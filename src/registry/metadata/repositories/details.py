@@ -65,7 +65,7 @@ class NameRange(NamedTuple):
 
     @property
     def folder(self) -> str | None:
-        """Return the folder that contains exactly these names, or None."""
+        """Return the folder that contains exactly the names in this range, or None."""
         is_folder = self.last == self.first + _END and (not self.first or self.first[-1] == "/")
         return self.first if is_folder else None
 

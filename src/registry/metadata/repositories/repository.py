@@ -311,7 +311,7 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:
-    """Record that an index of a repository lacks a child; the caller holds its lock."""
+    """Record that an index of a repository lacks a child; the caller holds its repository lock."""
     tx.execute(_SET_SPARSE, repository_id=repository_id)
 
 

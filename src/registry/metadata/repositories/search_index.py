@@ -98,7 +98,7 @@ class MatchPosition(NamedTuple):
 
 
 class IndexedName(NamedTuple):
-    """A name in the index; `repository_id` is None if no live repository has it any more."""
+    """An entry of the index; `repository_id` is None if no live repository has the name now."""
 
     position: MatchPosition
     name: str

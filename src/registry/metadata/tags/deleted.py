@@ -46,7 +46,7 @@ class DeletedTag(NamedTuple):
 
 
 class SoftDeletion(NamedTuple):
-    """The deletion of something restorable: by whom, when, and until when it can be restored."""
+    """A deletion that can be undone: its principal, its time, and until when it can be undone."""
 
     principal: str
     """The principal's CRN; empty for an unauthenticated client."""
@@ -158,7 +158,10 @@ def add_deleted_tags(
     *,
     has_image: bool,
 ) -> None:
-    """Insert deleted tags from live ones; call it after recording the events, before deletion."""
+    """Insert deleted tags from live ones.
+
+    Call this after recording the deletions as events, and before removing the tags.
+    """
     of = {"repository_id": repository_id, "names": text_list(names), "has_image": has_image}
     tx.execute(_ADD, **of, **deletion._asdict())
 
