@@ -219,7 +219,7 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
 def find_with_use(
     tx: Connection, handle: str, name: str
 ) -> tuple[Repository, QuotaUse | None] | None:
-    """Like `find_repository`, with the account's stored bytes and their limit."""
+    """Like `find_repository`; also return the account's stored bytes and limit (see `read_use`)."""
     row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
     return None if row is None else (repository_of(row), read_use(row[-2:]))
 

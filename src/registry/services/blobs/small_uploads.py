@@ -235,7 +235,7 @@ def _keep(
     received: uploads.ReceivedBytes,
     now: int,
 ) -> bool:
-    """Write a small session's bytes to its row; return False if that changed since it was read."""
+    """Write a small session's bytes to its row; return False if the session has changed."""
     expires_at = now + ctx.limits.upload_idle
     if session.is_written:
         lease = uploads.lease_of(session.upload)

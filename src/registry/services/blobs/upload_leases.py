@@ -228,11 +228,17 @@ class Leases:
             raise busy()
 
     def take_expired(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of an expired session; return None if another holder has it."""
+        """Take the lease of an expired session; return None if another holder has it.
+
+        Also return None if the session does not exist or has not expired.
+        """
         return self._take_over(tx, rows.lock_expired_upload(tx, upload_id, now), now)
 
     def take_abandoned(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of a session in order to end it; return None if another holder has it."""
+        """Take the lease of a session in order to end it; return None if another holder has it.
+
+        Also return None if the session does not exist.
+        """
         return self._take_over(tx, rows.lock_any_upload(tx, upload_id), now)
 
     def _take_over(self, tx: Connection, before: Upload | None, now: int) -> Upload | None:

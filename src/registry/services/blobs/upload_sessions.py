@@ -23,7 +23,7 @@ _RETRY_SECONDS: Final = 60
 def get_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> upload_ids.UploadSession:
-    """Return a session of a repository that is open at `now`, or raise UploadUnknown (end-13)."""
+    """Return a session of a repository that is open at `now` (end-13), or raise `UploadUnknown`."""
     found = uploads.find_here(tx, name.handle, name.repository, upload_id, now)
     if found is None or found.has_expired:
         raise upload_ids.unknown(upload_id)
@@ -126,6 +126,9 @@ def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> Sessi
 def lost_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> UploadBusy:
-    """Return the error for a request that lost its session; raise UploadUnknown if it has ended."""
+    """Return the error for a request that lost its session.
+
+    Raise `UploadUnknown` if the session has ended.
+    """
     get_session(tx, ctx, name, upload_id, now)
     return upload_ids.busy()
