@@ -87,7 +87,7 @@ def bind_key(
 
 
 def unbind(tx: Connection, account_id: str, repository_id: str | None, now: int) -> None:
-    """End the binding of a repository, or of the account itself, or raise NotFound."""
+    """End the binding of a repository, or of the account itself; raise `NotFound` if not bound."""
     _lock(tx, account_id, repository_id)
     if not rows.end_binding(tx, account_id, repository_id, now):
         whose = "the account" if repository_id is None else "the repository"

@@ -236,7 +236,7 @@ def create_rule(
 
 
 def delete_rule(tx: Connection, rule: EventRule, now: int) -> None:
-    """Delete a rule, or raise NotFound; events already in the outbox are still delivered."""
+    """Delete a rule, or raise `NotFound`; events already in the outbox are still delivered."""
     EVENT_RULES.remove(tx, EVENT_RULES.lock(tx, rule.account_id, rule.id), now)
 
 

@@ -44,7 +44,7 @@ async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> s
 
 
 def find_body_damage(body: bytes | None, stored_size: int) -> str | None:
-    """Return the damage of an inline object's bytes (`body`, None if lost), or None."""
+    """Return the damage of an inline object's bytes: `ABSENT` if `body` is None, `SIZE` or None."""
     if body is None:
         return damage.ABSENT
     return None if len(body) == stored_size else damage.SIZE

@@ -218,7 +218,10 @@ class Leases:
         return hold
 
     async def _refuse_held(self, ctx: ServiceContext, claim: _Claim) -> None:
-        """Raise UploadBusy if another holder has the lease; this only reads, to spare a write."""
+        """Raise `UploadBusy` if another holder has the lease, `UploadUnknown` without a session.
+
+        This only reads, so that a refusal needs no write transaction.
+        """
         upload = await ctx.database.read(
             uploads.find_upload, *claim.name, claim.upload.id, ctx.clock()
         )
@@ -249,7 +252,7 @@ class Leases:
         return rows.take(tx, before.id, self.holder, now + LEASE, shared=True)
 
     def _take_free(self, tx: Connection, claim: _Claim, now: int) -> UploadHold | None:
-        """Take the lease of an open session; None if it has a holder (see `_check_claim`)."""
+        """Take the lease of an open session; None if it is not free (see `_check_claim`)."""
         place = *claim.name, claim.upload.id, now
         upload = rows.take_free(tx, *place, self.holder, now + LEASE)
         if upload is None:

@@ -156,7 +156,7 @@ def record_pulls(tx: Connection, batch: Batch) -> None:
 
 
 def _used(tx: Connection, batch: Batch, owners: Mapping[str, str]) -> Mapping[SkuUse, int]:
-    """Return the usage of accounts: bytes, and pulls; `owners` maps manifest ids to accounts."""
+    """Return the usage of accounts in pulls and bytes; `owners` maps manifest to account ids."""
     used = Counter(batch.used)
     for (manifest_id, minute), count in batch.pulls.items():
         if manifest_id in owners:

@@ -103,7 +103,10 @@ class CompiledRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
-    """Compiled rules, by priority; a set of rules is an integer with bit ``n`` for ``rules[n]``."""
+    """Compiled rules, by priority.
+
+    A set of rules is an integer, in which bit ``n`` stands for ``rules[n]``.
+    """
 
     rules: tuple[CompiledRule, ...]
     keeping: int

@@ -173,7 +173,7 @@ class _Evaluation:
             self._judge(self._images[name])
 
     def _judge(self, image: Image) -> None:
-        """Expire an unprotected image with its subject, or by the first rule that selects it."""
+        """Expire an unprotected image, with its subject or by the first rule that selects it."""
         subject = None if image.subject not in self._expired else image.subject
         if (subject is not None or image.is_orphan) and not self._is_protected(image):
             taken_by = None if subject is None else self._expired[subject].rule
@@ -193,7 +193,7 @@ class _Evaluation:
             self._leaving.append((taken.id, Expired(number, None)))
 
     def _enter(self, number: int, size: int, image: Image) -> str | None:
-        """Add an image to the newest ones of a rule; return the id displaced by it, or None."""
+        """Add an image to the newest ones of a rule; return the id that it displaces, or None."""
         pool = self._pools.setdefault(number, [])
         entry = (image.pushed_at, image.id)
         if len(pool) < size:
