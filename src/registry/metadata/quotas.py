@@ -144,7 +144,7 @@ def begin_counting(tx: Connection, account_id: str) -> None:
 def count_new(
     tx: Connection, account_id: str, size: int, found: StorageAllowance, now: int
 ) -> None:
-    """Count a new object if the account has a limit; `found` is what its insertion returned.
+    """Count a new object if the account has a limit; its insertion has returned `found`.
 
     Notify the account if it has now used most or all of its bytes.
 

@@ -84,7 +84,7 @@ class NamedRepository(NamedTuple):
 
 
 def _needed_by(object_id: Any, *where: Any) -> sa.Exists:  # noqa: ANN401 - SQLAlchemy expressions
-    """Build the condition that manifests reference the object in a repository with `where`."""
+    """Build the condition that in a repository that meets `where`, manifests need the object."""
     return (
         sa.select(ONE)
         .select_from(_other)

@@ -135,9 +135,9 @@ class NamedTopic(NamedTuple):
     """None if there is no such topic; then `missing_since` and `missing_at` may be set."""
     missing_since: int | None = None
     missing_at: int | None = None
-    """When an event was last sent to it, or it was deleted."""
+    """When an event was last sent to the missing topic, or the topic was deleted."""
     waiting: int = 0
-    """Events that were sent to it since; they are delivered once it exists."""
+    """The number of events sent to the missing topic; they are delivered once it exists."""
     dropped: int = 0
     """The number of earlier events that were dropped, because too many were waiting."""
 

@@ -241,7 +241,6 @@ class _Sums:
     """The arguments of `_storage_of`, by repository id."""
 
     def add(self, part: _Slice) -> None:
-        """Add a slice."""
         uses = Counter(use.object_id for use in part.uses)
         for each in part.objects:
             self.stored_bytes += each.stored_size

@@ -155,14 +155,14 @@ _MOVE_DELETED: Final = Statement(
 
 
 def count_elsewhere(tx: Connection, repository_id: str, kms_key_id: str) -> int:
-    """Count the uses of a repository that are plain or read through another key than this."""
+    """Count the uses of a repository that are plain, or read through a key other than this one."""
     return count(tx, _COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
 
 
 def uses_elsewhere(
     tx: Connection, repository_id: str, kms_key_id: str, after: UsePosition, limit: int
 ) -> list[BlobUse]:
-    """Return up to `limit` uses after a position that are plain or read through another key.
+    """Return up to `limit` uses after a position that are plain, or read through another key.
 
     If fewer than `limit` are returned, they are the last.
     """

@@ -339,7 +339,7 @@ def add_alias(tx: Connection, account_id: str, alias: str, digest: str) -> None:
 def linked_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock the repository's links of these digests; map each digest that has a link to it."""
+    """Lock and return the repository's links of these digests, by digest."""
     rows = tx.rows(_LINKED, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: ReferencedLink(*row) for row in rows}
 
@@ -347,7 +347,7 @@ def linked_blobs(
 def whole_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock the repository's readable links of these digests; map each digest to its link.
+    """Lock and return the repository's readable links of these digests, by digest.
 
     Links of damaged or shredded objects, and links whose KMS key was deleted, are left out. A link
     whose key is only disabled counts, as the key can be enabled again.

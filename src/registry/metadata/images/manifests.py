@@ -286,9 +286,9 @@ def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRo
 def find_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ManifestRow]:
-    """Map these digests to the repository's manifests, and keep these until `tx` ends.
+    """Map these digests to the repository's manifests, locked against deletion until `tx` ends.
 
-    Digests without a manifest are left out. No other transaction can delete the manifests.
+    Digests without a manifest are left out.
     """
     if not digests:
         return {}
@@ -297,7 +297,7 @@ def find_manifests(
 
 
 def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> KeptBody:
-    """Insert a manifest, and its body unless the account has a copy; replace a damaged copy."""
+    """Insert a manifest, and its body like `keep_body`; return how the body compared."""
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
         kept = KeptBody.NEW
@@ -308,7 +308,7 @@ def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> Kep
 
 
 def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> KeptBody:
-    """Insert a manifest's body, or replace a damaged copy; return which of them was done.
+    """Insert a manifest's body, or replace a damaged copy; return how the body compared with it.
 
     The caller has verified `body` against `digest`. The row is locked against deletion until the
     transaction ends.

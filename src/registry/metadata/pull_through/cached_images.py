@@ -140,9 +140,9 @@ def _names(rule: Retention) -> dict[str, str]:
 def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> list[Link]:
     """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
 
-    Only repositories that the cache has created since the rule exists count, as nobody has pushed
-    to them. Repositories of an earlier rule with this prefix are left out, since clients may have
-    pushed to them before this rule.
+    Nobody has pushed to these repositories: the cache created them under this rule. Repositories
+    left by an earlier rule with this prefix do not count, since clients may have pushed to them in
+    between.
     """
     rows = tx.rows(
         _LINKS,

@@ -247,7 +247,10 @@ def find_tags(tx: Connection, rule_id: str, repository: str) -> KeptTags | None:
 
 
 def keep_tags(tx: Connection, rule_id: str, repository: str, new: KeptTags) -> None:
-    """Insert or replace a list of tags; delete the rule's oldest lists if all are too large."""
+    """Insert or replace a list of tags.
+
+    If the lists of the rule together exceed `MAX_BYTES_OF_RULE`, the oldest are deleted.
+    """
     tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **new._asdict())
     total = 0
     for name, size in tx.rows(_SIZES, rule_id=rule_id):

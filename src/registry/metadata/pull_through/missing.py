@@ -145,7 +145,7 @@ def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
 def take_incomplete_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> list[IncompleteManifest]:
-    """Return the manifests that lack a blob, and delete the records of that.
+    """Return the records of manifests that lack a blob, and delete these records.
 
     `digests` are all known digests of the blob. The caller holds the repository's lock.
     """

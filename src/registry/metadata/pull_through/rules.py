@@ -219,7 +219,7 @@ _LOCK: Final = Statement(
     CACHE_RULES.columns.where(given(_r.account_id, _r.id)).with_for_update(key_share=True)
 )
 _PREFIXES: Final = Statement(select(_r.prefix).where(given(_r.account_id)))
-# Whoever pushes gives a tag no time at which the upstream is to be asked.
+# A pushed tag has no time at which the upstream is asked again.
 _has_pushed_tag = (
     select(tags.c.name)
     .where(tags.c.repository_id == _repository.id, tags.c.fresh_until.is_(None))

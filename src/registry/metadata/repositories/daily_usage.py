@@ -256,8 +256,9 @@ def list_account_days(tx: Connection, account_id: str, first: int, last: int) ->
 
 
 def list_growth(tx: Connection, account_id: str, span: int, limit: int) -> list[Growth]:
-    """Return the repositories whose size changed most over `span` days, largest change first.
+    """Return up to `limit` repositories whose size changed most over `span` days.
 
-    `span` is one of `SPANS`. The cost depends only on how many are returned.
+    The largest change comes first. `span` is one of `SPANS`. The cost depends only on how many are
+    returned.
     """
     return find_all(tx, Growth, _LIST_GROWTH, account_id=account_id, span=span, limit=limit)

@@ -72,7 +72,7 @@ class NewPolicy(NamedTuple):
 
 
 class RepositoryAccess(NamedTuple):
-    """An account, a repository and its policy, as access decisions read them; None if missing."""
+    """An account, a repository and its policy, for access decisions; each None if missing."""
 
     account_id: str | None
     repository_id: str | None

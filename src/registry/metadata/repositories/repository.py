@@ -152,7 +152,7 @@ class Repository(NamedTuple):
     is_immutable: bool
     immutable_tag_exclusions: tuple[str, ...]
     has_event_rules: bool
-    """True if the account has an event rule, for whichever repositories."""
+    """True if the account has an event rule, even one for other repositories."""
     is_cached: bool = False
     """True if the pull-through cache fills the repository, or did until its rule was deleted."""
     is_sparse: bool = False
@@ -311,7 +311,10 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:
-    """Record that an index of a repository lacks a child; the caller holds its repository lock."""
+    """Record that an index of a repository lacks a child.
+
+    The caller holds the repository's lock.
+    """
     tx.execute(_SET_SPARSE, repository_id=repository_id)
 
 

@@ -122,7 +122,10 @@ def find_tagged_images(
 
 
 def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) -> list[PrefixChange]:
-    """Return up to `MAX_CHANGES` events from the number `since` on, in order."""
+    """Return up to `MAX_CHANGES` events from the number `since` on, in order.
+
+    The events are those of all tags; `prefix` is for `PointedImage.has_tag`.
+    """
     rows = tx.rows(
         _CHANGES,
         repository_id=repository_id,

@@ -86,9 +86,9 @@ def mint_login(
 ) -> IssuedLogin:
     """Store a new login credential of `caller`, valid for 12 hours.
 
-    It ends earlier if the access key, the program's role session, or the person's sign-in with
-    which it was made does. (A person's role session lasts an hour and is renewed while the person
-    is signed in, so the sign-in counts, not the role session.)
+    It ends earlier if its basis does: the access key, the program's role session, or the person's
+    sign-in. (A person's role session lasts an hour and is renewed while the person is signed in, so
+    the sign-in counts, not the role session.)
 
     Raise `AccessDenied` if the caller is a person without an assumed role, and so without an
     account; `QuotaExceeded` if the account has the maximum number of open logins.

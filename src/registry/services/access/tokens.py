@@ -54,13 +54,14 @@ CATALOG: Final = Name("", "catalog")
 """The name that stands for the scope ``registry:catalog`` in a bearer's access."""
 
 REQUEST_STEPS: Final = 64_000_000
-"""The maximum steps for all decisions of one request: 25 ms (see `patterns.StepBudget`)."""
+"""The maximum number of steps of all decisions of a request: 25 ms (see `patterns.StepBudget`)."""
 LISTING_STEPS: Final = 1_000_000_000
-"""The maximum steps for a page of the catalog, with a decision for every name: 0.4 s."""
+"""The maximum number of steps for a page of the catalog, with a decision for each name: 0.4 s."""
 SLICE_STEPS: Final = 2_000_000
-"""The maximum steps before other requests run."""
+"""The maximum number of steps before other requests run."""
 SLICE_DECISIONS: Final = 10
-"""The maximum decisions before other requests run: each may take 0.3 ms that no steps measure."""
+"""The maximum number of decisions before other requests run. Each may take 0.3 ms without counting
+any steps."""
 
 Address = IPv4Address | IPv6Address
 

@@ -51,7 +51,7 @@ def find_body_damage(body: bytes | None, stored_size: int) -> str | None:
 
 
 async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
-    """Return `ABSENT` or `SIZE` if the bytes of a link's object are so damaged, else None.
+    """Return the damage of a link's object: `ABSENT`, `SIZE` (a wrong size), or None.
 
     Raise `StoreUnavailable` if the store failed.
     """

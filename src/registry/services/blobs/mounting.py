@@ -148,7 +148,6 @@ async def _wrap(ctx: ServiceContext, source: _MountSource) -> _Rewrapped | None:
 def _find_source(
     tx: Connection, name: Name, digest: Digest, find_link: _FindLink
 ) -> _MountSource | None:
-    """Return the blob to mount, or None if there is none."""
     target = repositories.find_repository(tx, name.handle, name.repository)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if target is None or canonical is None:

@@ -212,7 +212,7 @@ def delete_image(
     """Delete an image and every tag that points to it; return the image.
 
     With `force`, it is deleted even if it is pinned or listed; the indexes that list it stay
-    without it. Only if some do, the result has its tags.
+    without it. The result has the tags only if there are such indexes.
 
     Raises:
         ManifestReferenced: an index here lists it, and `force` is False.

@@ -105,8 +105,8 @@ def divide(root: str, members: Collection[TreeMember], needs: Iterable[TreeNeed]
 def _parents_first(root: str, needs: Iterable[TreeNeed]) -> list[str]:
     """Return the manifests under `root`, each after all its parents.
 
-    Manifests that an index outside the tree lists are left out, and so are all manifests that only
-    manifests left out list.
+    Manifests that an index outside the tree lists are left out, and so are those listed only by
+    manifests that are left out.
     """
     children: defaultdict[str, list[str]] = defaultdict(list)
     waiting: Counter[str] = Counter()

@@ -30,8 +30,8 @@ class SubjectImage(NamedTuple):
     """The subject's id, if the repository has it."""
     digest: str | None
     is_held: bool = False
-    """True if one of several subjects exists, or a subject of an image that has other tags too.
-    Then the image is kept while that subject exists, but does not expire with it."""
+    """True if the image names several subjects or has other tags too, and a subject exists. Then
+    the image is kept while a subject exists, but does not expire with one."""
 
 
 class Tagging:

@@ -82,7 +82,7 @@ def _create(tx: Connection, ctx: ServiceContext, name: Name, repository_id: str)
 
 
 CLAIM_SECONDS: Final = 15
-"""Seconds after which another process may fetch a manifest, if the process that did has died."""
+"""Seconds after which another process may fetch a manifest, if the fetching process has died."""
 RENEW_SECONDS: Final = 5
 _WAIT_SECONDS: Final = 0.05
 

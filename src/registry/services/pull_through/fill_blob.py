@@ -179,7 +179,6 @@ class _Fetch:
         self._pace = FillPace(feed, ctx.fills.limits)
 
     async def run(self) -> None:
-        """Fetch the blob and record it."""
         async with AsyncExitStack() as resources:
             if self._offset:
                 await self._open_stage(resources)

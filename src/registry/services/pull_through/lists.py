@@ -150,7 +150,7 @@ def _note_absence(tx: Connection, rule: CacheRule, name: Name, now: int) -> None
 
 
 def _merged(kept: KeptTags, after: str, limit: int, here: NamePage | NameUnknown) -> NamePage:
-    """Merge the upstream's tags and the page `here` to one page of tags after `after`."""
+    """Merge the upstream's tags and the page `here` into one page of tags after `after`."""
     of_both = set(kept.after(after, limit + 1))
     has_more = False
     if isinstance(here, NamePage):

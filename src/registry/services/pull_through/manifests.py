@@ -36,7 +36,7 @@ _LOOK_SECONDS: Final = 15
 _CLAIM: Final = 30 * MICROSECONDS
 """How long other callers get the old answer while one asks the upstream, in microseconds."""
 _RETRY: Final = 30 * MICROSECONDS
-"""When an upstream that could not be asked is asked again, in microseconds."""
+"""Microseconds after which an upstream that could not be asked is asked again."""
 _MOST_RETRY: Final = 3600 * MICROSECONDS
 
 _log = logging.getLogger(__name__)

@@ -62,7 +62,7 @@ class _Excess(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Return True if at least half of the excess is deleted, so that it is due for a new sum.
+        """Return True if at least half of the excess is deleted; then the bytes are summed again.
 
         Other transactions may delete images meanwhile, so the last deletions of a run need a recent
         sum. Halving keeps the number of sums small, however many images a run deletes.
@@ -106,7 +106,7 @@ def _drop(
     excess: _Excess | None,
     change: Change,
 ) -> tuple[bool, _Excess | None]:
-    """Delete an image unless the rule keeps it; return if it was deleted, and the excess left."""
+    """Delete an image unless the rule keeps it; return True if deleted, and the excess left."""
     repository = lock_repository(tx, image.repository_id)
     if repository is None or rows.find_retention(tx, rule.rule_id) != rule:
         return False, excess
