@@ -6,6 +6,6 @@ the transaction. Packages: `blobs`, `images`, `tags`, `repositories`, `pull_thro
 `event_rules` and `pull_through/tables`; the fields of rules in `event_rule` and
 `pull_through/cache_rule`.
 
-Only this package and the modules of command families import SQLAlchemy. Rights, events and the blob
-store belong to `registry.services`.
+In the registry, only this package imports SQLAlchemy. Rights, events and the blob store belong to
+`registry.services`.
 """

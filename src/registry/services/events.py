@@ -247,7 +247,7 @@ def _is_known(wanted: str, known: Sequence[str]) -> bool:
 
 
 def _near(wanted: str, known: Sequence[str]) -> Sequence[str]:
-    """Return the known types of the same service, or else a pattern for each service."""
+    """Return the known types of the service of `wanted`, or else a pattern for each service."""
     own = [each for each in known if each.partition(".")[0] == wanted.partition(".")[0]]
     return own or list(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in known))
 

@@ -307,7 +307,8 @@ def find_link_alone(tx: Connection, handle: str, name: str, digest: str) -> Link
 def canonical_digest(tx: Connection, handle: str, digest: str) -> str | None:
     """Return the sha256 digest of an account's content with this digest.
 
-    A sha256 digest is returned unchecked. None if the account has not verified another digest.
+    A sha256 digest is returned unchecked. Return None for a digest of another algorithm that the
+    account has not verified.
     """
     if digest.startswith("sha256:"):
         return digest

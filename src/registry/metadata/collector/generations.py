@@ -74,8 +74,8 @@ def newest_at(tx: Connection) -> int | None:
 def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool:
     """Insert `generation` as the successor of `noted`, the generation saved in the blob store.
 
-    `noted` is None if the store has none yet. Return False, and change nothing, if this database
-    does not have `noted`.
+    `noted` is None if the store has none yet. Return False, and change nothing, if `noted` is a
+    generation that this database does not have.
     """
     if noted is not None:
         row = tx.row(_FIND, id=noted)

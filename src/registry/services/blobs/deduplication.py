@@ -162,7 +162,7 @@ async def wrap_under(
     stored_id: str,
     data_key: DataKey,
 ) -> Wraps:
-    """Wrap the data key of bytes under each of these KMS keys."""
+    """Wrap the data key of stored bytes under each of these KMS keys; return the wraps."""
     return {
         each: await wrap_again(ctx, account_id, each, stored_id, data_key) for each in kms_key_ids
     }

@@ -226,10 +226,10 @@ async def _after_loss(
     lost: OutcomeUnknown,
     refusal: Exception,
 ) -> _Kept:
-    """Return the bytes that the first, lost try recorded, if it ended the session.
+    """Return the bytes that the first try recorded, whose outcome was lost.
 
-    Raise `OutcomeUnknown` if the first try may or may not have written the object's row,
-    `UploadLeaseLost` if another request has the session.
+    The second try has raised `refusal`. Raise `OutcomeUnknown` (`lost`) if the first try may or may
+    not have written the object's row, `UploadLeaseLost` if another request has the session.
     """
     if isinstance(refusal, UploadLeaseLost):
         if lease is not None:

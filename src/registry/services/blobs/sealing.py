@@ -39,10 +39,11 @@ def find_writing_key(
 async def repository_and_key(
     ctx: ServiceContext, name: Name, rights: Rights
 ) -> tuple[Repository, WritingKey | None, QuotaUse | None]:
-    """Return the repository to push to, its KMS key, and the account's use.
+    """Return the repository to push to, its KMS key, and the account's stored bytes and limit.
 
-    The key is None if blobs are stored plain. The use is the account's stored bytes and their
-    limit; None without a limit. Raise the errors of `find_writing_key` and `repository_for_push`.
+    The repository is created if necessary (`repository_for_push`). The key is None if blobs are
+    stored plain; stored bytes and limit are None without a limit. Raise the errors of
+    `find_writing_key` and `repository_for_push`.
     """
     found = await ctx.database.read(_find, ctx, name)
     if found is None:

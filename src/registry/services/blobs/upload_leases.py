@@ -218,9 +218,10 @@ class Leases:
         return hold
 
     async def _refuse_held(self, ctx: ServiceContext, claim: _Claim) -> None:
-        """Raise `UploadBusy` if another holder has the lease, `UploadUnknown` without a session.
+        """Raise `UploadBusy` if another holder has the lease.
 
-        This only reads, so that a refusal needs no write transaction.
+        Raise `UploadUnknown` if the session has ended. This only reads, so that a refusal needs no
+        write transaction.
         """
         upload = await ctx.database.read(
             uploads.find_upload, *claim.name, claim.upload.id, ctx.clock()

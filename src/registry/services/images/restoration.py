@@ -156,10 +156,10 @@ def _plan(
 def _with_children(
     tx: Connection, repository: Repository, digest: str, asked: str, now: int
 ) -> tuple[tombstones.Tombstone, list[str]]:
-    """Return the tombstone of `digest`, and its children's digests.
+    """Return the tombstone of `digest`, and the digests of its children; [] unless it is an index.
 
-    `asked` is the image that the client wants to restore. Raise `NotFound` if that is not
-    restorable, `Conflict` if one of its descendants is not.
+    `asked` is the image that the client wants to restore. Raise `NotFound` if `asked` is not
+    restorable, `Conflict` if another image that it lists is not.
     """
     tombstone = _restorable(tx, repository, digest, now)
     if tombstone is None and digest == asked:

@@ -1,4 +1,4 @@
-"""Preview a run: which images would now expire, by which rule, and the bytes that would free."""
+"""Preview a run: which images would expire now, by which rule, and how many bytes that frees."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Read the images that the selection needs: a whole repository, or a few images again.
 
 A whole repository is read page by page, so that it blocks neither the event loop nor other
-transactions; the pages may differ in time. The transaction that deletes images reads them again
-(`read_some`).
+transactions; the pages need not show the same moment. The transaction that deletes images reads
+them again (`read_some`).
 """
 
 from __future__ import annotations
