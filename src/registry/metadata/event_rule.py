@@ -11,14 +11,14 @@ from cloudcore.resources.resource import Record, Resource, fixed
 
 
 class EventRule(Record, frozen=True, kw_only=True):
-    """One rule of an account."""
+    """A rule of an account: sends events about its repositories to a topic."""
 
     topic: Annotated[str, fixed()]
-    """CRN."""
+    """The topic's CRN."""
     event_types: Annotated[tuple[str, ...], fixed()]
     """Each is an exact type, or a prefix followed by ``*``."""
     repository_prefix: Annotated[str, fixed()] = ""
-    """Prefix of the names of its repositories; empty: all repositories."""
+    """Only repositories whose name begins so; empty: all repositories."""
 
 
 EVENT_RULE: Final = Resource(

@@ -40,24 +40,28 @@ class StoredManifest(NamedTuple):
     digest: str
     media_type: str
     pushed_digest: str
-    """Found by tag: the digest, of any algorithm, that the tag was pushed with; else the sha256."""
+    """If found by tag, the digest, of any algorithm, that the tag was pushed with; else the sha256.
+    """
     fresh_until: int | None = None
-    """Found by a tag of the pull-through cache: until when the upstream is not asked; else None."""
+    """If found by a tag of the pull-through cache, the time before which the upstream need not be
+    asked again; else None."""
     stale_since: int | None = None
-    """When the upstream last confirmed that tag, if it could not be asked again; else None."""
+    """If the upstream could not be asked about that tag again, when it last confirmed the tag; else
+    None."""
     body: bytes = b""
-    """Empty if they are more than `SMALL_BYTES`: read them alone (`details.find_document`)."""
+    """Empty if the manifest is larger than `SMALL_BYTES`: then read it with
+    `details.find_document`."""
 
 
 class KeptBody(Enum):
     """How a pushed manifest's body compares with the account's stored copy."""
 
     NEW = "new"
-    """There was none."""
+    """The account had no copy."""
     WHOLE = "whole"
-    """It has the same bytes."""
+    """The stored copy has the same bytes."""
     HEALED = "healed"
-    """It had other bytes, and was replaced."""
+    """The stored copy had other bytes, and was replaced."""
 
 
 class ManifestRow(NamedTuple):
@@ -76,7 +80,7 @@ class Description(NamedTuple):
     media_type: str | None = None
     artifact_type: str | None = None
     subject: str | None = None
-    """Digest of the manifest that it refers to."""
+    """Digest of the manifest's subject."""
 
 
 class Referrer(NamedTuple):
@@ -115,7 +119,7 @@ IS_ABOUT: Final = and_(
 IS_OF_TYPE: Final = or_(
     value("artifact_type", _m.artifact_type) == literal_column("''"), given(_m.artifact_type)
 )
-"""The manifest has the ``:artifact_type``, or that is empty."""
+"""The manifest has the type ``:artifact_type``, or that parameter is empty."""
 
 
 def _served() -> Select[Any]:
@@ -248,13 +252,13 @@ _PULLED: Final = Statement(
 
 
 def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
-    """Return the manifest that a tag points to, or None."""
+    """Return the manifest that a tag of a live repository points to, or None."""
     row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
     return StoredManifest._make((*row[:7], row[7] or b"")) if row else None
 
 
 def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
-    """Return the manifest with this sha256 in a repository, or None."""
+    """Return the manifest with this sha256 in a live repository, or None."""
     row = tx.row(_BY_DIGEST, handle=handle, name=name, digest=digest)
     return _of_digest(row)._replace(body=row[4] or b"") if row else None
 
@@ -275,14 +279,17 @@ def _of_digest(row: Row) -> StoredManifest:
 
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
-    """Return the columns of a manifest that a change needs, or None."""
+    """Return the row of a manifest with this sha256, or None."""
     return find_one(tx, ManifestRow, _ROW, repository_id=repository_id, digest=digest)
 
 
 def find_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ManifestRow]:
-    """Map digests to the repository's manifests, which cannot be deleted until `tx` ends."""
+    """Map these digests to the repository's manifests, locked against deletion until `tx` ends.
+
+    Digests without a manifest are left out.
+    """
     if not digests:
         return {}
     rows = tx.rows(_ROWS, repository_id=repository_id, digests=text_list(digests))
@@ -290,7 +297,7 @@ def find_manifests(
 
 
 def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> KeptBody:
-    """Insert a manifest, and its body if the account has none; return the body's state before."""
+    """Insert a manifest, and its body like `keep_body`; return how the body compared."""
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
         kept = KeptBody.NEW
@@ -301,7 +308,7 @@ def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> Kep
 
 
 def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> KeptBody:
-    """Insert a manifest's body, or replace a damaged one; return its state before.
+    """Insert a manifest's body, or replace a damaged copy; return how the body compared with it.
 
     The caller has verified `body` against `digest`. The row is locked against deletion until the
     transaction ends.
@@ -347,17 +354,17 @@ def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:
 
 
 def indexes_listing(tx: Connection, manifest_id: str) -> list[str]:
-    """Return the digests of the first 20 indexes, sorted, that list a manifest."""
+    """Return the digests of up to 20 indexes that list a manifest, sorted."""
     return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=_MAX_PARENTS)]
 
 
 def listed_of(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return the ids of those manifests that an index lists."""
+    """Return those of these manifest ids that an index lists."""
     return {row[0] for row in tx.rows(_LISTED, ids=text_list(ids))}
 
 
 def describe(tx: Connection, ids: Sequence[str]) -> dict[str, Description]:
-    """Map manifest id to its types and subject."""
+    """Map these manifest ids to the manifests' types and subjects."""
     rows = tx.rows(_DESCRIBE, ids=text_list(ids))
     return {manifest_id: Description(*columns) for manifest_id, *columns in rows}
 
@@ -387,9 +394,9 @@ def list_referrers(
     after: str,
     limit: int,
 ) -> list[Referrer]:
-    """Return up to `limit` manifests whose subject is one of `subjects`, after the id `after`.
+    """Return up to `limit` manifests whose subject is one of `subjects`, oldest first.
 
-    The oldest come first. An empty `artifact_type` means any.
+    Their ids are after `after`. An empty `artifact_type` means any.
     """
     found = [
         Referrer(*row)
@@ -407,7 +414,7 @@ def list_referrers(
 
 
 def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
-    """Map manifest ids to annotations as JSON.
+    """Map manifest ids to the manifests' annotations, as JSON.
 
     Annotations may be as long as the manifest's body, so limit the number of ids.
     """

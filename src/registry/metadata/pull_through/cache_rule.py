@@ -10,7 +10,7 @@ from cloudcore.resources.resource import Record, Resource, fixed, given, own
 
 
 class CacheRule(Record, frozen=True, kw_only=True):
-    """One rule of an account."""
+    """A rule of an account: repositories under `prefix` cache those of an upstream."""
 
     prefix: Annotated[str, Meta(min_length=1, max_length=200), fixed()]
     """One to three parts: ``docker-hub`` caches ``library/alpine`` as

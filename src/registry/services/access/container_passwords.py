@@ -1,6 +1,6 @@
-"""Log container clients in with the named passwords that persons make for them.
+"""Log container clients in with the named passwords that persons create for them.
 
-Every exchange reads everything the password depends on: the person, the role's assignment, its
+Every exchange reads everything that the password depends on: the person, the role's assignment, its
 trust policy and account, and the role's right to log container clients in. A malformed, unknown,
 wrong or no longer admitted password takes the same work and gives the same error.
 """
@@ -27,7 +27,10 @@ def password_id(password: str) -> str:
 def find_password(
     tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> KnownLogin | None:
-    """Return the stored container password with this id, or None."""
+    """Return the stored container password with this id, or None.
+
+    Its `login` is None if the password may not log in now.
+    """
     password = find_container_password(tx, password_id)
     if password is None:
         return None

@@ -72,15 +72,17 @@ class NewBytes(NamedTuple):
     account_id: str
     stored: Stored
     seal: Seal | UploadWrap | None
-    """Only the wrap if the data key was not opened; None if they are plain."""
+    """The data key and its wrap, or only the wrap if the data key was not opened; None if the bytes
+    are plain."""
     is_cached: bool = False
-    """True if the pull-through cache fetched them: manifests may list them already."""
+    """True if the pull-through cache fetched the bytes: manifests may list the blob already."""
     target: PushTarget | None = None
-    """Where they go, if that is still to be proved by the transaction that writes their rows."""
+    """The cached target, if the transaction that writes the rows is to check that it is unchanged.
+    """
 
 
 class _Kept(NamedTuple):
-    """Which stored bytes the account has after the push, the new ones or its copy."""
+    """The stored bytes that the account has after the push: the new ones or its copy."""
 
     stored_id: str
     found: str | None = None
@@ -90,12 +92,12 @@ class _Kept(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """What was read and prepared before the transaction."""
+    """What was read and prepared before the transaction that writes the rows."""
 
     seen: CheckedCopy | None = None
-    """The kept bytes."""
+    """The account's copy, if it was checked."""
     made: Wraps = MappingProxyType({})
-    """Wraps of the new bytes' data key, for links of others."""
+    """Wraps of the new bytes' data key under the KMS keys of existing links."""
 
 
 class _NotSeenError(Exception):
@@ -119,7 +121,7 @@ _REFUSALS: Final = (
 async def record_blob(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None = None) -> None:
     """Write the rows that make stored bytes a blob; drop the bytes if the account has a good copy.
 
-    Raise as `record_new`.
+    Raise the same errors as `record_new`.
     """
     if not await record_new(ctx, new, ending):
         await drop_stored(ctx, new.stored)
@@ -129,18 +131,19 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | No
     """Write the rows that make stored bytes a blob.
 
     Return False if the account has a good copy, so the caller must drop the bytes (`drop_stored`).
-    With `ending`, end that upload session in the same transaction.
+    With `ending`, end that upload session in the same transaction; then the bytes stay after an
+    error. Without it they are dropped after KmsKeyDeleted, KmsKeyDisabled, QuotaExceeded or
+    NameUnknown.
 
     Raises:
-        UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
-        OutcomeUnknown: it is unknown, even after a second try, whether the rows are written. For
-            bytes in the store with a lease they are not.
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key can no longer be used. With a session, the
-            bytes stay.
-        QuotaExceeded: the account may not have so many bytes. With a session, the bytes stay.
-        NameUnknown: the repository was deleted meanwhile. With a session, the bytes stay.
+        UploadLeaseLost: another holder has the lease, or the session has ended.
+        OutcomeUnknown: even after a second try, the rows may or may not be written. If `ending` has
+            a lease and the bytes are in the store, the rows are not written.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can no longer be used.
+        QuotaExceeded: the account has no room for the bytes.
+        NameUnknown: the repository was deleted meanwhile.
         TargetChangedError: `NewBytes.target` is outdated. Only inline bytes may have a target.
-        NotWrapped: the data key must be opened, to wrap it under more KMS keys.
+        NotWrapped: the data key needs wraps under more KMS keys, and `new.seal` has only a wrap.
         StoreUnavailable: the store failed.
 
     """
@@ -193,7 +196,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None)
                 return await _find_recorded(ctx, new, lease, looked.seen, error)
             if is_last:
                 raise
-            lost = error  # all that it writes may be written twice, but the end of a session
+            lost = error  # everything may be written again, except the end of a session
         except _REFUSALS as error:
             if lost is not None:
                 return await _after_loss(ctx, new, lease, looked.seen, lost, error)
@@ -223,10 +226,10 @@ async def _after_loss(
     lost: OutcomeUnknown,
     refusal: Exception,
 ) -> _Kept:
-    """Return the bytes that the first, lost try recorded, if it ended the session.
+    """Return the bytes that the first try recorded, whose outcome was lost.
 
-    Raise `OutcomeUnknown` if the first try may or may not have written the object's row,
-    `UploadLeaseLost` if another request has the session.
+    The second try has raised `refusal`. Raise `OutcomeUnknown` (`lost`) if the first try may or may
+    not have written the object's row, `UploadLeaseLost` if another request has the session.
     """
     if isinstance(refusal, UploadLeaseLost):
         if lease is not None:
@@ -267,11 +270,10 @@ async def _find_linked(
 
 
 async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
-    """Raise `error` unless the session has ended; the same transaction records its blob.
+    """Raise `error` unless the session has ended; the transaction that ends it records its blob.
 
-    A transaction that may still commit has locked the session's row, so this waits for it.
-
-    Raise `UploadLeaseLost` if another holder has taken the lease.
+    A transaction that may still commit has locked the session's row, so this waits for it. Raise
+    `UploadLeaseLost` if another holder has taken the lease.
     """
     holder = await ctx.database.write(lock_holder, lease.upload_id)
     if holder == (lease.holder, lease.token):
@@ -306,7 +308,7 @@ def _record_rows(
     Raises:
         _NotSeenError: the account's copy was not checked; check it and repeat.
         NotCounted: the account's bytes must be counted first; count them and repeat.
-        QuotaExceeded: the account may not have so many.
+        QuotaExceeded: the account has no room for the bytes.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
         TargetChangedError: the target has changed since it was read.
@@ -319,7 +321,7 @@ def _record_rows(
         return _Kept(stored.object_id)
     if new.is_cached and lock_repository(tx, new.repository_id) is None:
         raise _NoRepositoryError
-    # Before the object: another who ends the session may write the same, and waits here then.
+    # Before the object, so that a concurrent request that ends the session waits here.
     if ending is not None and not uploads.remove_upload(tx, ending, now):
         raise UploadLeaseLost
     result = _record_each(tx, new, looked, new_id, now)
@@ -346,7 +348,7 @@ def _record_at_once(tx: Connection, new: NewBytes, ending: SessionEnd | None, no
 def _record_each(
     tx: Connection, new: NewBytes, looked: _Looked, new_id: Callable[[], str], now: int
 ) -> _Kept:
-    """Write the rows of object, wrap, bytes and link; see `_record_rows`."""
+    """Write the rows of object, wrap, bytes and link in separate statements; see `_record_rows`."""
     account_id, stored = new.account_id, new.stored
     seen = None if new.target is None else hold_target(tx, new.target, stored.digest)
     if new.target is not None and seen is None:

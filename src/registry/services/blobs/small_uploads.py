@@ -48,7 +48,7 @@ from registry.services.context import ServiceContext
 def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
     """Return how many more bytes a session may receive while staying small; -1 if it is not small.
 
-    A session with a current or earlier lease is not small: it may have staged bytes.
+    A session that has or had a lease is not small: it may have staged bytes.
     """
     upload, limit = session.upload, ctx.limits.inline_max_bytes
     if limit <= 0 or upload.lease_holder is not None:
@@ -63,7 +63,7 @@ async def keep_few(
 ) -> int:
     """Append a few bytes to a small session; return how many it has received in total.
 
-    Raise UploadUnknown, UploadBusy, BlobTooLarge or QuotaExceeded as `append_chunk` does.
+    Raise `UploadUnknown`, `UploadBusy`, `BlobTooLarge` or `QuotaExceeded` like `append_chunk`.
     """
     upload = session.upload
     whole = await received_bytes(ctx, session, keys) + data
@@ -82,10 +82,9 @@ async def keep_few(
 async def seal_received(
     ctx: ServiceContext, upload: uploads.Upload, writing: WritingKey | None, data: bytes
 ) -> uploads.ReceivedBytes:
-    """Seal `data`, the bytes of a small session, as its row stores them.
+    """Seal `data`, all received bytes of a small session, for the session's row.
 
-    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that it writes under cannot be
-    used.
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key `writing` cannot be used.
     """
     stage_id = ctx.new_id()
     seal = await sealing.new_seal(ctx, upload.account_id, writing, stage_id)
@@ -98,7 +97,10 @@ async def seal_received(
 
 
 def has_digests(session: UploadSession) -> bool:
-    """Return True if the row has its bytes' digests, so `finish_as_it_is` needs no data key."""
+    """Return True if a small session's row has the digests of its bytes.
+
+    Then `finish_as_it_is` needs no data key.
+    """
     return session.upload.body is not None and bool(session.upload.digests)
 
 
@@ -112,9 +114,9 @@ async def finish_as_it_is(
 ) -> bool:
     """Make the sealed bytes of a small session an inline object, and end the session.
 
-    Return False if that is not possible: if the bytes must be decrypted, to verify another digest
-    or to wrap their data key under another KMS key; if they are damaged; or if the cached `target`
-    has changed, or is not the session's.
+    Return False if that is not possible: the bytes must be decrypted, to verify another digest or
+    to wrap their data key under another KMS key; they are damaged; or the cached `target` has
+    changed, or is not the session's.
 
     Raises:
         UploadUnknown, UploadBusy: the session has ended, or another request writes to it.
@@ -150,7 +152,8 @@ async def finish_few(
 
     Raises:
         DigestMismatch: the bytes hash to another digest; the session has ended.
-        UploadUnknown, UploadBusy, BlobTooLarge.
+        UploadUnknown, UploadBusy: the session has ended, or another request writes to it.
+        BlobTooLarge: the bytes exceed the limit of a blob.
 
     """
     upload = session.upload
@@ -173,7 +176,7 @@ async def finish_few(
 async def end_small(ctx: ServiceContext, name: Name, session: UploadSession) -> None:
     """End a session that nobody holds and that has no staged bytes.
 
-    Raise UploadUnknown if it has ended, UploadBusy if another request has written to it.
+    Raise `UploadUnknown` if it has ended, `UploadBusy` if another request has written to it.
     """
     upload = session.upload
     lease = uploads.lease_of(upload) if session.is_written else None
@@ -187,8 +190,8 @@ async def received_bytes(
 ) -> bytes:
     """Return the received bytes of a small session, decrypted.
 
-    Raise `UploadUnknown` if the row was damaged, so the bytes are lost, and the session has ended;
-    `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that seals it cannot be used.
+    Raise `UploadUnknown` if the bytes are damaged; then the session is ended. Raise `KmsKeyDeleted`
+    or `KmsKeyDisabled` if the KMS key that seals them cannot be used.
     """
     return (await _open_received(ctx, session, keys))[0]
 
@@ -213,7 +216,6 @@ async def _open_received(
 
 
 async def _record(ctx: ServiceContext, name: Name, session: UploadSession, new: NewBytes) -> None:
-    """Record the blob and end its session."""
     upload = session.upload
     lease = uploads.lease_of(upload) if session.is_written else None
     try:
@@ -233,7 +235,7 @@ def _keep(
     received: uploads.ReceivedBytes,
     now: int,
 ) -> bool:
-    """Write a small session's bytes to its row; return False if that changed since it was read."""
+    """Write a small session's bytes to its row; return False if the session has changed."""
     expires_at = now + ctx.limits.upload_idle
     if session.is_written:
         lease = uploads.lease_of(session.upload)
@@ -242,9 +244,10 @@ def _keep(
 
 
 def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | None:
-    """Return the cached target for a small whole body, or None.
+    """Return the cached target for a push with a small whole body, or None.
 
-    Requests with other bodies look the repository up first, to be refused before the body arrives.
+    For other bodies the repository is looked up first, so that a push can be refused before the
+    body arrives.
     """
     has_few = 0 < (chunk.declared_bytes or 0) <= ctx.limits.inline_max_bytes
     if not has_few or chunk.give_back is None:
@@ -255,9 +258,9 @@ def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | 
 def find_unwritten(
     tx: Connection, ctx: ServiceContext, known: CachedTarget, upload_id: str, now: int, adding: int
 ) -> tuple[UploadSession, UploadKeys] | None:
-    """Find a session without a row that may get one with `adding` bytes, and the keys to seal them.
+    """Return a session without a row that may receive `adding` bytes, and the keys to seal them.
 
-    Return None if any check fails: the caller must find out which.
+    Return None if any check fails; the caller must find out which.
     """
     session = unwritten_session(ctx, ids_of(known.target), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:
@@ -274,7 +277,6 @@ async def begin_in_target(
     """Insert the row of a session with a whole small body in it; return the body's length.
 
     Return None, and make the body readable again, if nothing was written; see `push_to_target`.
-
     Raise `SizeInvalid` if the body is not as long as its span, `OutcomeUnknown` if it is unknown
     whether the session has the body.
     """
