@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS: Final = 2
 _FAILING_SECONDS: Final = 300
-"""After which it is a fault that WAL cannot be archived."""
+"""A cluster gets a fault after its WAL could not be pushed for this long."""
 
 
 def wal_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
@@ -26,13 +26,13 @@ def wal_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
 
 
 class WalWatch:
-    """Pushes WAL; adds a fault to a cluster whose WAL cannot be pushed for long."""
+    """Pushes WAL; adds a fault to a cluster whose WAL cannot be pushed for five minutes."""
 
     def __init__(self, needs: DatabaseNeeds, driver: BubblewrapServers) -> None:
         self._needs = needs
         self._driver = driver
         self._failing: dict[str, int] = {}
-        """Since when pushes fail, by the id of the cluster."""
+        """Since when pushes fail (microseconds since the epoch), by the id of the cluster."""
 
     async def turn(self) -> None:
         """Push the WAL in the spools of this machine, cluster by cluster."""
@@ -46,7 +46,9 @@ class WalWatch:
                 try:
                     target = states.target_of(needs.keyring, each)
                     error = (await needs.archive.push_wal(target, spool)).error
-                except PlatformError as failed:  # of this cluster alone: others are pushed too
+                except (
+                    PlatformError
+                ) as failed:  # only this cluster failed: push those of the others
                     error = failed.message
             await self._note(each, error)
 
