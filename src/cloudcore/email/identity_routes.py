@@ -59,7 +59,7 @@ async def show_identity_confirmation(request: Request[Any, Any, Any]) -> Respons
 async def confirm_identity(
     request: Request[Any, Any, Any], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Response[str]:
-    """Confirm an address, as the page's button asks."""
+    """Confirm an address, at the request of the page's button."""
     token = token_of(await request.body())
     try:
         found = await ctx.database.write(_confirm, ctx, needs, token)

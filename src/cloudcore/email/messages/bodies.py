@@ -20,7 +20,7 @@ from cloudcore.wire import RFC3339, ResponseBody, or_absent
 
 
 class MessageRecipient(ResponseBody, kw_only=True):
-    """One to whom a message goes, and what became of it."""
+    """A recipient of a message, and the status of the delivery."""
 
     address: str
     kind: RecipientKind
