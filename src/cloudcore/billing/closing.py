@@ -86,7 +86,7 @@ class Owed(NamedTuple):
 
 
 class Tariff(NamedTuple):
-    """The current prices and units."""
+    """The current prices of the catalogue, and how usage is converted to price units."""
 
     prices: Mapping[tuple[str, str], Price]
     """The prices by (SKU, region)."""

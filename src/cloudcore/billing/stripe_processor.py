@@ -78,7 +78,7 @@ class StripeProcessor:
             raise MethodRefused(refused.code, refused.message) from None
 
     async def forget(self, reference: str) -> None:
-        """Detach a payment method from its customer."""
+        """Detach a payment method from its customer; do nothing if it is already detached."""
         with suppress(Declined):  # it is attached to nobody
             await self._asked(lambda: self._client.v1.payment_methods.detach(reference))
 

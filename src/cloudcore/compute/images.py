@@ -84,10 +84,10 @@ class Images(Protocol):
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
         """Check that a role of the account, or an unauthenticated client, may still fetch an image.
 
-        It does not check that the image still exists.
+        Whether the image still exists is not checked.
 
-        Raise `ImageRefused` if the account or the role is gone or suspended, or may not fetch
-        the image.
+        Raise `ImageRefused` if the account or the role is gone or suspended, or may not fetch the
+        image.
         """
 
     async def keep_only(self, digests: Iterable[str]) -> None:

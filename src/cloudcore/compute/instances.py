@@ -214,7 +214,10 @@ def is_staying(tx: Connection, instance_id: str, account_id: str) -> bool:
 
 
 def holds(tx: Connection, instance_id: str, account_id: str) -> bool:
-    """Lock an instance's row until `tx` ends; return True if it has one and is not leaving."""
+    """Lock an instance's row until `tx` ends.
+
+    Return True if the row exists and the instance is not leaving.
+    """
     found = INSTANCE_ROWS.try_lock(tx, account_id, instance_id)
     return found is not None and not found.is_leaving
 

@@ -84,7 +84,7 @@ class Response(NamedTuple):
 
 
 class _Refused(Exception):
-    """The request is refused with this status."""
+    """Raised to refuse a request; `response` is the answer."""
 
     def __init__(
         self, status: HTTPStatus, words: str, field: tuple[str, str] | None = None

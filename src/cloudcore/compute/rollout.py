@@ -83,7 +83,10 @@ def exits_after(instance: Instance, now: int) -> tuple[int, ...]:
 
 
 def pause_seconds(exits: Sequence[int]) -> float:
-    """Return the delay before an instance is started again: 1 s, doubled up to 60 s."""
+    """Return the pause before an instance is started again: 1 s, doubled up to 60 s.
+
+    The number of `exits`, the recent exit times, determines the pause.
+    """
     return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (len(exits) - 1)))
 
 
@@ -92,13 +95,13 @@ _KEPT_EXITS: Final = 10
 
 
 def is_crashing(instance: Instance, now: int) -> bool:
-    """Return True if an instance exited too often in the last ten minutes."""
+    """Return True if an instance exited `MOST_EXITS` times or more in the last ten minutes."""
     since = now - EXITS_SECONDS * MICROSECONDS
     return sum(each > since for each in instance.exits) >= MOST_EXITS
 
 
 def is_settled(pool: InstancePool, instances: Sequence[Instance]) -> bool:
-    """Return True if a pool has the wanted number of instances, and all are ready."""
+    """Return True if a pool has its number of instances, all ready and of the pool's version."""
     version = pool.version
     return (
         version is not None

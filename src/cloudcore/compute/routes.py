@@ -1,4 +1,4 @@
-"""``/v1/instance-pools``: create, change and delete pools; their instances, and what they wrote."""
+"""``/v1/instance-pools``: pools, their instances, and the output of instances."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _UNTRUSTED: Final = {
 
 
 class LogsQuery(Struct, kw_only=True):
-    """How much of the output is wanted."""
+    """How much of the output is returned."""
 
     tail: Annotated[int, Meta(ge=1, le=MOST_LOG_BYTES)] = MOST_LOG_BYTES
     """How many bytes at the end of the output; 10,000,000 are kept."""

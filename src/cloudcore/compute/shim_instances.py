@@ -60,7 +60,7 @@ def argv_of(spec: InstanceSpec) -> Sequence[str]:
 
 
 def environment_of(spec: InstanceSpec) -> dict[str, str]:
-    """Return the environment of an instance."""
+    """Return the environment of an instance: the pool's variables override the image's."""
     image = dict(each.partition("=")[::2] for each in spec.root.config.env)
     return {"PATH": DEFAULT_PATH, "HOSTNAME": spec.hostname} | image | dict(spec.environment)
 
@@ -186,7 +186,7 @@ class ShimInstances:
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of an instance's output, at most `tail_bytes` or `MOST_LOG_BYTES`.
+        """Return the end of an instance's output: `tail_bytes`, but at most `MOST_LOG_BYTES`.
 
         Both streams are interleaved. Return no bytes if there is no output.
         """

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class RequestDedicatedIP(RequestBody):
-    """Which pool an address is to be in."""
+    """The pool that a new dedicated IP is to be in."""
 
     ip_pool: str | None = None
     """Id, CRN or name of an IP pool; empty or absent: the address is in none yet."""

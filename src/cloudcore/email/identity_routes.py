@@ -32,7 +32,7 @@ from cloudcore.wire import ResponseBody
 async def verify_identity(identity_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Look for the record of a domain now, or send an address a new link.
 
-    The link before is no longer valid. An address that is verified is refused (409).
+    The previous link is no longer valid. An address that is already verified is refused (409).
     """
     found = await IDENTITIES.authorized(ctx, identity_id)
     now = ctx.clock()

@@ -181,7 +181,7 @@ def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
 
 
 async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Look up the DKIM record of a domain."""
+    """Look up the DKIM record of a domain, and store the result."""
     assert found.dkim_selector is not None
     try:
         texts = await needs.resolver.texts(record_name(found.dkim_selector, found.value))
@@ -213,7 +213,7 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt
 
 
 async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Send the confirmation mail to an address."""
+    """Send the confirmation mail to an address, or store why that is not possible."""
 
     def change(current: SendingIdentity, _now: int) -> SendingIdentity:
         is_same = current.asked == found.asked

@@ -322,7 +322,7 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 def status_of(statuses: Iterable[str]) -> MessageStatus:
-    """Derive the status of a message from the statuses of its recipients."""
+    """Return the status of a message: the first of `STATUSES` that a recipient has."""
     known = set(statuses)
     return next(each for each in STATUSES if each in known)
 

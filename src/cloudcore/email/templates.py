@@ -179,7 +179,7 @@ async def preview_template(
 ) -> OneTemplatePreview:
     """Render an email template with these variables; nothing is sent or kept.
 
-    A variable that is missing is refused by its name.
+    If a variable is missing, the error names it.
     """
     found = await TEMPLATES.authorized(ctx, template_id)
     rendered = await DOCUMENTS.run(found.account_id, render, found, data.variables)

@@ -62,7 +62,7 @@ class GivenHealthCheck(RequestBody):
 
 
 class GivenTarget(RequestBody):
-    """Where connections lead to: either an address or a pool."""
+    """A destination of connections: either an address or a pool."""
 
     port: Port
     address: Annotated[str, Meta(max_length=45)] | None = None
@@ -91,7 +91,7 @@ ReplicaCount = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
 
 
 class CreateLoadBalancer(RequestBody):
-    """A new load balancer; its name, subnet and vip stay."""
+    """A new load balancer; its name, subnet and vip cannot be changed later."""
 
     name: Annotated[str, Meta(min_length=1, max_length=63)]
     subnet: Text
@@ -140,7 +140,7 @@ class HealthCheckRecord(ResponseBody):
 
 
 class TargetRecord(ResponseBody):
-    """Where connections lead to."""
+    """A destination of connections."""
 
     port: int
     address: str | UnsetType = UNSET
@@ -177,8 +177,8 @@ class ReplicaRecord(ResponseBody):
 def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
     """Convert the listeners of a request; their certificates are still unresolved references.
 
-    Raise `InvalidInput` if two have one port, or one without ``https`` has a certificate, or the
-    reverse.
+    Raise `InvalidInput` if two have the same port, or if not exactly those of ``https`` have a
+    certificate.
     """
     check_distinct("listeners", "port", (each.port for each in given))
     for number, each in enumerate(given):
@@ -234,7 +234,7 @@ def check_match(listeners: Iterable[Listener], backends: Iterable[Backend]) -> N
 
 
 def address_of(name: str, text: str) -> str:
-    """Return an IP address in its canonical form; raise `InvalidInput` for anything else."""
+    """Return an IP address in canonical form; raise `InvalidInput`, naming the field, otherwise."""
     try:
         found = ip_address(text)
     except ValueError:

@@ -90,7 +90,7 @@ class Replica(Struct, frozen=True):
 
 
 class LoadBalancer(Placed, frozen=True, kw_only=True):
-    """One address before the instances of a VPC."""
+    """One address in front of the instances of a VPC."""
 
     name: Annotated[
         str,

@@ -76,7 +76,7 @@ class Pools(Protocol):
         """
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
-        """Return the instances of a pool; none if it was deleted."""
+        """Return the instances of a pool; empty if the pool was deleted."""
 
 
 POOLS: Final[Port[Pools]] = Port("loadbalancer.pools")

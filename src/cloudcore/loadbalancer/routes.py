@@ -32,8 +32,8 @@ async def create_load_balancer(
 ) -> Reply[ResponseBody]:
     """Create a load balancer, which is active some seconds later. An account has at most 50.
 
-    The caller needs `network:GetSubnet`, and the right to get what else it names: security groups,
-    certificates, instance pools.
+    The caller needs `network:GetSubnet`, and the right to get the security groups, certificates and
+    instance pools that the request names.
     """
     vip = "" if data.vip is None else bodies.address_of("vip", data.vip)
     given = _given({**structs.asdict(data), "vip": vip})

@@ -254,8 +254,6 @@ async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
 async def _remove_role(
     _found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt
 ) -> Outcome:
-    """Delete the role of the proxies."""
-
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, role_id=None)
 

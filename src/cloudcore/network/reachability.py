@@ -33,7 +33,7 @@ _Peer: TypeAlias = IPv4Network | IPv6Network | str | None
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Flows that may begin: for each protocol, sorted port ranges with gaps between them."""
+    """Flows that may begin: for each protocol, sorted port ranges that do not touch."""
 
     ranges: tuple[tuple[Kind, _Ranges], ...] = ()
 
@@ -52,11 +52,11 @@ class Traffic:
         return bool(self.ranges)
 
     def __or__(self, other: Traffic) -> Traffic:
-        """Return the union."""
+        """Return the flows that either of the two allows."""
         return _traffic((*_flat(self), *_flat(other)))
 
     def __and__(self, other: Traffic) -> Traffic:
-        """Return the intersection."""
+        """Return the flows that both allow."""
         mine, others = dict(self.ranges), dict(other.ranges)
         both = ((kind, _common(mine.get(kind, ()), others.get(kind, ()))) for kind in KINDS)
         return Traffic(tuple((kind, ranges) for kind, ranges in both if ranges))
@@ -196,7 +196,8 @@ def between(source: Place, target: Place, version: Version) -> Traffic:
 def to_internet(source: Place) -> Sequence[Outside]:
     """Return the flows to the internet that the security groups of a place allow to begin.
 
-    Routes are ignored. There are none for load balancers, and without a global IPv6 address.
+    Routes are ignored. The result is empty for load balancers, and for a place without a global
+    IPv6 address.
     """
     if source.is_balancer or not _may_be_outside(source):
         return ()
@@ -206,7 +207,8 @@ def to_internet(source: Place) -> Sequence[Outside]:
 def from_internet(target: Place) -> Sequence[Outside]:
     """Return the flows from the internet that the security groups of a place allow to begin.
 
-    Routes are ignored. There are none for load balancers, and without a global IPv6 address.
+    Routes are ignored. The result is empty for load balancers, and for a place without a global
+    IPv6 address.
     """
     if target.is_balancer or not _may_be_outside(target):
         return ()

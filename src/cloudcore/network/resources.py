@@ -125,9 +125,9 @@ class PartOfVpc(Record, frozen=True, kw_only=True):
 
 
 class EgressOnlyGateway(PartOfVpc, frozen=True, kw_only=True):
-    """A way out for the global IPv6 of subnets whose routes lead to it, by which nothing comes in.
+    """A way out for the global IPv6 of subnets whose routes lead to it; no flow can come in.
 
-    It has no address, translates none, and has its uplink from the internet gateway of its VPC.
+    It has no address, translates no addresses, and uses the uplink of the VPC's internet gateway.
     """
 
     tags: Annotated[dict[str, str], given("a tag of the egress-only gateway")] = field(
@@ -202,7 +202,7 @@ ROUTE_TABLE: Final = Resource(
 
 
 class Subnet(PartOfVpc, frozen=True, kw_only=True):
-    """A part of a VPC: instances and load balancers have their addresses from it."""
+    """A part of a VPC, from which instances and load balancers get their addresses."""
 
     cidr_ipv4: Annotated[
         str | None,
@@ -281,7 +281,7 @@ class StoredRule(Struct, frozen=True, omit_defaults=True):
 
 
 class SecurityGroup(PartOfVpc, frozen=True, kw_only=True):
-    """The flows that may begin at the interfaces in it; their answers need no rule."""
+    """The flows that may begin at the interfaces in it; their replies need no rule."""
 
     is_default: Annotated[bool, own(heading="DEFAULT")] = False
     """It was made with its VPC, and is what interfaces are in that name none."""

@@ -54,7 +54,7 @@ class AttemptOutcome(NamedTuple):
 
 
 class Attempted(NamedTuple):
-    """A delivery attempt, with the envelope that was sent."""
+    """A delivery attempt, with its envelope and its outcome."""
 
     delivery: PendingDelivery
     envelope: Mapping[str, Any]
@@ -179,7 +179,7 @@ class _Recording:
             self.faults = [each for each in self.faults if each.code != DEAD_LETTER_QUEUE_MISSING]
 
     def _send(self, attempted: Attempted) -> AttemptOutcome:
-        """Send an envelope to a queue that is the subscription's endpoint."""
+        """Send an envelope to the queue that is the subscription's endpoint; return the outcome."""
         envelope = attempted.envelope
         try:
             self._send_to(self.subscription.endpoint, envelope, envelope["attributes"])

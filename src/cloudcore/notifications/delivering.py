@@ -245,7 +245,10 @@ class Deliverer:
     async def _post_all(
         self, due: DueDeliveries, unsent: Sequence[Attempted], turn: Turn
     ) -> list[Attempted]:
-        """Post deliveries to a webhook, all concurrently."""
+        """Post deliveries to a webhook concurrently.
+
+        Return the attempts that ended before the turn had to give up.
+        """
         under_way = [asyncio.create_task(self._one(self._post, due, each)) for each in unsent]
         try:
             _, waiting = await asyncio.wait(under_way, timeout=self.turns.slow_seconds)

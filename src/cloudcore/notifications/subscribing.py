@@ -49,7 +49,10 @@ def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
 
 
 def _endpoint(subscription: Subscription) -> str:
-    """Return a digest of a URL without its query, or of a mail address without tag and case."""
+    """Return the key under which requests to an endpoint are counted.
+
+    It is a digest: of a URL without its query, or of a mail address without tag and case.
+    """
     if subscription.protocol == "email":
         local, _, domain = subscription.endpoint.rpartition("@")
         common = f"{local.partition('+')[0]}@{domain}".lower()

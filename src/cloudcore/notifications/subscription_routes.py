@@ -1,4 +1,4 @@
-"""``/v1/topics/{topic_id}/subscriptions``: who is sent what is published, and their secrets."""
+"""``/v1/topics/{topic_id}/subscriptions``: subscriptions, and the signing secrets of webhooks."""
 
 from __future__ import annotations
 

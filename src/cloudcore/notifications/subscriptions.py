@@ -178,7 +178,7 @@ GivenFilter = dict[str, Annotated[list[_Value], Meta(min_length=1, max_length=15
 
 
 class DeadLetters(RequestBody):
-    """Where messages go whose last attempt has failed."""
+    """The queue for messages whose last attempt has failed."""
 
     dead_letter_queue: Annotated[str, Meta(min_length=1, max_length=600)]
     """The name, id or CRN of a queue of the account; answers have the CRN."""

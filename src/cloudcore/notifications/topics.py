@@ -170,7 +170,7 @@ def list_waiting(tx: Connection, account_id: str, crn: str, limit: int) -> list[
 
 
 def remove_waiting(tx: Connection, account_id: str, crn: str, ids: Sequence[str]) -> None:
-    """Delete events from those that wait for a topic."""
+    """Delete the events with these ids that wait for a topic."""
     tx.execute(_REMOVE_WAITING, account_id=account_id, crn=crn, ids=text_list(ids))
 
 

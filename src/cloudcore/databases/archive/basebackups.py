@@ -203,7 +203,7 @@ class _Sent:
         return data
 
     async def _follow(self) -> None:
-        """Read the program's progress and errors."""
+        """Read what the program prints, its progress and its errors, to the end."""
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
             text = line.decode(errors="replace").rstrip()

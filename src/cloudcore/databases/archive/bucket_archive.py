@@ -69,7 +69,7 @@ class BucketArchive:
     ) -> None:
         """Store the dependencies; `bridge` is None if the install has no S3 endpoint.
 
-        `networks` are where registered servers may be, besides the public internet.
+        Registered servers may be in `networks`, besides the public internet.
         """
         self._storage = storage
         self._base_backups = BaseBackups(storage, networks)

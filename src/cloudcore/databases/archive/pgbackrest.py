@@ -356,7 +356,7 @@ def program() -> str:
 
 
 def checked(ended: ProgramResult) -> None:
-    """Raise `BackupFailed`, with the last lines of its output, if a run failed."""
+    """Raise `BackupFailed`, with the last lines of the output, if a run failed."""
     if ended.status != 0:
         words = ended.said or f"its exit status is {ended.status}"
         raise BackupFailed(f"pgBackRest failed: {words}")

@@ -1,4 +1,4 @@
-"""Describe backups of clusters."""
+"""Backups as a resource: the record, its events and its faults."""
 
 from __future__ import annotations
 

@@ -89,10 +89,10 @@ async def create_backup(
     needs: Needs[DatabaseNeeds],
     data: JSONBody[CreateBackup | None] = None,
 ) -> Reply[ResponseBody]:
-    """Back a cluster up, after the backups that were asked for before.
+    """Back a cluster up, after the backups that were requested before.
 
     It is 409 if the cluster has no bucket or does not run, if a program is missing on its machine,
-    and if it is to be an incremental backup and no base backup has succeeded.
+    and if an incremental backup is requested while no base backup has succeeded.
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     kind = read_kind(None if data is None else data.kind)

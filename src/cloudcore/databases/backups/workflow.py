@@ -152,7 +152,7 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
 
 
 async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Restore a backup into a temporary server, and read all of it."""
+    """Restore a backup into a temporary server and read all its data; store the result."""
     cluster, target = await _of(found, needs)
     words, proof = "", None
     try:

@@ -55,7 +55,7 @@ class GivenCredentials(RequestBody):
 
 
 class GivenSize(RequestBody):
-    """What a server that is run here may use."""
+    """The resources that a server that is run here may use."""
 
     memory_mb: Annotated[int, Meta(ge=128, le=64 * 1024)] = 512
     """MiB of memory."""
@@ -76,7 +76,7 @@ class EndpointRecord(ResponseBody):
 
 
 class SizeRecord(ResponseBody):
-    """What a server may use."""
+    """The resources that a server may use."""
 
     memory_mb: int
     cpu_millis: int
@@ -96,7 +96,7 @@ class ClusterConnection(ResponseBody):
 
 
 class ClusterSource(ResponseBody):
-    """What a cluster was restored from."""
+    """The backup or the moment that a cluster was restored from."""
 
     cluster_id: Uuid
     cluster_name: str

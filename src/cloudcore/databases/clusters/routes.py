@@ -65,7 +65,7 @@ class NewPassword(ResponseBody):
 
 
 class DeleteQuery(Struct, kw_only=True):
-    """What else is deleted."""
+    """The query of a deletion: whether backups are deleted too."""
 
     cascade: bool = False
     """Delete its backups too."""

@@ -166,8 +166,8 @@ async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) 
 def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     """Begin the deletion of a cluster's backups; return True if none is left.
 
-    If a cluster is being restored from one, delete none, as that one may need others. `delete`
-    refuses such clusters, but an older version of the service may have allowed it.
+    While a cluster is being restored from one of the backups, delete none, as that backup may need
+    others. `delete` refuses such clusters, but an older version of the service may have allowed it.
     """
     found = rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
     if not restores_of(tx, cluster.account_id, cluster.id):

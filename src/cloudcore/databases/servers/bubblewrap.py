@@ -205,7 +205,7 @@ class BubblewrapServers:
         await self._programs.run(lambda: data_folders.delete_expired(self._base))
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
-        """Set the password of a role of a running server; it is not logged."""
+        """Set the password of a role of a running server; the password is not logged."""
         name = username.replace('"', '""')
         verifier = await self._programs.run(lambda: postgres.verifier(password))
         await postgres.execute(

@@ -157,7 +157,10 @@ def require(program: str, package: str) -> str:
 async def run(
     wanted: ConfinedProgram, each_line: Callable[[str], None] = lambda _line: None
 ) -> ProgramResult:
-    """Run a program to its end; pass each line of output to `each_line`. Cancelling kills it."""
+    """Run a program to its end; return the exit status and the last lines of output.
+
+    `each_line` is called with each line. If this is cancelled, the program is killed.
+    """
     async with started(wanted, stderr=asyncio.subprocess.STDOUT) as process:
         assert process.stdout is not None
         kept: deque[str] = deque(maxlen=_LAST_LINES)

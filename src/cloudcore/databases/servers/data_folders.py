@@ -232,7 +232,10 @@ def catalog_of(said: str) -> Catalog:
 
 @contextmanager
 def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
-    """Open a folder, relative to `folder` if passed; raise `OSError` if it is a link or a file."""
+    """Open a folder and yield its descriptor; `path` is relative to the open `folder`, if passed.
+
+    Raise `OSError` if it is a link or a file.
+    """
     descriptor = os.open(path, _FOLDER, dir_fd=folder)
     try:
         yield descriptor
@@ -241,7 +244,10 @@ def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
 
 
 def _read(folder: int, name: str) -> str:
-    """Return the start of a plain file; raise `ServerFailed` if it is not a plain file."""
+    """Return the start of a plain file in an open folder, as text.
+
+    Raise `ServerFailed` if there is no such file, or it is not a plain file.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         file = os.open(name, flags, dir_fd=folder)

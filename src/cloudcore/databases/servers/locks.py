@@ -63,7 +63,7 @@ class ServerLocks(ProgramThreads):
             return await self.done_to(program_id, act)
 
     async def done_to(self, server_id: str, act: Callable[[], T]) -> T:
-        """Run `act` in a thread that keeps the lock until it returns, even if this is cancelled.
+        """Run `act` in a thread that keeps the lock until `act` returns, even if this is cancelled.
 
         The caller holds the server.
         """

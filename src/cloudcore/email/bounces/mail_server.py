@@ -44,11 +44,11 @@ _READING: Final = FairThread("return-mail", niceness=10)
 
 
 class IncomingMessage(Protocol):
-    """One received mail with its one recipient."""
+    """A delivery, as found by its return path: a sent message to one recipient."""
 
     @property
     def account_id(self) -> str:
-        """Return the id of the account that sent the original message."""
+        """Return the id of the account that sent the message."""
 
     @property
     def address(self) -> str:
@@ -218,7 +218,7 @@ class Connections:
         self._of_source = Counter[str]()
 
     def admit(self, transport: asyncio.Transport) -> bool:
-        """Count a connection; return False if there are too many."""
+        """Count a connection; return False if there are too many, or it has already ended."""
         peer = transport.get_extra_info("peername")
         if peer is None:  # it has ended already
             return False

@@ -80,7 +80,7 @@ def _first(parts: Sequence[Any], content_type: str) -> Message | None:
 
 
 def _complaint(part: Message) -> DeliveryReport | None:
-    """Parse a feedback report."""
+    """Return the complaint in a feedback report, or None if its type is not a complaint."""
     for fields in _parts(part):
         feedback = _field(fields, "Feedback-Type").lower()
         if feedback in _COMPLAINTS:

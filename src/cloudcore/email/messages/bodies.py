@@ -74,12 +74,12 @@ def _context(message_id: str) -> str:
 
 
 def sealed_content(keyring: Keyring, message_id: str, content: Content) -> bytes:
-    """Seal the content of a message."""
+    """Return the content of a message in sealed form."""
     return keyring.seal(msgspec.json.encode(content), _context(message_id))
 
 
 def content_of(keyring: Keyring, message_id: str, sealed: bytes) -> Content:
-    """Open the sealed content of a message."""
+    """Return the content of a message from its sealed form."""
     return msgspec.json.decode(keyring.open(sealed, _context(message_id)), type=Content)
 
 

@@ -1,6 +1,6 @@
-"""``/v1/messages``: accept a message, and show what became of it.
+"""``/v1/messages``: accept messages, and show their status.
 
-Messages pass by the thousand, so the audit log has none of them, only the refusals.
+As messages come by the thousand, the audit log records only those that are refused.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def set_up_instance(links: Links, interface: InterfacePlan) -> None:
 
 
 def answer_at(vip: Address, vips: Vips) -> None:
-    """Answer at a VIP, which `vips` contains."""
+    """Answer at a VIP; `vips` are all VIPs of the VPC, including this one."""
     with open_links() as links:
         loopback, uplink = links.index("lo"), links.index(UPLINK)
         assert loopback is not None
@@ -138,7 +138,7 @@ def answer_at(vip: Address, vips: Vips) -> None:
 
 
 def be_silent_at(vip: Address, vips: Vips) -> None:
-    """Stop answering at a VIP, which `vips` no longer contains."""
+    """Stop answering at a VIP; `vips` are the remaining VIPs of the VPC."""
     _set_vips(vips)
     with open_links() as links:
         loopback = links.index("lo")
@@ -158,7 +158,7 @@ def _set_vips(vips: Vips) -> None:
 
 
 def _chains() -> Sequence[str]:
-    """Return the names of the table's chains."""
+    """Return the names of the chains that the table `TABLE` has in the kernel."""
     listed = json.loads(_nft("-j", "list", "chains", "inet"))["nftables"]
     of_table = [each["chain"] for each in listed if "chain" in each]
     return [each["name"] for each in of_table if f"inet {each['table']}" == TABLE]

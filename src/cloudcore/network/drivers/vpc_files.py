@@ -1,6 +1,7 @@
-"""State files of this machine's VPCs: that anything of a VPC exists, its VIPs, and its rules.
+"""State files of this machine's VPCs: their VIPs, their source addresses and their rules.
 
-The file of a VPC is created before anything else of the VPC, and deleted last.
+The file of a VPC is created before anything else of the VPC, and deleted last. So a VPC without a
+file has nothing on this machine.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class VpcFiles:
             return VpcState()
 
     def keep(self, vpc_id: str, kept: VpcState) -> None:
-        """Store the state of a VPC, which marks that anything of it exists here."""
+        """Store the state of a VPC."""
         write_file(self._state(vpc_id), msgspec.json.encode(kept))
 
     def keep_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
