@@ -75,13 +75,7 @@ class _Runc:
             "users": Users(first + crc32(spec.id.encode()) % IDS, first, IDS),
             "runtime": "runc",
             "launch": [
-                *(
-                    "runc",
-                    "--root",
-                    "runc",
-                    "--log",
-                    os.devnull,
-                ),  # errors as plain text
+                *("runc", "--root", "runc", "--log", os.devnull),  # errors as plain text
                 *("run", "--detach", "--pid-file", PID_FILE, spec.id),
             ],
             "groups": [],
@@ -140,10 +134,7 @@ def _shims() -> Path:
 def _resources(spec: InstanceSpec) -> dict[str, Any]:
     memory = spec.bounds.memory_mb * MIB
     return {
-        "memory": {
-            "limit": memory,
-            "swap": memory,
-        },  # no swap: both limits together
+        "memory": {"limit": memory, "swap": memory},  # no swap: both limits together
         "pids": {"limit": spec.bounds.processes},
         "cpu": {
             "quota": spec.bounds.cpu_millis * PERIOD_US // 1000,

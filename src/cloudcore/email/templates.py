@@ -67,10 +67,7 @@ def variables_of(template: Template) -> list[str]:
             of.compile(tree)
         except TemplateSyntaxError as error:
             raise _malformed(part, error.lineno, error.message or "") from None
-        except (
-            SyntaxError,
-            RecursionError,
-        ) as error:  # in the Python code that Jinja2 has generated
+        except (SyntaxError, RecursionError) as error:  # in the Python code of Jinja2
             raise _malformed(part, 1, str(error)) from None
     return sorted(found)
 

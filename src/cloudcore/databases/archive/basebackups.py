@@ -128,9 +128,7 @@ class BaseBackups:
             ) as process:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                with suppress(
-                    BrokenPipeError, ConnectionResetError
-                ):  # its output, read below, says why
+                with suppress(BrokenPipeError, ConnectionResetError):  # the output says why
                     async for part in bucket_files.read(
                         self.storage, bucket, _key(target, label, "tar.gz")
                     ):

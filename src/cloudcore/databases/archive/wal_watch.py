@@ -46,9 +46,7 @@ class WalWatch:
                 try:
                     target = states.target_of(needs.keyring, each)
                     error = (await needs.archive.push_wal(target, spool)).error
-                except (
-                    PlatformError
-                ) as failed:  # only this cluster failed: push those of the others
+                except PlatformError as failed:  # of this cluster; go on with the others
                     error = failed.message
             await self._note(each, error)
 

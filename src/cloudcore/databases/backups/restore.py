@@ -98,9 +98,7 @@ async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) 
     if origin.node == needs.node.name and (servers := needs.servers) is not None:
         spec = spec_of(origin)
         if origin.status == "active":
-            with suppress(
-                ServerFailed
-            ):  # it has just ended; its WAL may be in the bucket nevertheless
+            with suppress(ServerFailed):  # it has just ended; its WAL may be in the bucket
                 await servers.switch_wal(spec)
             return False
         paths = servers.paths(spec)

@@ -45,9 +45,7 @@ def create(
     """
     source = new.source
     assert source is not None
-    origin = CLUSTERS.hold(
-        tx, new.account_id, source.cluster_id
-    )  # locked, so that its backups stay
+    origin = CLUSTERS.hold(tx, new.account_id, source.cluster_id)  # so that its backups stay
     if origin is None:
         raise CLUSTERS.missing()
     if source.backup_id is not None:

@@ -133,9 +133,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
             tx, of, new.memory_mb, now, "MiB of memory of database clusters"
         )
         DISK_WANTED.check_and_tell(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
-        can_run(
-            tx, node, capability
-        )  # this locks the machine's row, so that no port is given twice
+        can_run(tx, node, capability)  # locks the machine's row, so that ports are unique
         port = rows.free_port(tx, node, terms.first_port, terms.last_port)
         if port is None:
             words = f"the machine {node} has no port left: the operator sets database_ports"

@@ -132,11 +132,7 @@ def give(folder: Path, user: User) -> None:
     if user is None or owner_of(folder / "data", user) == user:
         return
     argv = ("chown", "-R", "-P", "--no-dereference", f"{user[0]}:{user[1]}", "--")
-    for each in (
-        "conf/server.pem",
-        "spool",
-        "data",
-    ):  # the data last: their owner tells whether all is done
+    for each in ("conf/server.pem", "spool", "data"):  # data last: its owner shows all is done
         if (folder / each).exists():
             done = subprocess.run((*argv, str(folder / each)), capture_output=True, check=False)  # noqa: S603 - ours
             if done.returncode != 0:
