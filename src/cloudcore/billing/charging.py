@@ -155,7 +155,7 @@ def record(
 ) -> Invoice:
     """Store the outcome of a charge, update the invoice and publish an event; return the invoice.
 
-    Do nothing but return it if an outcome is already stored.
+    If an outcome is already stored, change nothing.
     """
     now = needs.clock()
     invoice = rows.lock_invoice(tx, charge.organization_id, charge.invoice_id)

@@ -157,7 +157,7 @@ class TargetHealth(ResponseBody):
 
 
 class BackendRecord(ResponseBody):
-    """Targets that are alike."""
+    """Targets that are alike, with their health."""
 
     name: str
     protocol: BackendProtocol

@@ -126,7 +126,7 @@ def _furnish(tx: Connection, new: Vpc) -> None:
 def _free_name(
     tx: Connection, of: Rows[RouteTable] | Rows[SecurityGroup], vpc: Vpc, word: str
 ) -> str:
-    """Return ``shop-main`` for the VPC ``shop``; if that is invalid or taken, one with its id."""
+    """Return ``shop-main`` for the VPC ``shop``; if that is invalid or taken, use the VPC's id."""
     name = f"{vpc.name}-{word}"
     is_free = is_name(name) and of.find_named(tx, vpc.account_id, vpc.region, name) is None
     return name if is_free else f"{word}-{vpc.id[-12:]}"

@@ -120,7 +120,7 @@ def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
 
 
 def restore_command(spool: str) -> str:
-    """Return a recovering server's ``restore_command``; the server sees `spool` at this path."""
+    """Return a recovering server's ``restore_command``; `spool` is a path that the server sees."""
     given = f"{spool}/{GIVEN}/%f"
     return (
         f": >{spool}/{WANTED}/%f; "

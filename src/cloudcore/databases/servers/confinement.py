@@ -272,10 +272,9 @@ def _system_mounts() -> Iterator[str]:
 
 
 def _mounts(wanted: ConfinedProgram, files: Mapping[str, int]) -> Iterator[str]:
-    """Yield the mount options of a run.
+    """Yield the options that mount the files and folders of a run.
 
-    Parent folders come first, made by options: bwrap itself would make them accessible only to
-    root.
+    The parent folders are made first: bwrap itself would make them accessible only to root.
     """
     for there in (*_ETC, *wanted.readable.values(), *wanted.writable.values(), *files):
         for folder in [*Path(there).parents][-2::-1]:
