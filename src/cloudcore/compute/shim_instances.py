@@ -40,10 +40,10 @@ from cloudcore.nodes.shim_driver import (
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GROUP_PREFIX: Final = "entrepot-"
-"""Of the names of control groups."""
+"""The prefix of the names of control groups."""
 SHM_MB: Final = 64
 NO_PROC_FILES: Final = ("keys", "kcore", "latency_stats", "timer_list", "sched_debug", "kmsg")
-"""Files in `/proc` that tell of the machine: instances see them empty."""
+"""Files in `/proc` with information about the machine: instances see them empty."""
 NO_PROC_FOLDERS: Final = ("acpi", "asound", "scsi", "pressure")
 READ_ONLY_PROC: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 
@@ -60,7 +60,7 @@ def argv_of(spec: InstanceSpec) -> Sequence[str]:
 
 
 def environment_of(spec: InstanceSpec) -> dict[str, str]:
-    """Return the environment of an instance."""
+    """Return the environment of an instance: the pool's variables override the image's."""
     image = dict(each.partition("=")[::2] for each in spec.root.config.env)
     return {"PATH": DEFAULT_PATH, "HOSTNAME": spec.hostname} | image | dict(spec.environment)
 
@@ -77,10 +77,10 @@ def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]
 
 
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
-"""Of their own: what they wait for takes up to the grace of a stop."""
+"""Separate threads, as stopping an instance blocks one for up to its grace."""
 _SHIM: Final = "cloudcore.compute.shim.program"
 _TO_PREPARE: Final = 60.0
-"""Seconds that a shim may take until its instance can run."""
+"""How long a shim may take to prepare its instance, in seconds."""
 _TRIAL: Final = ".trial"
 """The folder of the instance that `check` runs."""
 T = TypeVar("T")
@@ -126,7 +126,8 @@ class ShimInstances:
     def check(self) -> None:
         """Check that instances can run here, by running a trial program in one.
 
-        Raise `DriverUnusable`, with a one-line reason, if that fails or a limit cannot be enforced.
+        Raise `DriverUnusable`, with a one-line reason, if the trial fails or a limit cannot be
+        enforced.
         """
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
@@ -154,8 +155,8 @@ class ShimInstances:
         """Make the folder, the namespaces and the shim of an instance; its program waits for `go`.
 
         Return the network namespace that links can be put into, or None if this driver supports no
-        links. An instance that is starting or running stays as it is. One that has ended starts
-        again with an empty disk; its output is retained.
+        links. An instance that is starting or running stays as it is. An instance that has ended
+        starts again with an empty disk; its output is retained.
 
         Raise `SandboxFailed` if the instance cannot be created.
         """
@@ -169,11 +170,11 @@ class ShimInstances:
         await self._alone(instance_id, lambda: self._go(instance_id))
 
     async def seen(self) -> Mapping[str, SeenInstance]:
-        """Map id to instance, for all with anything on this machine."""
+        """Map id to state, for each instance that has a folder on this machine."""
         return await self._programs.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """Stop an instance: SIGTERM to its program, after the grace SIGKILL to all processes.
+        """Stop an instance: SIGTERM to its program, and after the grace SIGKILL to all processes.
 
         Its folder stays, with its output and exit code. Do nothing if the instance has already
         ended.
@@ -185,9 +186,9 @@ class ShimInstances:
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of an instance's output, both streams interleaved, or no bytes.
+        """Return the end of an instance's output: `tail_bytes`, but at most `MOST_LOG_BYTES`.
 
-        At most `MOST_LOG_BYTES`.
+        Both streams are interleaved. Return no bytes if there is no output.
         """
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
@@ -274,13 +275,13 @@ class ShimInstances:
     def _remove(self, instance_id: str) -> None:
         self._end(instance_id)
         folder, end = self.folder(instance_id), time.monotonic() + TO_END
-        while folder.exists():  # a shim that is unknown here still writes its state at its end
+        while folder.exists():  # a shim that this process does not know may still write its state
             shutil.rmtree(folder, ignore_errors=True)
             if time.monotonic() > end:
                 raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
 
     def _end(self, instance_id: str) -> None:
-        """Kill an instance, and remove its control groups."""
+        """Kill an instance, and remove its control groups; raise `SandboxFailed` if that fails."""
         if not kill(self.folder(instance_id)):
             raise SandboxFailed(f"the shim of {instance_id} does not end")
         try:
@@ -303,9 +304,9 @@ class ShimInstances:
 
 
 def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
-    """Send a line to a shim, and wait until it answers.
+    """Send a line to a shim, and wait until the shim answers.
 
-    Raise `SandboxFailed` if it ends, or does not answer in time.
+    Raise `SandboxFailed` if the shim ends, or does not answer in time.
     """
     try:
         ask(folder, process, line, seconds)
@@ -316,8 +317,8 @@ def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> N
 def root_folder(*used: Path) -> str:
     """Return a folder over which a shim mounts an instance's root: `/mnt`, `/media` or `/srv`.
 
-    It contains neither the paths `used` nor Python. All users may enter its parents, as an instance
-    runs as a user id that does not exist on this machine.
+    The folder contains neither the paths `used` nor Python. All users may enter its parents, as an
+    instance runs as a user id that does not exist on this machine.
 
     Raise `SandboxFailed` if there is no such folder.
     """

@@ -35,13 +35,13 @@ IP_POOL_METHODS: Final = Methods(
 
 
 EVERY_SECONDS: Final = 24 * 3600
-"""Between two looks for addresses that are not in the inventory."""
+"""How often addresses that are not in the inventory are looked for."""
 _MOST_NAMED: Final = 20
 _log = logging.getLogger(__name__)
 
 
 class RequestDedicatedIP(RequestBody):
-    """Which pool an address is to be in."""
+    """The pool that a new dedicated IP is to be in."""
 
     ip_pool: str | None = None
     """Id, CRN or name of an IP pool; empty or absent: the address is in none yet."""
@@ -100,13 +100,13 @@ async def request_dedicated_ip(
 
 @custom_method(DEDICATED_IP_METHODS, "pause", "email:PauseDedicatedIP")
 async def pause_dedicated_ip(dedicated_ip_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Let no more mail be accepted for a dedicated IP; what waits already leaves from it."""
+    """Let no more mail be accepted for a dedicated IP; mail that waits is still sent from it."""
     return await _changed(ctx, dedicated_ip_id, "paused")
 
 
 @custom_method(DEDICATED_IP_METHODS, "resume", "email:ResumeDedicatedIP")
 async def resume_dedicated_ip(dedicated_ip_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Go on with a dedicated IP that is paused; what bounced before is forgotten.
+    """Resume a dedicated IP that is paused; what bounced before is forgotten.
 
     The days of its warm-up went on meanwhile.
     """
@@ -126,7 +126,7 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
     Raises:
         Conflict: no address is free.
-        NotFound: its pool was deleted meanwhile.
+        NotFound: the pool was deleted meanwhile.
         QuotaExceeded: the account has reached its quota.
 
     """
@@ -145,9 +145,9 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
 
 def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: int) -> DedicatedIP:
-    """Pause a dedicated IP, or resume it (status ``new``).
+    """Pause a dedicated IP (status ``paused``), or resume it (status ``new``); return it.
 
-    Raise `NotFound` if it was deleted meanwhile.
+    Resuming forgets its outcomes. Raise `NotFound` if it was deleted meanwhile.
     """
     old = DEDICATED_IP_ROWS.lock(tx, found.account_id, found.id)
     if (old.warmup_status == "paused") == (status == "paused"):

@@ -1,4 +1,4 @@
-"""The email family in a server."""
+"""The email family at run time: its routes, job kinds, schedules and the mail server."""
 
 from __future__ import annotations
 

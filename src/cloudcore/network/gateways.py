@@ -37,7 +37,7 @@ class AttachInternetGateway(RequestBody):
     """The VPC that gets an uplink."""
 
     vpc: str
-    """Its name, id or CRN."""
+    """The name, id or CRN of the VPC."""
 
 
 def _before_delete(_tx: Connection, found: InternetGateway) -> None:
@@ -57,7 +57,7 @@ INTERNET_GATEWAYS: Final = Methods(
 def _uplink(
     tx: Connection, new: EgressOnlyGateway, old: EgressOnlyGateway | None
 ) -> EgressOnlyGateway:
-    if old is not None:  # its description and tags are nothing to the machine
+    if old is not None:  # only its description or tags have changed
         return new
     of = (new.account_id, new.vpc.id)
     wake_vpc(tx, *of, new.created_at)
@@ -124,9 +124,9 @@ async def detach_internet_gateway(
 def attach(
     tx: Connection, found: InternetGateway, vpc: Vpc, now: int, needs: NetworkNeeds
 ) -> InternetGateway:
-    """Attach an internet gateway to a VPC.
+    """Attach an internet gateway to a VPC; return the gateway.
 
-    Raise `NotFound` if the gateway or the VPC was deleted meanwhile, `Conflict` if the gateway is
+    Raise `NotFound` if the gateway or the VPC was deleted meanwhile; `Conflict` if the gateway is
     attached to another VPC, or the VPC has another gateway.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
@@ -150,10 +150,10 @@ def attach(
 def detach(
     tx: Connection, found: InternetGateway, now: int, needs: NetworkNeeds
 ) -> InternetGateway:
-    """Detach an internet gateway from its VPC.
+    """Detach an internet gateway from its VPC; return the gateway.
 
-    Raise `NotFound` if the gateway was deleted meanwhile, `Conflict` if the VPC has an egress-only
-    gateway, or a route leads to the gateway.
+    Do nothing if it is not attached. Raise `NotFound` if the gateway was deleted meanwhile;
+    `Conflict` if the VPC has an egress-only gateway, or a route leads to the gateway.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is None:

@@ -46,7 +46,7 @@ class Route(ResponseBody):
 
 
 async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> Mapping[str, object]:
-    """Return a request's routes, with their gateways resolved."""
+    """Return the routes of a request for the record, and the gateways that they lead to."""
     if given is not None and len(given) > MOST_ROUTES:
         raise invalid_field("routes", f"a table has at most {MOST_ROUTES}", "out_of_range")
     routes: dict[str, StoredRoute] = {}
@@ -79,7 +79,10 @@ async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> M
 
 
 async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Rows[Any], Reference]:
-    """Return (rows of its kind, reference) for the gateway that `reference` refers to."""
+    """Return the gateway that `reference` refers to, and the rows of its kind.
+
+    Raise `InvalidInput` if it is malformed or a name of two gateways, `NotFound` if there is none.
+    """
     account_id, region = account_of(ctx), ctx.settings.region
     found = []
     is_crn = reference.startswith("crn:")
@@ -110,7 +113,7 @@ async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Row
 def _with_local(routes: Sequence[StoredRoute], local: Sequence[str]) -> tuple[StoredRoute, ...]:
     """Return the routes, preceded by those to the VPC's own networks, `local`.
 
-    Raise `InvalidInput` if one of `routes` overlaps `local`.
+    Raise `InvalidInput` if a route to a gateway lies within `local`, or one outside is ``local``.
     """
     given = []
     for each in routes:

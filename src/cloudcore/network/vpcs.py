@@ -30,7 +30,7 @@ from cloudcore.resources.resource import BASE, DELETING, Reference
 from cloudcore.resources.rows import Rows
 
 CAPABILITY: Final = "networks"
-"""The capability of machines that can have VPCs."""
+"""The capability of machines that VPCs can be on."""
 
 
 def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:
@@ -48,7 +48,10 @@ def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:
 
 
 def _before_delete(tx: Connection, found: Vpc) -> None:
-    """Delete what was created together with a VPC, unless anything else is left in it."""
+    """Delete what was created together with a VPC.
+
+    Raise `Conflict` if the VPC has other route tables or security groups.
+    """
     of = (found.account_id, found.id)
     tables = rows.of_vpc(tx, rows.ROUTE_TABLES, *of)
     groups = rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)
@@ -74,7 +77,7 @@ def _after(tx: Connection, _found: Vpc, made: Vpc | None, needs: NetworkNeeds) -
 
 
 def _check_range(new: Vpc, needs: NetworkNeeds) -> None:
-    """Raise `InvalidInput` if a VPC has a global IPv6 prefix outside the operator's."""
+    """Raise `InvalidInput` if a VPC has a global IPv6 prefix outside the operator's ranges."""
     if new.cidr_ipv6 is None or not _is_global(new.cidr_ipv6):
         return
     prefix = IPv6Network(new.cidr_ipv6)
@@ -123,7 +126,7 @@ def _furnish(tx: Connection, new: Vpc) -> None:
 def _free_name(
     tx: Connection, of: Rows[RouteTable] | Rows[SecurityGroup], vpc: Vpc, word: str
 ) -> str:
-    """Return ``shop-main`` for the VPC ``shop``, or use its id if that name is invalid or taken."""
+    """Return ``shop-main`` for the VPC ``shop``; if that is invalid or taken, use the VPC's id."""
     name = f"{vpc.name}-{word}"
     is_free = is_name(name) and of.find_named(tx, vpc.account_id, vpc.region, name) is None
     return name if is_free else f"{word}-{vpc.id[-12:]}"

@@ -1,4 +1,4 @@
-"""The notifications family in a server."""
+"""The notifications family at run time: its routes and job kinds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Backups of registered clusters by pg_basebackup, each one compressed tar in the bucket.
 
-Beside each tar is a note, written last and deleted first: a backup with a note is complete, and one
-without is ignored. The server decides the content of the tar; its manifest is checked when it is
-restored.
+Beside each tar is a note, written last and deleted first: a backup with a note is complete, and a
+tar without a note is ignored. The server decides the content of the tar; the backup's manifest is
+checked when the backup is restored.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class BaseBackups:
     async def back_up(
         self, target: BackupTarget, backup_id: str, tell: Callable[[int], None]
     ) -> ListedBackup:
-        """Back up a server; call `tell` with the percentage done."""
+        """Back up a server and return the backup; call `tell` with the percentage done.
+
+        Raise `BackupFailed`, or `BackupProgramMissing` if this machine has no pg_basebackup.
+        """
         assert target.endpoint is not None
         needs, begun = self.storage, self.storage.clock()
         bucket = await bucket_files.find_bucket(needs, target)
@@ -107,7 +110,10 @@ class BaseBackups:
     async def restore(
         self, target: BackupTarget, into: Path, user: User, label: str, most: int
     ) -> None:
-        """Unpack a backup of at most `most` bytes into an empty folder, and check its manifest."""
+        """Unpack a backup of at most `most` bytes into an empty folder, and check its manifest.
+
+        Raise `BackupFailed` if the backup is larger, cannot be read, or differs from its manifest.
+        """
         bucket = await bucket_files.find_bucket(self.storage, target)
         script = "/unpacking.py"
         unpack = ConfinedProgram(
@@ -122,7 +128,7 @@ class BaseBackups:
             ) as process:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                with suppress(BrokenPipeError, ConnectionResetError):  # it says why below
+                with suppress(BrokenPipeError, ConnectionResetError):  # the output says why
                     async for part in bucket_files.read(
                         self.storage, bucket, _key(target, label, "tar.gz")
                     ):
@@ -155,7 +161,8 @@ class BaseBackups:
         files = {} if endpoint.ca is None else {_ROOTS: endpoint.ca.encode()}
         env = {"PGPASSWORD": endpoint.password, "HOME": "/nonexistent"}
         if endpoint.ca is None:
-            # Nobody knows who it is: it gets no password that it could use elsewhere (libpq 16).
+            # The server is not authenticated: send no password that it could use elsewhere.
+            # (libpq 16)
             env["PGREQUIREAUTH"] = "scram-sha-256"
         dsn = " ".join(f"{name}='{_quoted(value)}'" for name, value in words.items())
         return ConfinedProgram(
@@ -194,7 +201,7 @@ class _Sent:
         return data
 
     async def _follow(self) -> None:
-        """Read the program's progress and errors."""
+        """Read what the program prints, its progress and its errors, to the end."""
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
             text = line.decode(errors="replace").rstrip()
@@ -225,7 +232,7 @@ def program(version: int, name: str) -> str:
 
 
 def _interpreter() -> dict[Path, str]:
-    """Map the folder of the Python installation to its path inside, unless it is in ``/usr``."""
+    """Map Python's installation folder to its path in the sandbox; empty if it is in ``/usr``."""
     prefix = Path(sys.base_prefix)
     return {} if prefix.is_relative_to("/usr") else {prefix: str(prefix)}
 
