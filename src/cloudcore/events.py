@@ -1,8 +1,8 @@
 """Events of families, emitted to the topics that event rules name.
 
 An event is emitted in the transaction of its change. If the audit log records a change, its event
-is derived from the audit record (`tell_change`), so no handler has to emit it. Changes that the
-audit log leaves out, such as those of objects in buckets, call `Events.tell`.
+is derived from the audit record (`emit_change`), so no handler has to emit it. Changes that the
+audit log leaves out, such as those of objects in buckets, call `Events.emit`.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Events:
         """Return a copy whose events name this caller; for None, return this object unchanged."""
         return self if caller is None else self._by(caller.crn, caller.source)
 
-    def tell(
+    def emit(
         self,
         tx: Connection,
         account_id: str,
         event_type: str,
-        told: Iterable[Mapping[str, object]],
+        data: Iterable[Mapping[str, object]],
         now: int,
     ) -> None:
-        """Emit one event with each element of `told` as its data; call this last in a transaction.
+        """Emit one event with each element of `data` as its data; call this last in a transaction.
 
-        The events are emitted if `tx` commits. If no rule of the account matches the type, `told`
+        The events are emitted if `tx` commits. If no rule of the account matches the type, `data`
         is not iterated.
         """
         topics = self.topics_of(tx, account_id, event_type)
@@ -57,10 +57,10 @@ class Events:
             return
         source = None if self.source is None else self.source._asdict()
         who = {"principal": self.principal, "source": source}
-        payloads = [{"topics": topics, "data": {**each, **who}} for each in told]
+        payloads = [{"topics": topics, "data": {**each, **who}} for each in data]
         emit_all(tx, event_type, account_id, payloads, now)
 
-    def tell_change(self, types: Mapping[str, str], tx: Connection, change: AuditEvent) -> None:
+    def emit_change(self, types: Mapping[str, str], tx: Connection, change: AuditEvent) -> None:
         """Emit the event for a change in the audit log, or nothing if its action has no event.
 
         `types` maps actions to event types.
@@ -68,27 +68,27 @@ class Events:
         event_type = types.get(change.action)
         if event_type is None:
             return
-        told = _data(change, noun=event_type.split(".")[1])
+        data = _data(change, noun=event_type.split(".")[1])
         by = self._by(change.principal or None, change.source)
-        by.tell(tx, change.owner_id, event_type, [told], change.occurred_at)
+        by.emit(tx, change.owner_id, event_type, [data], change.occurred_at)
 
     def _by(self, principal: str | None, source: SourceIdentity | None) -> Events:
         return replace(self, principal=principal, source=source)
 
 
 EVENTS: Final[Port[Events]] = Port("platform.events")
-TOLD_CHANGES: Final[Port[Mapping[str, str]]] = Port("platform.told_changes")
+EVENT_TYPES_BY_ACTION: Final[Port[Mapping[str, str]]] = Port("platform.event_types_by_action")
 """The event types of all families, by the action that the audit log records for the change."""
 NO_EVENTS: Final = Events(lambda _tx, _account_id, _event_type: ())
 """Emits nothing, as it finds no topics."""
 
 
-def tell_later(
+def emit_from_platform(
     tx: Connection, account_id: str, event_type: str, data: Mapping[str, object], now: int
 ) -> None:
     """Emit an event of the platform itself; its topics are looked up when it is delivered.
 
-    Unlike `Events.tell`, this reads no rules. Call it last in a transaction.
+    Unlike `Events.emit`, this reads no rules. Call it last in a transaction.
     """
     emit(tx, event_type, account_id, {"data": {**data, "principal": None, "source": None}}, now)
 

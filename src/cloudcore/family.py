@@ -131,10 +131,10 @@ class Family(Generic[Needs]):
     need rights."""
     recorded_actions: tuple[str, ...] = ()
     """Actions in the audit log that are neither actions of its resource kinds nor in
-    `told_changes`."""
+    `event_types_by_action`."""
     policy_templates: tuple[PolicyTemplate, ...] = ()
     """Its ready-made policies."""
-    told_changes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    event_types_by_action: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The event type of each change, by the action that the audit log records for the change."""
     other_events: tuple[str, ...] = ()
     """Types of the events that are not derived from the audit log."""
@@ -152,7 +152,9 @@ class Family(Generic[Needs]):
         """Add the routes, tables and so on that follow from the descriptions of resources."""
         kinds = (*self.resource_kinds, *(each.kind for each in self.resources))
         told = {
-            action: name for each in self.resources for action, name in each.told_changes.items()
+            action: name
+            for each in self.resources
+            for action, name in each.event_types_by_action.items()
         }
         states = {
             event: each.states[status]
@@ -164,7 +166,7 @@ class Family(Generic[Needs]):
         object.__setattr__(self, "host", self.name if self.host == "" else self.host)
         object.__setattr__(self, "paths", tuple(dict.fromkeys(paths)))
         object.__setattr__(self, "resource_kinds", tuple(dict.fromkeys(kinds)))
-        object.__setattr__(self, "told_changes", {**self.told_changes, **told})
+        object.__setattr__(self, "event_types_by_action", {**self.event_types_by_action, **told})
         events = tuple(dict.fromkeys((*states, *self.other_events)))
         object.__setattr__(self, "other_events", events)
         object.__setattr__(self, "event_words", {**states, **self.event_words})
@@ -187,7 +189,7 @@ class Family(Generic[Needs]):
     @property
     def events(self) -> tuple[str, ...]:
         """Return the types of the family's events, which event rules may name."""
-        return (*dict.fromkeys(self.told_changes.values()), *self.other_events)
+        return (*dict.fromkeys(self.event_types_by_action.values()), *self.other_events)
 
     @property
     def events_in_words(self) -> Mapping[str, str]:
@@ -210,7 +212,9 @@ def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
     foreign = {kind.crn: kind for family in families for kind in family.foreign_kinds}
     templates = [template for family in families for template in family.policy_templates]
     recorded = [
-        action for family in families for action in (*family.told_changes, *family.recorded_actions)
+        action
+        for family in families
+        for action in (*family.event_types_by_action, *family.recorded_actions)
     ]
     return Vocabulary(list((foreign | own).values()), templates, recorded)
 

@@ -170,22 +170,22 @@ def _talk(child: subprocess.Popen[bytes], task: AcmeTask, publish: Publish) -> C
     assert child.stdout is not None
     with child.stdin as telling, child.stdout as hearing:
         try:
-            tell(telling, task)
-            while (said := hear(hearing, ChildMessage)).proofs is not None:
+            write_message(telling, task)
+            while (said := read_message(hearing, ChildMessage)).proofs is not None:
                 publish(said.proofs)
-                tell(telling, PUBLISHED)
+                write_message(telling, PUBLISHED)
         except (BrokenPipeError, EOFError):
             return ChildMessage(unreachable="the process that asks ended in the middle")
         return said
 
 
-def tell(pipe: IO[bytes], message: object) -> None:
+def write_message(pipe: IO[bytes], message: object) -> None:
     """Write a message as one line of JSON."""
     pipe.write(msgspec.json.encode(message) + b"\n")
     pipe.flush()
 
 
-def hear(pipe: IO[bytes], kind: type[_T]) -> _T:
+def read_message(pipe: IO[bytes], kind: type[_T]) -> _T:
     """Read a message of type `kind` from one line of JSON; raise `EOFError` if the pipe ended."""
     line = pipe.readline()
     if not line.endswith(b"\n"):

@@ -30,8 +30,8 @@ from cloudcore.acme.client import (
     Directory,
     DomainProblem,
     Publish,
-    hear,
-    tell,
+    read_message,
+    write_message,
 )
 from cloudcore.outbound.destinations import Allowed, NotAllowed, origin_of
 from cloudcore.outbound.http_client import HttpClient
@@ -109,7 +109,7 @@ _PASSING: Final = frozenset({"rateLimited", "serverInternal", "badNonce"})
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def translating_errors() -> Iterator[None]:
     """Turn the ACME library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
     try:
         yield
@@ -189,7 +189,7 @@ class AcmeSession:
         answer.
         """
         self._key = JWKEC(key=key)
-        with told_plainly():
+        with translating_errors():
             network = VettedNetwork(directory.url, directory.setting, self._key, directory.roots)
             self._client = ClientV2(ClientV2.get_directory(directory.url, network), network)
             wanted = messages.NewRegistration.from_data(
@@ -211,7 +211,7 @@ class AcmeSession:
         `AcmeUnreachable` if it did not answer in time.
         """
         csr = x509.load_der_x509_csr(csr_der).public_bytes(Encoding.PEM)
-        with told_plainly():
+        with translating_errors():
             order = self._client.new_order(csr)
             pending = list(self._pending(order, kind))
             publish([proof for _, proof in pending])
@@ -230,7 +230,7 @@ class AcmeSession:
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         try:
-            with told_plainly():
+            with translating_errors():
                 self._client.revoke(certificate, reason)
         except AcmeRefused as refusal:
             if refusal.code != _ALREADY_REVOKED:
@@ -263,14 +263,14 @@ class AcmeSession:
 
 def main() -> None:
     """Read an `AcmeTask` from standard input, do it, and write the result to standard output."""
-    task = hear(sys.stdin.buffer, AcmeTask)
+    task = read_message(sys.stdin.buffer, AcmeTask)
     try:
         said = ChildMessage(chain=_do(task))
     except AcmeRefused as error:
         said = ChildMessage(refused=(error.code, str(error) or "it gives no reason", error.domains))
     except (AcmeUnreachable, OSError) as error:
         said = ChildMessage(unreachable=str(error) or "it gives no reason")
-    tell(sys.stdout.buffer, said)
+    write_message(sys.stdout.buffer, said)
 
 
 def _do(task: AcmeTask) -> str:
@@ -284,8 +284,8 @@ def _do(task: AcmeTask) -> str:
 
 
 def _publish(proofs: Sequence[ChallengeProof]) -> None:
-    tell(sys.stdout.buffer, ChildMessage(proofs=tuple(proofs)))
-    hear(sys.stdin.buffer, str)
+    write_message(sys.stdout.buffer, ChildMessage(proofs=tuple(proofs)))
+    read_message(sys.stdin.buffer, str)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from cloudcore.audit import rows
 from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
-from cloudcore.events import EVENTS, TOLD_CHANGES
+from cloudcore.events import EVENT_TYPES_BY_ACTION, EVENTS
 from cloudcore.iam.audit import AUDITOR, AuditEvent, Owners
 from cloudcore.jobs.background import recording
 from cloudcore.ports import Opening, Port, offer
@@ -53,12 +53,12 @@ class AuditLog:
         self,
         database: Database,
         new_id: Callable[[], str] = uuid7,
-        tell: Callable[[Connection, AuditEvent], None] = lambda _tx, _event: None,
+        on_event: Callable[[Connection, AuditEvent], None] = lambda _tx, _event: None,
     ) -> None:
-        """Record in `database`; call `tell` with each event, in the same transaction."""
+        """Record in `database`; call `on_event` with each event, in the same transaction."""
         self._database = database
         self._new_id = new_id
-        self._tell = tell
+        self._on_event = on_event
         self._pending: dict[str, dict[str, _Pending]] = {}
         """By account (or by principal, for a person without a role) and kind; no map is empty."""
         self._count = 0
@@ -67,7 +67,7 @@ class AuditLog:
     def record(self, tx: Connection, event: AuditEvent) -> None:
         """Insert an event, in the transaction of its change."""
         rows.add_event(tx, event)
-        self._tell(tx, event)
+        self._on_event(tx, event)
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
         """Count a refusal in memory, for `flush` to write."""
@@ -173,8 +173,8 @@ async def open_needs(opening: Opening) -> AuditNeeds:
 async def _open_log(opening: Opening) -> AuditLog:
     """Return this process's audit log; it is flushed at intervals and at shutdown."""
     install = opening.install
-    events, told = await opening.get(EVENTS), await opening.get(TOLD_CHANGES)
-    log = AuditLog(install.database, install.new_id, partial(events.tell_change, told))
+    events, told = await opening.get(EVENTS), await opening.get(EVENT_TYPES_BY_ACTION)
+    log = AuditLog(install.database, install.new_id, partial(events.emit_change, told))
     await opening.resources.enter_async_context(
         recording(FLUSH_SECONDS, log.flush, "events of the audit log")
     )

@@ -175,11 +175,11 @@ def record(
             updated_at=now,
         )
     rows.save_invoice(tx, changed)
-    tell(tx, needs, PAID if declined is None else PAYMENT_FAILED, changed, now)
+    emit_event(tx, needs, PAID if declined is None else PAYMENT_FAILED, changed, now)
     return changed
 
 
-def tell(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
+def emit_event(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
     """Publish an event about an invoice to all accounts of its organization.
 
     Call this at the end of a change.
@@ -192,7 +192,7 @@ def tell(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now:
         "attempts": invoice.attempts,
     }
     for account_id, _ in accounts_of(tx, invoice.organization_id):
-        needs.events.tell(tx, account_id, event, [told], now)
+        needs.events.emit(tx, account_id, event, [told], now)
 
 
 def refused(charge: Charge, declined: Declined) -> PaymentDeclined:

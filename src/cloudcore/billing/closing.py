@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from cloudcore.account_rows import accounts_of, list_organizations, lock_organization
 from cloudcore.billing import invoice_rows as rows
-from cloudcore.billing.charging import tell, wake
+from cloudcore.billing.charging import emit_event, wake
 from cloudcore.billing.description import CREATED
 from cloudcore.billing.invoice_rows import BilledUse, Invoice, Line
 from cloudcore.billing.money import amount_of, shown_quantity, total_of
@@ -209,7 +209,7 @@ def _issue(
             wake(tx, new, new.created_at)
         issued.append(new)
     for invoice in issued:
-        tell(tx, needs, CREATED, invoice, invoice.created_at)
+        emit_event(tx, needs, CREATED, invoice, invoice.created_at)
 
 
 def _invoice(

@@ -196,7 +196,7 @@ async def pay_invoice(
         charging.begin_charge, needs, organization_id, invoice_id, method_id, _request_key(ctx)
     )
     if charge is None:  # it is paid
-        return await ctx.commit(shown_one, organization_id, invoice_id, told=lambda _: None)
+        return await ctx.commit(shown_one, organization_id, invoice_id, details=lambda _: None)
     outcome: Declined | None = None
     is_known = True
     if charge.state == "declined":  # by this request, before

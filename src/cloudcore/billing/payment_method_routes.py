@@ -213,7 +213,7 @@ async def update_payment_method(
         changes,
         now,
         wrap=_one,
-        told=partial(_if_changed, now),
+        details=partial(_if_changed, now),
     )
 
 

@@ -186,7 +186,7 @@ class Certificate(Worked, frozen=True, kw_only=True):
         return "platform" if self.csr is None else "owner"
 
     @property
-    def told(self) -> Mapping[str, object]:
+    def event_data(self) -> Mapping[str, object]:
         """Return the data of the certificate's events."""
         return {
             "certificate": {"id": self.id, "crn": self.crn, "name": self.name},
@@ -220,6 +220,6 @@ CERTIFICATE: Final = Resource(
         "RevokeCertificate",
         "UploadCertificate",
     ),
-    told=(),
+    methods_with_events=(),
     warnings=WARNINGS,
 )

@@ -60,7 +60,7 @@ def _note_expired(
         current = ROWS.lock(tx, account_id, certificate_id)
         if current.status == "active" and current.status_at(now) == "expired":
             changed = ROWS.save(tx, structs.replace(current, status="expired", updated_at=now))
-            events.tell(tx, account_id, EXPIRED, [changed.told], now)
+            events.emit(tx, account_id, EXPIRED, [changed.event_data], now)
 
 
 def _note_ending(
@@ -72,4 +72,4 @@ def _note_ending(
         is_told = current.warned_days is not None and current.warned_days <= days
         if current.status_at(now) == "active" and not is_told:
             changed = ROWS.save(tx, structs.replace(current, warned_days=days))
-            events.tell(tx, account_id, EXPIRING, [changed.told], now)
+            events.emit(tx, account_id, EXPIRING, [changed.event_data], now)

@@ -248,7 +248,7 @@ class AcmeIssuer:
             asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
 
         try:
-            with _told_as_an_authority():
+            with _translating_authority_errors():
                 async with self._turns:
                     chain = await acme.order(self._account, csr_der, "dns-01", publish)
         finally:
@@ -258,13 +258,13 @@ class AcmeIssuer:
     async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
         """Revoke a certificate that this authority issued; see `Issuer`."""
         code = _REASONS.get(reason or "unspecified", 0)
-        with _told_as_an_authority():
+        with _translating_authority_errors():
             async with self._turns:
                 await acme.revoke(self._account, certificate_der, code)
 
 
 @contextmanager
-def _told_as_an_authority() -> Iterator[None]:
+def _translating_authority_errors() -> Iterator[None]:
     """Turn ACME exceptions into `AuthorityRefused` and `AuthorityUnreachable`."""
     try:
         yield

@@ -197,11 +197,11 @@ class SlowKeys:
 
     under_way: Counter[str] = field(default_factory=Counter[str])
     """How many slow keys are being issued, by account."""
-    put_off: dict[str, int] = field(default_factory=dict)
+    postponed_until: dict[str, int] = field(default_factory=dict)
     """When the last postponed attempt of each account is due, in microseconds since the epoch."""
 
-    def put_off_seconds(self, account_id: str, now: int) -> float:
+    def seconds_to_postpone(self, account_id: str, now: int) -> float:
         """Postpone a slow key behind the account's other postponed ones; return the seconds."""
-        at = max(self.put_off.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
-        self.put_off[account_id] = at
+        at = max(self.postponed_until.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
+        self.postponed_until[account_id] = at
         return (at - now) / MICROSECONDS

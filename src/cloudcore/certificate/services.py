@@ -166,7 +166,7 @@ def revoke_certificate(
     if found.is_uploaded:
         revoked = structs.replace(asked, status="revoked")
         ROWS.save(tx, revoked)
-        events.tell(tx, revoked.account_id, REVOKED, [revoked.told], now)
+        events.emit(tx, revoked.account_id, REVOKED, [revoked.event_data], now)
     else:
         ROWS.save(tx, asked)
         WORK.wake(tx, asked, now)
@@ -237,5 +237,5 @@ def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -
         raise Conflict("the certificate was renewed meanwhile; ask again", reason="renewed")
     exported = structs.replace(found, private_key_exported_at=now, updated_at=now)
     ROWS.save(tx, exported)
-    events.tell(tx, exported.account_id, KEY_EXPORTED, [exported.told], now)
+    events.emit(tx, exported.account_id, KEY_EXPORTED, [exported.event_data], now)
     return exported

@@ -94,13 +94,13 @@ async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
             is_recheck_asked=current.is_recheck_asked and not found.is_recheck_asked,
         )
 
-    def tell(tx: Connection, before: Certificate, after: Certificate) -> None:
+    def emit_event(tx: Connection, before: Certificate, after: Certificate) -> None:
         if after.status == "failed" and before.status != "failed":
-            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
+            needs.events.emit(tx, after.account_id, FAILED, [after.event_data], after.updated_at)
 
     if found.status != "pending_validation" or is_last or not _wrong(checks):
-        return StepDone(change=change, also=tell, keeps_faults=True)
-    return StepRetry(change=change, also=tell)
+        return StepDone(change=change, also=emit_event, keeps_faults=True)
+    return StepRetry(change=change, also=emit_event)
 
 
 async def _issue_in_turn(
@@ -111,7 +111,7 @@ async def _issue_in_turn(
         return await _issue(found, needs, attempt)
     account_id, slow = found.account_id, needs.slow_keys
     if slow.under_way[account_id] >= _MOST_KEYS:
-        return StepRetry(seconds=slow.put_off_seconds(account_id, needs.clock()))
+        return StepRetry(seconds=slow.seconds_to_postpone(account_id, needs.clock()))
     slow.under_way[account_id] += 1
     try:
         return await _issue(found, needs, attempt)
@@ -119,7 +119,7 @@ async def _issue_in_turn(
         slow.under_way[account_id] -= 1
         if not slow.under_way[account_id]:
             del slow.under_way[account_id]
-            slow.put_off.pop(account_id, None)
+            slow.postponed_until.pop(account_id, None)
 
 
 async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
@@ -176,7 +176,7 @@ def _issued(
             tx, *place, issuer, issued.fingerprint, issued.certificate, issued.expires_at
         )
         event = ISSUED if before.certificate_pem is None else RENEWED
-        needs.events.tell(tx, after.account_id, event, [after.told], now)
+        needs.events.emit(tx, after.account_id, event, [after.event_data], now)
 
     return StepDone(change=change, also=note)
 
@@ -255,9 +255,11 @@ def _refused(
     def note(tx: Connection, before: Certificate, after: Certificate) -> None:
         rows.put_texts(tx, after.id, ())
         if is_last:
-            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
+            needs.events.emit(tx, after.account_id, FAILED, [after.event_data], after.updated_at)
         elif is_renewal and all(each.code != "RENEWAL_FAILED" for each in before.faults):
-            needs.events.tell(tx, after.account_id, RENEWAL_FAILED, [after.told], after.updated_at)
+            needs.events.emit(
+                tx, after.account_id, RENEWAL_FAILED, [after.event_data], after.updated_at
+            )
 
     if is_last:
         return StepDone(change=change, also=note, faults=faults, keeps_faults=True)
@@ -286,10 +288,10 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAtt
     def change(current: Certificate, _now: int) -> Certificate:
         return structs.replace(current, status="revoked", renew_at=None, is_recheck_asked=False)
 
-    def tell(tx: Connection, _before: Certificate, after: Certificate) -> None:
-        needs.events.tell(tx, after.account_id, REVOKED, [after.told], after.updated_at)
+    def emit_event(tx: Connection, _before: Certificate, after: Certificate) -> None:
+        needs.events.emit(tx, after.account_id, REVOKED, [after.event_data], after.updated_at)
 
-    return StepDone(change=change, also=tell)
+    return StepDone(change=change, also=emit_event)
 
 
 def _issuer(needs: CertificateNeeds, name: str) -> Issuer:

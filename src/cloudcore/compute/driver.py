@@ -42,7 +42,7 @@ class InstanceSpec(NamedTuple):
     """A link is put into its network namespace before `go`. If False, it has only its loopback."""
 
 
-class SeenInstance(NamedTuple):
+class InstanceState(NamedTuple):
     """The state of an instance on this machine."""
 
     status: Literal["starting", "running", "stopped"]

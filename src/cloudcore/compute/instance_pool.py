@@ -307,7 +307,7 @@ INSTANCE: Final = Resource(
     many="instances",
     key="id",
     methods=(),
-    told=(),
+    methods_with_events=(),
     refers={"pool": ReferenceTarget(INSTANCE_POOL, INSTANCE_POOL.action("get"))},
 )
 """The instances of pools. Rights to them are rights to their pool."""

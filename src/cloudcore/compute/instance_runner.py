@@ -19,7 +19,7 @@ from msgspec import structs
 from cloudcore.account_rows import handle_of
 from cloudcore.compute import credentials, instances, rollout
 from cloudcore.compute.credentials import InstanceIdentity, RunningInstance
-from cloudcore.compute.driver import InstanceSpec, SeenInstance
+from cloudcore.compute.driver import InstanceSpec, InstanceState
 from cloudcore.compute.images import ImageRoot
 from cloudcore.compute.instance_pool import ROLE_REFUSED, Instance, InstancePool, InstanceStatus
 from cloudcore.compute.rows import POOLS
@@ -134,7 +134,7 @@ class InstanceRunner:
             each.pop(instance.id, None)
 
     async def statuses(
-        self, found: Iterable[Instance], seen: Mapping[str, SeenInstance], now: int
+        self, found: Iterable[Instance], seen: Mapping[str, InstanceState], now: int
     ) -> Mapping[str, InstanceStatus]:
         """Map id to status, for each instance whose program runs and which is not leaving."""
         running = [each for each in found if _is_up(seen.get(each.id)) and not each.is_leaving]
@@ -210,7 +210,7 @@ class InstanceRunner:
             return True
         return now >= later(self._accepted_at.get(instance.id, 0), _AGAIN_SECONDS)
 
-    def _status(self, instance: Instance, seen: SeenInstance, now: int) -> InstanceStatus:
+    def _status(self, instance: Instance, seen: InstanceState, now: int) -> InstanceStatus:
         """Return the status of an instance whose program runs, by the last probes of its port."""
         started_at = seen.started_at or now
         if not instance.ports:
@@ -255,7 +255,7 @@ def _is_wanted(image: _Image, pools: Container[str], digests: Container[str]) ->
     return image.pool_id in pools and image.digest in digests
 
 
-def _is_up(seen: SeenInstance | None) -> bool:
+def _is_up(seen: InstanceState | None) -> bool:
     return seen is not None and seen.status == "running"
 
 

@@ -80,7 +80,7 @@ def note_fault(
     )
 
 
-def let_go(
+def mark_leaving(
     tx: Connection, seen: Instance, needs: ComputeNeeds, now: int, *, at_once: bool
 ) -> Instance | None:
     """Mark an instance as leaving; load balancers stop using it before its program is stopped.
@@ -192,7 +192,7 @@ def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> 
     needs.pool_changed(tx, found.account_id, found.pool.id, now)
 
 
-def note_told(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> None:
+def update_pool_status(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> None:
     """Update the status of a pool, and remove the faults that no longer apply.
 
     Publish an event if its status changed.

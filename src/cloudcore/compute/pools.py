@@ -80,10 +80,10 @@ async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) 
     if await needs.database.read(count_instances, found.account_id, found.id):
         return StepRetry(seconds=_LOOK_SECONDS) if needs.driver else StepRetry(faults=[_OFF])
 
-    def tell(tx: Connection, current: InstancePool, _after: InstancePool) -> None:
+    def emit_event(tx: Connection, current: InstancePool, _after: InstancePool) -> None:
         needs.pool_changed(tx, current.account_id, current.id, needs.clock())
 
-    return StepDone(also=tell)
+    return StepDone(also=emit_event)
 
 
 WORK: Final[Work[InstancePool, ComputeNeeds]] = Work(
@@ -299,4 +299,4 @@ def _check_room(tx: Connection, new: InstancePool, old: InstancePool | None) -> 
         (WANTED_MEMORY, new.size * new.memory_mb - before[1], "MiB of memory of instances"),
     ):
         if more > 0:
-            of.check_and_tell(tx, new.account_id, more, new.updated_at, words)
+            of.check_and_emit(tx, new.account_id, more, new.updated_at, words)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cloudcore.compute import instances, rollout, rows
-from cloudcore.compute.driver import SandboxFailed, SeenInstance
+from cloudcore.compute.driver import InstanceState, SandboxFailed
 from cloudcore.compute.images import ImageRefused
 from cloudcore.compute.instance_pool import (
     INSTANCE_FAILED,
@@ -105,7 +105,7 @@ class InstanceReconciler:
         for pool in pools.values():
             mine[pool.id] = await self._planned(pool, mine[pool.id], now)
             if rollout.told(pool, mine[pool.id], now) != pool:
-                await needs.database.write(instances.note_told, pool, needs, now)
+                await needs.database.write(instances.update_pool_status, pool, needs, now)
         for pool_id, several in mine.items():
             for each in several:
                 self._begin(group, each, pools.get(pool_id), seen.get(each.id), now)
@@ -117,7 +117,7 @@ class InstanceReconciler:
     async def _noted(
         self,
         found: Instance,
-        seen: SeenInstance | None,
+        seen: InstanceState | None,
         ready: Mapping[str, InstanceStatus],
         now: int,
     ) -> Instance | None:
@@ -150,7 +150,7 @@ class InstanceReconciler:
         plan = rollout.plan(pool, mine, now)
         going: dict[str, Instance | None] = {}
         for each in plan.stops:
-            gone = await write(instances.let_go, each, needs, now, at_once=is_ending)
+            gone = await write(instances.mark_leaving, each, needs, now, at_once=is_ending)
             going[each.id] = gone
             if each.id in self._fetching:  # fetching a large image takes long
                 self._acting[each.id].cancel()
@@ -170,7 +170,7 @@ class InstanceReconciler:
         group: asyncio.TaskGroup,
         instance: Instance,
         pool: InstancePool | None,
-        seen: SeenInstance | None,
+        seen: InstanceState | None,
         now: int,
     ) -> None:
         """Start the necessary action on an instance of this machine, if there is one."""

@@ -85,9 +85,9 @@ async def update_instance_pool(
     changes, now = INSTANCE_POOLS.given(data), ctx.clock()
     if "image" in changes:
         _check_image(needs, changes["image"])
-    wrap, told = INSTANCE_POOLS.one, INSTANCE_POOLS.changed_at(now)
+    wrap, details = INSTANCE_POOLS.one, INSTANCE_POOLS.details_if_changed(now)
     change = (found, changes, needs, ctx.right_to, now)
-    return await ctx.commit(pools.update, *change, wrap=wrap, told=told)
+    return await ctx.commit(pools.update, *change, wrap=wrap, details=details)
 
 
 @delete(INSTANCE_POOL.path_of_one, status_code=204, opt={"action": INSTANCE_POOL.action("delete")})

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from cloudcore.compute.driver import MOST_LOG_BYTES, InstanceSpec, SandboxFailed, SeenInstance
+from cloudcore.compute.driver import MOST_LOG_BYTES, InstanceSpec, InstanceState, SandboxFailed
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.shim.namespaces import INSTANCE_FD
 from cloudcore.nodes import control_groups, detached_process
@@ -145,7 +145,7 @@ class ShimInstances:
                 seen = self._seen_one(_TRIAL)
                 said = seen.problem or self.logs(_TRIAL, 500).decode(errors="replace").strip()
             except SandboxFailed as failed:
-                seen, said = SeenInstance("stopped"), str(failed)
+                seen, said = InstanceState("stopped"), str(failed)
             self._remove(_TRIAL)
         if seen.exit_code != 0:
             driver = self._confinement.name
@@ -169,7 +169,7 @@ class ShimInstances:
         """
         await self._alone(instance_id, lambda: self._go(instance_id))
 
-    async def seen(self) -> Mapping[str, SeenInstance]:
+    async def seen(self) -> Mapping[str, InstanceState]:
         """Map id to state, for each instance that has a folder on this machine."""
         return await self._programs.run(self._seen)
 
@@ -243,7 +243,7 @@ class ShimInstances:
         elif "status" not in read_json(folder / STATE):
             raise SandboxFailed(f"there is no instance {instance_id}")
 
-    def _seen(self) -> Mapping[str, SeenInstance]:
+    def _seen(self) -> Mapping[str, InstanceState]:
         try:
             found = [each.name for each in self._base.iterdir() if not each.name.startswith(".")]
         except FileNotFoundError:
@@ -253,7 +253,7 @@ class ShimInstances:
             name: each._replace(problem=self._told(each.problem)) for name, each in seen.items()
         }
 
-    def _seen_one(self, instance_id: str) -> SeenInstance:
+    def _seen_one(self, instance_id: str) -> InstanceState:
         folder = self.folder(instance_id)
         is_alive = living(folder) is not None
         state = read_json(folder / STATE)
@@ -261,7 +261,7 @@ class ShimInstances:
             state["status"] = "stopped"
         known = ("exit_code", "started_at", "problem")
         told = {name: state[name] for name in known if name in state}
-        return SeenInstance(state.get("status", "starting"), **told)
+        return InstanceState(state.get("status", "starting"), **told)
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
         stop(self.folder(instance_id), grace_seconds)

@@ -194,15 +194,15 @@ def check_damage(path: Path, *, at_most: int | None = None) -> None:
 
 
 _PAGES: Final = 2048
-"""Pages copied between two calls of `tell`: 8 MiB."""
+"""Pages copied between two calls of `on_progress`: 8 MiB."""
 
 
-def copy_database(source: Path, target: Path, tell: Callable[[int, int], None]) -> None:
+def copy_database(source: Path, target: Path, on_progress: Callable[[int, int], None]) -> None:
     """Copy the current state of the database at `source` to the new file `target`, durably.
 
     The copy runs in a read transaction, so it is consistent; in WAL mode it does not block writers.
-    The copy is a single file without a log. `tell` is called with the number of pages copied so
-    far, and the number of all pages.
+    The copy is a single file without a log. `on_progress` is called with the number of pages copied
+    so far, and the number of all pages.
 
     Raise `DatabaseDamaged` if the copy, and so the source, is damaged; `sqlite3.Error` if reading
     or writing failed.
@@ -210,7 +210,7 @@ def copy_database(source: Path, target: Path, tell: Callable[[int, int], None]) 
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def progress(_status: int, remaining: int, total: int) -> None:
-        tell(total - remaining, total)
+        on_progress(total - remaining, total)
 
     with closing(connect(source, "ro")) as original, closing(sqlite3.connect(target)) as copy:
         # Without a transaction of its own, a copy begins anew after each commit of others.

@@ -184,7 +184,7 @@ class Writer:
 
     def _begin(self, *, relaxed: bool) -> None:
         if self._log_suspect:
-            self._fold_log()
+            self._checkpoint_log()
         if self._is_full:
             self._use_log_again()
         if relaxed != self._relaxed:
@@ -229,7 +229,7 @@ class Writer:
                 pending.error = refused(error, self._path)
                 pending.error.__cause__ = error
 
-    def _fold_log(self) -> None:
+    def _checkpoint_log(self) -> None:
         """Checkpoint the log and truncate it.
 
         After a failed sync the kernel may mark pages as clean that never reached the disk. A later

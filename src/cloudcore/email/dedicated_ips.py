@@ -117,8 +117,8 @@ async def _changed(
     ctx: RequestContext, dedicated_ip_id: str, status: WarmupStatus
 ) -> Reply[ResponseBody]:
     found, now = await DEDICATED_IP_METHODS.authorized(ctx, dedicated_ip_id), ctx.clock()
-    wrap, told = DEDICATED_IP_METHODS.at(now), DEDICATED_IP_METHODS.changed_at(now)
-    return await ctx.commit(set_status, found, status, now, wrap=wrap, told=told)
+    wrap, details = DEDICATED_IP_METHODS.at(now), DEDICATED_IP_METHODS.details_if_changed(now)
+    return await ctx.commit(set_status, found, status, now, wrap=wrap, details=details)
 
 
 def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> DedicatedIP:
@@ -139,7 +139,7 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
         if address not in taken:
             with suppress(Conflict):  # another account was faster
                 made = DEDICATED_IP_ROWS.add(tx, structs.replace(new, address=address))
-                DEDICATED_IP_ROWS.counted.tell(tx, new.account_id, use, new.created_at)
+                DEDICATED_IP_ROWS.counted.emit_level(tx, new.account_id, use, new.created_at)
                 return made
     raise Conflict("no dedicated IP is left; the operator of the install adds some")
 
@@ -157,7 +157,7 @@ def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: in
     return DEDICATED_IP_ROWS.save(tx, as_of(changed, now))
 
 
-async def tell_others(needs: EmailNeeds) -> None:
+async def log_unlisted(needs: EmailNeeds) -> None:
     """Log the dedicated IPs of accounts that are missing from the operator's inventory."""
     find = partial(sender_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
     found = await needs.database.read(find)

@@ -246,7 +246,7 @@ def _tell(
 def tell_status(needs: EmailNeeds, tx: Connection, identity: SendingIdentity) -> None:
     """Publish an event with the new status of an identity."""
     event = VERIFIED if identity.status == "verified" else FAILED
-    needs.events.tell(tx, identity.account_id, event, [identity.event_data], identity.updated_at)
+    needs.events.emit(tx, identity.account_id, event, [identity.event_data], identity.updated_at)
 
 
 WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(

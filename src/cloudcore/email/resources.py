@@ -345,7 +345,7 @@ MESSAGE: Final = Resource(
     # Its own routes accept and show a message: recipients and content have tables of their own.
     methods=("list",),
     actions={"create": "SendMessage", "get": "GetMessage"},
-    told=(),
+    methods_with_events=(),
     quota=100_000,
     filters=(
         Filter("status"),

@@ -85,7 +85,7 @@ def note_outcome(
     bounced = of.status == "bounced"
     after = DEDICATED_IP_ROWS.save(tx, with_outcome(before, bounced=bounced, was_sent=was_sent))
     if after.warmup_status != before.warmup_status:
-        events.tell(tx, of.account_id, PAUSED, [{"dedicated_ip": _event_data(after)}], now)
+        events.emit(tx, of.account_id, PAUSED, [{"dedicated_ip": _event_data(after)}], now)
 
 
 def _event_data(of: DedicatedIP) -> dict[str, str]:

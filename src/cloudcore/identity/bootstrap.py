@@ -9,7 +9,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
 from cloudcore.identity.names import check_handle, email_address
-from cloudcore.identity.rows.accounts import Account, has_accounts, hold_adding
+from cloudcore.identity.rows.accounts import Account, has_accounts, lock_creation
 from cloudcore.identity.rows.organizations import MEMBERS, ORGANIZATIONS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
@@ -18,8 +18,8 @@ from cloudcore.identity.services.accounts import (
     ADMIN,
     Founder,
     PrepareAddition,
-    found_account,
     no_addition,
+    open_account,
 )
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.identity.services.users import add_person, first_salt, new_password
@@ -68,12 +68,12 @@ async def create_first_account(
     add = await prepare_addition(account.id, now)
 
     def create(tx: Connection) -> None:
-        hold_adding(tx)
+        lock_creation(tx)
         if has_accounts(tx):
             raise Conflict("this install has an account already")
         _add_organization(tx, organization_id, user, now)
         founder = Founder(user.crn, user.id)
-        found_account(tx, account, founder, new_id, add)
+        open_account(tx, account, founder, new_id, add)
         _add_program(tx, account, key, keyring, new_id)
 
     await database.write(create)

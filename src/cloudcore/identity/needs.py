@@ -26,7 +26,7 @@ _KEY_REFRESH_SECONDS: Final = 60
 
 KEY_KINDS: Final[Port[Mapping[str, KeyKind]]] = Port("iam.key_kinds")
 """The kinds of signing keys of the install, by the name of their key set."""
-PREPARE_ADDITION: Final[Port[PrepareAddition]] = Port("iam.prepare_addition")
+PREPARE_ACCOUNT: Final[Port[PrepareAddition]] = Port("iam.prepare_account")
 LOGIN_PERMISSION: Final[Port[PermissionToLogIn]] = Port("iam.login_permission")
 SIGNING_KEYS: Final[Port[SigningKeys]] = Port("iam.signing_keys")
 TOKENS: Final[Port[AccessTokens]] = Port("iam.tokens")
@@ -46,7 +46,7 @@ class IdentityNeeds:
     """The HTTP client for identity providers."""
     discovery: Discovery
     """Fetches and caches the metadata and keys of identity providers."""
-    prepare_addition: PrepareAddition
+    prepare_account: PrepareAddition
     """Prepares what other families add to each new account."""
     login_permission: PermissionToLogIn
     """Returns the permission that a role needs for container clients to log in with it."""
@@ -63,7 +63,7 @@ async def open_needs(opening: Opening) -> IdentityNeeds:
         settings.auth_url,
         client,
         Discovery(client),
-        await opening.get(PREPARE_ADDITION),
+        await opening.get(PREPARE_ACCOUNT),
         await opening.get(LOGIN_PERMISSION),
     )
 

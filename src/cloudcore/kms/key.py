@@ -61,6 +61,6 @@ KEY: Final = Resource(
     },
     more_actions=("CancelKeyDeletion", "DisableKey", "EnableKey", "RotateKey", "UseKey"),
     summaries={"kms:UseKey": "Encrypt and decrypt with a key, or let a service use it."},
-    told=("create",),
+    methods_with_events=("create",),
 )
 STORED_KEYS: Final = Sku("kms.keys", "Keys", "key-month", HOURS_PER_MONTH)

@@ -136,7 +136,7 @@ async def _commit_state(
 ) -> Reply[ResponseBody]:
     """Change the state of a key; record nothing if it already has that state."""
     key, now = await KEYS.authorized(ctx, key_id), ctx.clock()
-    return await ctx.commit(change, key, now, wrap=KEYS.one, told=KEYS.changed_at(now))
+    return await ctx.commit(change, key, now, wrap=KEYS.one, details=KEYS.details_if_changed(now))
 
 
 @KEYS.answers.begins_deletion(
@@ -319,7 +319,7 @@ async def generate_data_key(
 async def _answer_use(ctx: RequestContext, key: Key, use: str, answer: T) -> Reply[T]:
     """Record the use of a key and reply with `answer`; raise if the key is no longer usable."""
     ids = (key.account_id, key.id)
-    return await ctx.commit(key_to_use, *ids, wrap=lambda _: answer, told=lambda _: {"use": use})
+    return await ctx.commit(key_to_use, *ids, wrap=lambda _: answer, details=lambda _: {"use": use})
 
 
 def _encoded(value: bytes) -> str:

@@ -62,7 +62,7 @@ def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
     use = check_can_create(tx, key.account_id, key.region, key.name)
     KEY_ROWS.add(tx, key)
     add_version(tx, version)
-    KEY_ROWS.counted.tell(tx, key.account_id, use, key.created_at)
+    KEY_ROWS.counted.emit_level(tx, key.account_id, use, key.created_at)
     return key
 
 

@@ -55,7 +55,7 @@ class TargetPlan:
     """A target, at an address and port or behind a Unix socket."""
 
     id: str
-    """The target's id in `ReplicaSeen`; any text, which no proxy sees."""
+    """The target's id in `ReplicaState`; any text, which no proxy sees."""
     address: str | None = None
     port: int | None = None
     socket: str | None = None
@@ -137,7 +137,7 @@ class ProxyPlan:
             )
 
     @property
-    def dials_sockets(self) -> bool:
+    def has_socket_targets(self) -> bool:
         """Return True if the plan has a target behind a Unix socket."""
         return any(target.socket for backend in self.backends for target in backend.targets)
 
@@ -189,7 +189,7 @@ class ReplicaMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSeen:
+class ReplicaState:
     """The state of a replica on this machine."""
 
     replica: int

@@ -53,7 +53,7 @@ class EmbeddedDriver(Replicas):
 
     def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:
         # Else it could not open low ports later, nor reach sockets in folders of other users.
-        return netns is not None and not plan.dials_sockets
+        return netns is not None and not plan.has_socket_targets
 
     async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:
         while True:

@@ -86,7 +86,7 @@ class HaproxyDriver(Replicas):
             return False
 
     def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:  # noqa: ARG002
-        return not plan.dials_sockets  # the sockets are in folders that only root can enter
+        return not plan.has_socket_targets  # the sockets are in folders that only root can enter
 
     def _argv(self, folder: Path, netns: Path | None) -> Sequence[str]:  # noqa: ARG002
         program = (_program(), "-W", "-db", "-f", self.configuration_name)

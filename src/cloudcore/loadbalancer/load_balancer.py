@@ -70,7 +70,7 @@ class Backend(Struct, frozen=True):
     targets: tuple[Target, ...]
 
 
-class SeenTarget(Struct, frozen=True, omit_defaults=True):
+class TargetState(Struct, frozen=True, omit_defaults=True):
     """A target with its health as the proxies report it; a pool's targets are its instances."""
 
     backend: str
@@ -133,7 +133,7 @@ class LoadBalancer(Placed, frozen=True, kw_only=True):
     fingerprints: Annotated[dict[str, str], own(hidden=True)] = field(default_factory=dict)
     """The fingerprints of the certificates that the replicas have, by certificate id."""
     replicas: Annotated[tuple[Replica, ...], own(hidden=True)] = ()
-    targets: Annotated[tuple[SeenTarget, ...], own(hidden=True)] = ()
+    targets: Annotated[tuple[TargetState, ...], own(hidden=True)] = ()
 
     @property
     def crn(self) -> str:

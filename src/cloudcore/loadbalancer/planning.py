@@ -17,7 +17,7 @@ from cloudcore.loadbalancer.driver import (
     ProxyPlan,
     TargetPlan,
 )
-from cloudcore.loadbalancer.load_balancer import Backend, LoadBalancer, SeenTarget, Target
+from cloudcore.loadbalancer.load_balancer import Backend, LoadBalancer, Target, TargetState
 from cloudcore.loadbalancer.needs import Parts, PoolTarget, Ranges
 from cloudcore.network import rows
 from cloudcore.resources.workflow import Problem
@@ -30,7 +30,7 @@ class RenderedPlan(NamedTuple):
     """A plan for the proxies, with its targets and the problems found."""
 
     plan: ProxyPlan
-    targets: tuple[SeenTarget, ...]
+    targets: tuple[TargetState, ...]
     """The targets in the plan, with the states that were reported last."""
     problems: tuple[Problem, ...]
     """What was left out of the plan, and why."""
@@ -129,7 +129,7 @@ def _listeners(found: LoadBalancer) -> tuple[ListenerPlan, ...]:
 
 def _targets(
     tx: Connection, found: LoadBalancer, backend: Backend, parts: Parts
-) -> Iterator[tuple[TargetPlan | Problem, SeenTarget]]:
+) -> Iterator[tuple[TargetPlan | Problem, TargetState]]:
     """Yield the targets of a backend; for a pool, its instances.
 
     For a deleted pool, yield a problem instead.
@@ -143,22 +143,22 @@ def _targets(
         except NotFound:
             words = f"the pool {each.pool.name} of the backend {backend.name} was deleted"
             problem = Problem(NO_POOL, words, f"{backend.name} {each.pool.id}")
-            yield problem, SeenTarget(backend.name, "", each.port)
+            yield problem, TargetState(backend.name, "", each.port)
             continue
         for instance in parts.pools.targets(tx, found.account_id, each.pool.id):
             if instance.address is not None or instance.socket_folder is not None:
                 yield _of_pool(backend, each, instance)
 
 
-def _at_address(backend: Backend, target: Target) -> tuple[TargetPlan, SeenTarget]:
+def _at_address(backend: Backend, target: Target) -> tuple[TargetPlan, TargetState]:
     ident = _ident(target)
     plan = TargetPlan(ident, address=target.address, port=target.port)
-    return plan, SeenTarget(backend.name, ident, target.port, address=target.address)
+    return plan, TargetState(backend.name, ident, target.port, address=target.address)
 
 
 def _of_pool(
     backend: Backend, target: Target, instance: PoolTarget
-) -> tuple[TargetPlan, SeenTarget]:
+) -> tuple[TargetPlan, TargetState]:
     """Return an instance as a target; if it is not ready, it gets no new connections."""
     ident, drains = f"{instance.instance_id} {target.port}", not instance.is_ready
     if instance.socket_folder is not None:
@@ -166,7 +166,7 @@ def _of_pool(
         plan = TargetPlan(ident, socket=socket, is_draining=drains)
     else:
         plan = TargetPlan(ident, address=instance.address, port=target.port, is_draining=drains)
-    seen = SeenTarget(
+    seen = TargetState(
         backend.name,
         ident,
         target.port,

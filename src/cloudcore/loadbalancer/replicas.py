@@ -29,7 +29,7 @@ from cloudcore.loadbalancer.driver import (
     ProxyFailed,
     ProxyPlan,
     ReplicaMetrics,
-    ReplicaSeen,
+    ReplicaState,
     TargetStatus,
 )
 from cloudcore.nodes import detached_process
@@ -165,7 +165,7 @@ class Replicas(ABC):
         with contextlib.suppress(OSError):  # it has other replicas, or is gone
             folder.parent.rmdir()
 
-    async def seen(self, balancer_id: str) -> Sequence[ReplicaSeen]:
+    async def seen(self, balancer_id: str) -> Sequence[ReplicaState]:
         """Return the state of each replica of a balancer on this machine, by number."""
         folders = _named_by_numbers(self._folder / balancer_id)
         return [await self._seen(folders[replica], replica) for replica in sorted(folders)]
@@ -236,20 +236,20 @@ class Replicas(ABC):
                 each.signal(signal.SIGKILL)
                 await _has_ended(each, _ANSWER_SECONDS)
 
-    async def _seen(self, folder: Path, replica: int) -> ReplicaSeen:
+    async def _seen(self, folder: Path, replica: int) -> ReplicaState:
         if detached_process.find(folder) is None:
-            return ReplicaSeen(replica, is_alive=False)
+            return ReplicaState(replica, is_alive=False)
         try:
             told, metrics = await self._state_of(folder)
             names = json.loads((folder / _NAMES).read_bytes())
         except (OSError, ValueError):
-            return ReplicaSeen(replica, is_alive=False)
+            return ReplicaState(replica, is_alive=False)
         targets = {
             (names[backend][0], names[backend][1][target]): status
             for (backend, target), status in told.items()
             if target in names.get(backend, ("", {}))[1]
         }
-        return ReplicaSeen(replica, is_alive=True, targets=targets, metrics=metrics)
+        return ReplicaState(replica, is_alive=True, targets=targets, metrics=metrics)
 
 
 def _clear(folder: Path) -> None:

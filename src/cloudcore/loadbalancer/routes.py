@@ -77,7 +77,7 @@ async def update_load_balancer(
         ctx.right_to,
         now,
         wrap=LOAD_BALANCERS.one,
-        told=LOAD_BALANCERS.changed_at(now),
+        details=LOAD_BALANCERS.details_if_changed(now),
     )
 
 

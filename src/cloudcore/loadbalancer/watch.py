@@ -16,7 +16,7 @@ from msgspec import structs
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.loadbalancer import rows
-from cloudcore.loadbalancer.driver import ReplicaSeen
+from cloudcore.loadbalancer.driver import ReplicaState
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer
 from cloudcore.loadbalancer.metrics import ProxyCounters, counters_of, note_served
 from cloudcore.loadbalancer.planning import has_moved
@@ -79,7 +79,7 @@ class ProxyWatch:
             await self._store_metrics(found, seen, now)
 
     async def _store_metrics(
-        self, found: LoadBalancer, seen: Sequence[ReplicaSeen], now: int
+        self, found: LoadBalancer, seen: Sequence[ReplicaState], now: int
     ) -> None:
         """Store the counters of replicas that have changed since they were stored last."""
         counts = {each.replica: counters_of(each.metrics) for each in seen if each.is_alive}
@@ -114,7 +114,7 @@ def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> 
 def _note(
     tx: Connection,
     seen_of: LoadBalancer,
-    seen: Sequence[ReplicaSeen],
+    seen: Sequence[ReplicaState],
     needs: LoadBalancerNeeds,
     is_stale: bool,  # noqa: FBT001 - as `Database.write` passes it
     now: int,

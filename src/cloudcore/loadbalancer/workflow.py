@@ -21,7 +21,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.loadbalancer import rows
-from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaSeen, TargetStatus
+from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaState, TargetStatus
 from cloudcore.loadbalancer.load_balancer import (
     LOAD_BALANCER,
     MOST_REPLICAS,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds
 
 
-def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
+def observed(found: LoadBalancer, seen: Iterable[ReplicaState]) -> LoadBalancer:
     """Return a load balancer with the observed state of its proxies.
 
     The status changes only between ``active`` and ``degraded``; the workflow sets the others.

@@ -13,7 +13,7 @@ from cloudcore.network import rows
 from cloudcore.network.needs import (
     NetworkNeeds,
     check_rules,
-    check_rules_around,
+    check_rules_of_part,
     with_checked_rules,
 )
 from cloudcore.network.resources import (
@@ -74,7 +74,7 @@ EGRESS_ONLY_GATEWAYS: Final = Methods(
     rows.EGRESS_ONLY_GATEWAYS,
     before_save=_uplink,
     removal=removal_of(rows.EGRESS_ONLY_GATEWAYS),
-    after=check_rules_around,
+    after=check_rules_of_part,
     around=with_checked_rules,
     targets={"vpc": rows.VPCS},
     referrers=(Referrer(rows.ROUTE_TABLES, "egress_only_gateway"),),
@@ -100,9 +100,10 @@ async def attach_internet_gateway(
     where = (account_of(ctx), ctx.settings.region, "vpc", data.vpc)
     vpc = await ctx.database.read(rows.VPCS.resolve, *where, ctx.right_to(VPC.action("get")))
     now = ctx.clock()
-    wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
+    wrap, details = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.details_if_changed(now)
     return await with_checked_rules(
-        lambda checking: ctx.commit(attach, found, vpc, now, checking, wrap=wrap, told=told), needs
+        lambda checking: ctx.commit(attach, found, vpc, now, checking, wrap=wrap, details=details),
+        needs,
     )
 
 
@@ -115,9 +116,9 @@ async def detach_internet_gateway(
     It is refused (409) while the VPC has an egress-only gateway, or a route leads to it.
     """
     found, now = await INTERNET_GATEWAYS.authorized(ctx, internet_gateway_id), ctx.clock()
-    wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
+    wrap, details = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.details_if_changed(now)
     return await with_checked_rules(
-        lambda checking: ctx.commit(detach, found, now, checking, wrap=wrap, told=told), needs
+        lambda checking: ctx.commit(detach, found, now, checking, wrap=wrap, details=details), needs
     )
 
 

@@ -65,7 +65,7 @@ def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeed
     rows.note_checked(tx, account_id, vpc_id)
 
 
-def check_rules_around(
+def check_rules_of_part(
     tx: Connection, found: PartOfVpc, _made: object, needs: NetworkNeeds
 ) -> None:
     """Call `check_rules` for the VPC of a changed part; for the parameter `after` of `Methods`."""

@@ -154,7 +154,7 @@ class Interfaces:
         )
         rows.INTERFACES.add(tx, made)
         rows.set_memberships(tx, made.id, [each.id for each in groups])
-        rows.INTERFACES.counted.tell(tx, account_id, use, now)
+        rows.INTERFACES.counted.emit_level(tx, account_id, use, now)
         wake_vpc(tx, account_id, of.vpc.id, now)
         return made
 

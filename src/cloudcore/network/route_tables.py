@@ -11,7 +11,7 @@ from msgspec import Meta, structs
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound, invalid_field
 from cloudcore.network import rows
-from cloudcore.network.needs import check_rules_around, with_checked_rules
+from cloudcore.network.needs import check_rules_of_part, with_checked_rules
 from cloudcore.network.ranges import lies_in, read_network
 from cloudcore.network.resources import MOST_ROUTES, RouteTable, StoredRoute
 from cloudcore.network.rows import ROUTE_TABLES as ROWS
@@ -183,7 +183,7 @@ ROUTE_TABLES: Final = Methods(
     check=_check,
     before_save=_before_save,
     before_delete=_before_delete,
-    after=check_rules_around,
+    after=check_rules_of_part,
     around=with_checked_rules,
     composites=(ROUTES,),
     targets={

@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
 from cloudcore.network.driver import Direction, RuleProtocol
-from cloudcore.network.needs import check_rules_around, with_checked_rules
+from cloudcore.network.needs import check_rules_of_part, with_checked_rules
 from cloudcore.network.ranges import read_network
 from cloudcore.network.resources import (
     EVERYWHERE,
@@ -159,7 +159,7 @@ SECURITY_GROUPS: Final = Methods(
     before_save=_before_save,
     before_delete=_before_delete,
     removal=removal_of(ROWS),
-    after=check_rules_around,
+    after=check_rules_of_part,
     around=with_checked_rules,
     composites=(RULES,),
     targets={"vpc": rows.VPCS},

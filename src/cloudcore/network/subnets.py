@@ -12,7 +12,7 @@ from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
-from cloudcore.network.needs import check_rules_around, with_checked_rules
+from cloudcore.network.needs import check_rules_of_part, with_checked_rules
 from cloudcore.network.ranges import lies_in, overlap
 from cloudcore.network.resources import Subnet, check_subnet
 from cloudcore.network.rows import SUBNETS as ROWS
@@ -82,7 +82,7 @@ SUBNETS: Final = Methods(
     before_save=_before_save,
     before_delete=_before_delete,
     removal=removal_of(ROWS),
-    after=check_rules_around,
+    after=check_rules_of_part,
     around=with_checked_rules,
     targets={"vpc": rows.VPCS, "route_table": rows.ROUTE_TABLES},
     statuses={"delete": (409,)},

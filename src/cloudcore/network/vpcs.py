@@ -71,7 +71,7 @@ def _before_delete(tx: Connection, found: Vpc) -> None:
 def _after(tx: Connection, _found: Vpc, made: Vpc | None, needs: NetworkNeeds) -> None:
     if made is not None and rows.main_table(tx, made.account_id, made.id) is None:
         _check_range(made, needs)
-        _furnish(tx, made)
+        _add_defaults(tx, made)
         check_rules(tx, made.account_id, made.id, needs)
         VPC_WORK.wake(tx, made, made.created_at)
 
@@ -92,7 +92,7 @@ def _is_global(prefix: str) -> bool:
     return lies_in(IPv6Network(prefix), str(GLOBAL))
 
 
-def _furnish(tx: Connection, new: Vpc) -> None:
+def _add_defaults(tx: Connection, new: Vpc) -> None:
     """Insert the main route table and the default security group of a new VPC."""
     of = Reference(new.id, new.name)
     base: dict[str, Any] = {name: getattr(new, name) for name in BASE if name != "id"}

@@ -45,7 +45,7 @@ async def _apply(
     found: Vpc, needs: NetworkNeeds, _attempt: StepAttempt
 ) -> StepDone[Vpc] | StepRetry[Vpc]:
     try:
-        generation = await _bring_about(needs, found.account_id, found.id)
+        generation = await _apply_newest(needs, found.account_id, found.id)
     except RulesRefused as error:
         _log.error("the rules of the VPC %s are refused: %s", found.id, error)
         words = "its machine does not take the rules of the VPC; those before are in force"
@@ -68,7 +68,7 @@ def _degraded(current: Vpc, _now: int) -> Vpc:
     return structs.replace(current, status="degraded")
 
 
-async def _bring_about(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
+async def _apply_newest(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
     """Apply the plan of a VPC; return the generation that was applied, or 0 if the VPC is gone.
 
     Another process may have applied a newer plan meanwhile. So the plan is read again until it is
@@ -122,7 +122,7 @@ class NetworkReconciler:
             if self._is_all_done and driver.has(each.id):
                 continue
             try:
-                await _bring_about(self._needs, each.account_id, each.id)
+                await _apply_newest(self._needs, each.account_id, each.id)
             except RulesRefused as error:
                 _log.error("the rules of the VPC %s are refused: %s", each.id, error)
         self._is_all_done = True

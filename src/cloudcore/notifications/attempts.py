@@ -132,7 +132,7 @@ class _Recording:
             return
         if delivery.publication is not None:
             try:
-                self._bury(attempted, outcome, delivery.publication)
+                self._dead_letter(attempted, outcome, delivery.publication)
             except QuotaExceeded as error:
                 self._add(DEAD_LETTER_QUEUE_FULL, error.message)
                 if outcome != BACKLOG_FULL:
@@ -148,7 +148,9 @@ class _Recording:
     def _drop(self, message: Publication, why: str) -> None:
         self._add(MESSAGE_DROPPED, f"message {message.id} is lost: {why}")
 
-    def _bury(self, attempted: Attempted, outcome: AttemptOutcome, message: Publication) -> None:
+    def _dead_letter(
+        self, attempted: Attempted, outcome: AttemptOutcome, message: Publication
+    ) -> None:
         """Send the envelope to the dead-letter queue; add a fault if that is not possible.
 
         Raise `QuotaExceeded` if the queue is full.

@@ -42,11 +42,11 @@ PUBLISHED: Final = "notifications.message.published"
 PAGE: Final = 200
 """How many subscriptions one transaction reads."""
 _RELEASED: Final = 20
-ON_THEIR_WAY: Final = Counted(PUBLISHED_MESSAGES, up_to(PUBLISHED_MESSAGES, UNDELIVERED))
+UNDELIVERED_USE: Final = Counted(PUBLISHED_MESSAGES, up_to(PUBLISHED_MESSAGES, UNDELIVERED))
 _COUNTED: Final = {
     delivery_rows.WAITING: "deliveries wait for",
     delivery_rows.WAITING_SIZE: "bytes of messages wait for",
-    ON_THEIR_WAY: "messages are on their way to",
+    UNDELIVERED_USE: "messages are on their way to",
 }
 
 
@@ -100,7 +100,7 @@ def publish(
     }
     message_id = emit(tx, PUBLISHED, topic.account_id, payload, now)
     for counted, use in uses:
-        counted.tell(tx, topic.account_id, use, now)
+        counted.emit_level(tx, topic.account_id, use, now)
     return message_id
 
 
@@ -205,7 +205,7 @@ def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
     """If a topic has waiting events and an active subscription, enqueue their delivery."""
     account_id = topic.account_id
     is_told = topics.list_waiting(tx, account_id, topic.crn, 1)
-    if is_told and subscriptions.is_heard(tx, account_id, topic.id):
+    if is_told and subscriptions.has_active_subscription(tx, account_id, topic.id):
         enqueue_release(tx, account_id, topic.id, now)
 
 
@@ -214,7 +214,9 @@ async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
     assert job.account_id is not None
     database = needs.database
     topic = await database.read(TOPICS.find, job.account_id, job.arguments["topic_id"])
-    if topic is None or not await database.read(subscriptions.is_heard, topic.account_id, topic.id):
+    if topic is None or not await database.read(
+        subscriptions.has_active_subscription, topic.account_id, topic.id
+    ):
         return Done()
     waiting = await database.read(topics.list_waiting, topic.account_id, topic.crn, _RELEASED)
     for event in waiting:

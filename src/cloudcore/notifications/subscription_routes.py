@@ -145,7 +145,7 @@ async def subscribe(
         create,
         wrap=wrap,
         location=lambda made: f"{path}/{made.id}",
-        told=lambda made: {} if made.id == subscription_id else None,
+        details=lambda made: {} if made.id == subscription_id else None,
     )
 
 
@@ -199,7 +199,9 @@ async def update_subscription(
             changes["dead_letter_queue"] = queues.dead_letters(tx, data.redrive_policy)
         return SUBSCRIPTIONS.update(tx, found, changes, now)
 
-    return await ctx.commit(update, wrap=SUBSCRIPTIONS.at(now), told=SUBSCRIPTIONS.changed_at(now))
+    return await ctx.commit(
+        update, wrap=SUBSCRIPTIONS.at(now), details=SUBSCRIPTIONS.details_if_changed(now)
+    )
 
 
 @delete(ONE, opt={"action": "notifications:DeleteSubscription"})

@@ -146,7 +146,7 @@ def list_active(
     return [(row[0], msgspec.json.decode(row[1])) for row in rows]
 
 
-def is_heard(tx: Connection, account_id: str, topic_id: str) -> bool:
+def has_active_subscription(tx: Connection, account_id: str, topic_id: str) -> bool:
     """Return True if a topic has an active subscription."""
     return tx.row(_IS_HEARD, account_id=account_id, topic_id=topic_id) is not None
 

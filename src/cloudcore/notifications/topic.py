@@ -256,7 +256,7 @@ TOPIC: Final = Resource(
         "UpdateSubscription",
     ),
     summaries={"notifications:Publish": "Publish to a topic; also to create an event rule for it."},
-    told=("create", "delete"),
+    methods_with_events=("create", "delete"),
 )
 
 
@@ -303,6 +303,6 @@ SUBSCRIPTION: Final = Resource(
     # By hand: it is below a topic, on which its rights are; a second request to subscribe an
     # endpoint finds the first; and it names queues of which the transaction must see no other.
     methods=(),
-    told=(),
+    methods_with_events=(),
     warnings=frozenset({"ENDPOINT_FAILED", "ENDPOINT_TIMEOUT", "ENDPOINT_UNREACHABLE"}),
 )

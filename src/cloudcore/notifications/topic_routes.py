@@ -88,7 +88,7 @@ async def publish_message(
 
     # Messages pass by the thousand; the audit log has who made, changed and deleted their topic.
     reply = await ctx.commit(
-        publish, wrap=lambda made: Published(message_id=made), told=lambda _: None
+        publish, wrap=lambda made: Published(message_id=made), details=lambda _: None
     )
     if is_counted:
         needs.room.note(topic.account_id, now)

@@ -116,6 +116,6 @@ QUEUE: Final = Resource(
     actions={"get": "GetQueue"},
     more_actions=("AcknowledgeMessages", "LeaseMessages", "PurgeQueue", "SendMessage"),
     summaries={"queue:LeaseMessages": "Lease messages of a queue, and extend the leases."},
-    told=("create", "delete"),
+    methods_with_events=("create", "delete"),
     keeps_deleted=True,
 )

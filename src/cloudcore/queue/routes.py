@@ -174,7 +174,7 @@ async def send_messages(
     is_counted = needs.room.is_due(queue.id, now)
     send = partial(messages.send_messages, checks_room=is_counted)
     reply = await ctx.commit(
-        send, queue.account_id, queue.id, new, now, wrap=_sent_messages, told=lambda _: None
+        send, queue.account_id, queue.id, new, now, wrap=_sent_messages, details=lambda _: None
     )
     if is_counted:
         needs.room.note(queue.id, now)

@@ -22,16 +22,16 @@ from cloudcore.db.schema import ByteOrdered, Moment
 from cloudcore.db.statement import Statement
 from cloudcore.db.tables import columns, refers, table
 from cloudcore.errors import QuotaExceeded
-from cloudcore.events import tell_later
+from cloudcore.events import emit_from_platform
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED, Quota
 
-MOST_OF_IT: Final = 80
+NEARLY_REACHED_PERCENT: Final = 80
 """Level at which `NEARLY_REACHED` is emitted, in per cent of the limit."""
-ALL_OF_IT: Final = 100
+REACHED_PERCENT: Final = 100
 _WELL_BELOW: Final = 10
 """How far the use must fall below a level before its event can be emitted again, in per cent of
 the limit."""
-_TYPES: Final = {MOST_OF_IT: NEARLY_REACHED, ALL_OF_IT: REACHED}
+_TYPES: Final = {NEARLY_REACHED_PERCENT: NEARLY_REACHED, REACHED_PERCENT: REACHED}
 
 quota_levels = table(
     "quota_levels",
@@ -58,7 +58,7 @@ _LOWER: Final = Statement(
 )
 
 
-def told_level_query(name: str) -> sa.ColumnElement[Any]:
+def last_event_level_query(name: str) -> sa.ColumnElement[Any]:
     """Return a scalar query for the level of the last event of ``:account_id``; 0 without one.
 
     `name` is the name of the quota.
@@ -72,33 +72,33 @@ def told_level_query(name: str) -> sa.ColumnElement[Any]:
 def reached_level(used: int, limit: int) -> int:
     """Return the highest level that a use has reached, in per cent of the limit; 0 if none."""
     if used >= limit:
-        return ALL_OF_IT
-    return MOST_OF_IT if used * 100 >= limit * MOST_OF_IT else 0
+        return REACHED_PERCENT
+    return NEARLY_REACHED_PERCENT if used * 100 >= limit * NEARLY_REACHED_PERCENT else 0
 
 
-def tell_level(
+def emit_level_event(
     tx: Connection,
     account_id: str,
     name: str,
     before: int,
     added: int,
     limit: int,
-    told: int,
+    last_level: int,
     now: int,
 ) -> None:
     """Emit an event if a change brings an account to a new level; call it last in a transaction.
 
-    `before` is the use before the change, and `added` what the change adds. `told` is the level of
-    the last event, read by the statement that counted (`told_level_query`).
+    `before` is the use before the change, and `added` what the change adds. `last_level` is the
+    level of the last event, read by the statement that counted (`last_event_level_query`).
     """
-    if before * 100 < limit * (told - _WELL_BELOW):
-        told = reached_level(before, limit)
-        tx.execute(_LOWER, account_id=account_id, name=name, below=told)
+    if before * 100 < limit * (last_level - _WELL_BELOW):
+        last_level = reached_level(before, limit)
+        tx.execute(_LOWER, account_id=account_id, name=name, below=last_level)
     used = before + added
     level = reached_level(used, limit)
-    if level > told and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
+    if level > last_level and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
         data = {"quota": name, "percent": level, "used": used, "limit": limit}
-        tell_later(tx, account_id, _TYPES[level], data, now)
+        emit_from_platform(tx, account_id, _TYPES[level], data, now)
 
 
 EVERY_ACCOUNT: Final = ""
@@ -156,8 +156,8 @@ class QuotaUse(NamedTuple):
 
     used: int
     limit: int
-    told: int = 0
-    """The level of the last event (`told_level_query`)."""
+    last_level: int = 0
+    """The level of the last event (`last_event_level_query`)."""
 
 
 class OperatorLimits(NamedTuple):
@@ -186,7 +186,7 @@ class Counted:
             sa.select(
                 sa.func.coalesce(found, ZERO),
                 limit_query(quota),
-                told_level_query(quota.name),
+                last_event_level_query(quota.name),
             )
         )
 
@@ -199,10 +199,10 @@ class Counted:
         """
         row = tx.row(self.statement, account_id=account_id, **parameters)
         assert row is not None
-        used, limit, told = row
+        used, limit, last_level = row
         if limit is None:
             limit = self.quota.default if default is None else default
-        return QuotaUse(int(used), int(limit), told)
+        return QuotaUse(int(used), int(limit), last_level)
 
     def check(
         self, tx: Connection, account_id: str, words: str, /, **parameters: object
@@ -216,29 +216,29 @@ class Counted:
             refuse(self.quota, use, words)
         return use
 
-    def check_and_tell(
+    def check_and_emit(
         self, tx: Connection, account_id: str, more: int, now: int, words: str
     ) -> None:
         """Raise `QuotaExceeded` if `more` exceeds the limit; else emit an event if due.
 
-        Call it last in a transaction; see `tell_level`. `words` name what is limited, for the
+        Call it last in a transaction; see `emit_level_event`. `words` name what is limited, for the
         error, such as "MiB of memory".
         """
         use = self.read(tx, account_id)
         if use.used + more > use.limit:
             found = f"an account has at most {{limit}} {words}; it has {{used}}, and {more} more"
             refuse(self.quota, use, f"{found} were asked for")
-        self.tell(tx, account_id, use, now, more)
+        self.emit_level(tx, account_id, use, now, more)
 
-    def tell(
+    def emit_level(
         self, tx: Connection, account_id: str, use: QuotaUse, now: int, added: int = 1
     ) -> None:
         """Emit an event if `added` brings an account to a new level; `use` was read before.
 
-        Call it last in a transaction; see `tell_level`.
+        Call it last in a transaction; see `emit_level_event`.
         """
-        has, limit, told = use
-        tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
+        has, limit, last_level = use
+        emit_level_event(tx, account_id, self.quota.name, has, added, limit, last_level, now)
 
 
 def limit_query(

@@ -71,7 +71,7 @@ class QuotaNeeds:
         counted = self.known[name].counted
         if account_id and counted is not None:
             use = counted.read(tx, account_id, region=region, now=now)
-            counted.tell(tx, account_id, use, now, added=0)
+            counted.emit_level(tx, account_id, use, now, added=0)
         return True
 
 

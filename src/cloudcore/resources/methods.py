@@ -106,8 +106,8 @@ class Methods(Generic[R]):
         return lambda found: self.one(self.as_of(found, now))
 
     @staticmethod
-    def changed_at(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return the `told` for `RequestContext.commit`; it gives None for an unchanged record."""
+    def details_if_changed(now: int) -> Callable[[R], Mapping[str, object] | None]:
+        """Return the `details` for `RequestContext.commit`: None for an unchanged record."""
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:
@@ -129,7 +129,7 @@ class Methods(Generic[R]):
         use = self.rows.check_room(tx, new.account_id, new.region)
         self._hold_targets(tx, new, None)
         made = self.rows.add(tx, self.before_save(tx, new, None))
-        self.rows.counted.tell(tx, new.account_id, use, new.created_at)
+        self.rows.counted.emit_level(tx, new.account_id, use, new.created_at)
         return made
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
@@ -299,11 +299,11 @@ class Methods(Generic[R]):
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
         now = ctx.clock()
-        wrap, told = self.at(now), self.changed_at(now)
+        wrap, details = self.at(now), self.details_if_changed(now)
 
         async def commit(needs: object) -> Reply[ResponseBody]:
             update = self._followed(self.update, needs)
-            return await ctx.commit(update, found, changes, now, wrap=wrap, told=told)
+            return await ctx.commit(update, found, changes, now, wrap=wrap, details=details)
 
         changed: Reply[ResponseBody] = await self.around(commit, needs)
         return changed

@@ -266,7 +266,7 @@ class Resource(Generic[R]):
     """The field by which people know a resource, if that is not the key."""
     check_key: Callable[[str], None] = check_name
     """Raises `InvalidInput` if a new resource cannot have this key."""
-    spans_regions: bool = False
+    is_queried_in_all_regions: bool = False
     """True if queries find an account's resources in all regions, so that renaming the install's
     region hides none."""
     quota: int = 1000
@@ -283,7 +283,7 @@ class Resource(Generic[R]):
     """Actions of custom methods, without the service."""
     summaries: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Sentences for actions that no operation documents."""
-    told: tuple[Verb, ...] = ("create", "update", "delete")
+    methods_with_events: tuple[Verb, ...] = ("create", "update", "delete")
     """The methods whose changes emit an event."""
     sample: Callable[[int], Mapping[str, object]] | None = None
     """Returns the fields of a creation request, different for each number; the shared tests use
@@ -363,9 +363,12 @@ class Resource(Generic[R]):
         )
 
     @cached_property
-    def told_changes(self) -> Mapping[str, str]:
+    def event_types_by_action(self) -> Mapping[str, str]:
         """Map actions to the types of their events."""
-        return {self.action(verb): f"{self.service}.{self.one}.{_PAST[verb]}" for verb in self.told}
+        return {
+            self.action(verb): f"{self.service}.{self.one}.{_PAST[verb]}"
+            for verb in self.methods_with_events
+        }
 
     @cached_property
     def state_events(self) -> Mapping[str, str]:
@@ -384,7 +387,7 @@ class Resource(Generic[R]):
             "faults": [{"code": each.code, "message": each.message} for each in new.faults],
             **self.state_data(after),
         }
-        events.tell(tx, new.account_id, self.state_events[new.status], [data], new.updated_at)
+        events.emit(tx, new.account_id, self.state_events[new.status], [data], new.updated_at)
 
     def sampled(self, number: int = 0) -> Mapping[str, object]:
         """Return the fields of a sample creation request, different for each number."""

@@ -140,7 +140,7 @@ class Rows(Generic[R]):
         """Return the conditions for the account and, unless the kind spans regions, the region."""
         c = self.table.c
         live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
-        place = (c.account_id,) if self.of.spans_regions else (c.account_id, c.region)
+        place = (c.account_id,) if self.of.is_queried_in_all_regions else (c.account_id, c.region)
         return (given(*place), *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> sa.Select[Any]:
@@ -166,7 +166,7 @@ class Rows(Generic[R]):
         The region does not matter for a kind that spans regions.
         """
         found = self.find(tx, account_id, found_id)
-        if found is None or not (self.of.spans_regions or found.region == region):
+        if found is None or not (self.of.is_queried_in_all_regions or found.region == region):
             raise self.missing()
         return found
 
@@ -253,7 +253,7 @@ class Rows(Generic[R]):
     def check_room(self, tx: Connection, account_id: str, region: str) -> QuotaUse:
         """Raise `QuotaExceeded` if an account has reached its quota.
 
-        Otherwise return its use, to be passed to `counted.tell` after the insertion.
+        Otherwise return its use, to be passed to `counted.emit_level` after the insertion.
         """
         words = f"an account has at most {{limit}} {self.of.nouns}; delete some that nothing uses"
         return self.counted.check(tx, account_id, words, region=region)

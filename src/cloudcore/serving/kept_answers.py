@@ -46,7 +46,7 @@ class AnswerProof(NamedTuple):
     Called with all of `given` but the last. While its result stays the same, so does that of
     `look`; but the result None proves nothing.
     """
-    look_at_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
+    read_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
     """One read in place of the `look` of several proofs that differ only in the last value of
     `given`.
 
@@ -55,7 +55,7 @@ class AnswerProof(NamedTuple):
     """
 
 
-class Looked(NamedTuple):
+class ProofResults(NamedTuple):
     """The results of the reads that prove some answers."""
 
     revision: Hashable
@@ -75,7 +75,7 @@ class Siblings:
         self.revision: Hashable = None
         """The answers' revision at that version; None if unknown."""
         self._sent: dict[KeptAnswer, None] = {}
-        """The answers that have `look_at_many`; the one that was sent last is at the end."""
+        """The answers that have `read_many`; the one that was sent last is at the end."""
         self._lately = 0
         """How many answers were sent since the version changed."""
         self._more = 0
@@ -145,7 +145,7 @@ class KeptAnswer:
         self.key = key
         self.proof, self.status_line, self.before, self.after = key
         self.siblings = siblings
-        self.looks_with_others = self.proof is not None and self.proof.look_at_many is not None
+        self.looks_with_others = self.proof is not None and self.proof.read_many is not None
         self.version: int | None = None
         """Version of the database at the last proof of the answer."""
         self.taken: int | None = None
@@ -264,7 +264,7 @@ class KeptAnswers:
         if version is not None and answer.siblings is not None:
             answers = answer.siblings.take(answer, version)
             revision = answer.siblings.revision
-        reading: Coroutine[Any, Any, Looked] = self._read(_look, answers, revision)
+        reading: Coroutine[Any, Any, ProofResults] = self._read(_look, answers, revision)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
@@ -274,7 +274,11 @@ class KeptAnswers:
         return self._proved(head, answers, version, _Begun(reading, waits_for))
 
     async def _proved(
-        self, head: bytes, answers: list[KeptAnswer], version: int | None, reading: _Begun[Looked]
+        self,
+        head: bytes,
+        answers: list[KeptAnswer],
+        version: int | None,
+        reading: _Begun[ProofResults],
     ) -> bool:
         try:
             return self._conclude(head, answers, version, await reading)
@@ -282,7 +286,7 @@ class KeptAnswers:
             return False
 
     def _conclude(
-        self, head: bytes, answers: list[KeptAnswer], version: int | None, looked: Looked
+        self, head: bytes, answers: list[KeptAnswer], version: int | None, looked: ProofResults
     ) -> bool:
         """Return True if the first of the answers is proved; drop that answer if it has changed.
 
@@ -372,14 +376,14 @@ class KeptAnswers:
                 answer.siblings.drop(answer)
 
     def _siblings_of(self, proof: AnswerProof | None) -> Siblings | None:
-        if proof is None or (proof.revision is None and proof.look_at_many is None):
+        if proof is None or (proof.revision is None and proof.read_many is None):
             return None
-        key = (proof.revision, proof.look_at_many, proof.given[:-1])
+        key = (proof.revision, proof.read_many, proof.given[:-1])
         return self._siblings.setdefault(key, Siblings())
 
 
-def _look(tx: Connection, answers: Sequence[KeptAnswer], revision: Hashable) -> Looked:
-    """Run the read that proves some siblings; several of them must have a `look_at_many`.
+def _look(tx: Connection, answers: Sequence[KeptAnswer], revision: Hashable) -> ProofResults:
+    """Run the read that proves some siblings; several of them must have a `read_many`.
 
     `revision` is the siblings' current revision, or None if it is unknown. Pass it only if it does
     not prove them.
@@ -387,15 +391,15 @@ def _look(tx: Connection, answers: Sequence[KeptAnswer], revision: Hashable) -> 
     proofs = [answer.proof for answer in answers if answer.proof is not None]
     first = proofs[0]
     if len(proofs) > 1:
-        assert first.look_at_many is not None
-        found = first.look_at_many(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
-        return Looked(None, [found.get(proof.given[-1]) for proof in proofs])
+        assert first.read_many is not None
+        found = first.read_many(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
+        return ProofResults(None, [found.get(proof.given[-1]) for proof in proofs])
     if revision is None and first.revision is not None:
         # Before the look: a change between the two is noticed at the next proof.
         revision = first.revision(tx, *first.given[:-1])
         if revision is not None and revision == answers[0].revision:
-            return Looked(revision, [first.found])
-    return Looked(revision, [first.look(tx, *first.given)])
+            return ProofResults(revision, [first.found])
+    return ProofResults(revision, [first.look(tx, *first.given)])
 
 
 class _Begun(Generic[T]):

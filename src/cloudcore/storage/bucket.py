@@ -208,5 +208,5 @@ BUCKET: Final = Resource(
     },
     more_actions=("GetBucketCORS", "ListMultipartUploads", "ListObjects", "PutBucketCORS"),
     summaries={"storage:PutBucketCORS": "Set the CORS rules of a bucket, or take them away."},
-    told=("create", "delete"),
+    methods_with_events=("create", "delete"),
 )

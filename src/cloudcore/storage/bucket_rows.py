@@ -116,7 +116,7 @@ def erase_counts(tx: Connection, bucket: Bucket) -> None:
     tx.execute(_ERASE_COUNTS, bucket_id=bucket.id, account_id=bucket.account_id)
 
 
-def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
+def change_usage(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
     """Add `change` to a bucket's usage; `by`, the id of the thing added, selects the shard."""
     if not any(change):
         return
@@ -124,7 +124,7 @@ def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change
     tx.execute(_CHANGE, account_id=account_id, bucket_id=bucket_id, shard=shard, **change._asdict())
 
 
-def held_by_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
+def usage_of_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
     """Return the usage of a bucket."""
     return _held(tx.row(_HELD, account_id=account_id, bucket_id=bucket_id))
 
@@ -162,7 +162,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Quota
     """Raise `BytesQuotaExceeded` if an account with `adding` more bytes would exceed its quota.
 
     Concurrent uploads are not counted, so an account may exceed its quota by their size. Return the
-    usage, to pass to `tell_bytes`; None if `adding` is 0 or less. `most` is the default quota.
+    usage, to pass to `emit_level`; None if `adding` is 0 or less. `most` is the default quota.
     """
     if adding <= 0:
         return None
@@ -178,13 +178,14 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Quota
     return use
 
 
-def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
+def emit_level(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
     """Publish an event if `added` bytes bring an account to a level of its quota.
 
-    `use` is the result of `check_room`; nothing is published if it is None. See `Counted.tell`.
+    `use` is the result of `check_room`; if it is None, nothing is published. See
+    `Counted.emit_level`.
     """
     if use is not None:
-        BYTES.tell(tx, account_id, use, now, added)
+        BYTES.emit_level(tx, account_id, use, now, added)
 
 
 async def bytes_by_account(database: Database) -> Mapping[str, int]:
@@ -200,7 +201,7 @@ def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None
         tx.execute(_CHANGE_BYTES, account_id=account_id, shard=shard, bytes=size)
 
 
-def take_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
+def subtract_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
     """Subtract the bytes of deleted pieces; `sizes` maps account ids to bytes."""
     for account_id in sorted(sizes):
         if sizes[account_id]:

@@ -89,7 +89,7 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
         ) from None
     if use.used >= use.limit:
         refuse(BUCKET.room, use, "an account has at most {limit} buckets", errors.TooManyBuckets)
-    BUCKET_ROWS.counted.tell(tx, bucket.account_id, use, bucket.created_at)
+    BUCKET_ROWS.counted.emit_level(tx, bucket.account_id, use, bucket.created_at)
     return bucket
 
 

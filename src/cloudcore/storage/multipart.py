@@ -18,12 +18,12 @@ from cloudcore.events import Events
 from cloudcore.storage import checksums, errors
 from cloudcore.storage import upload_rows as rows
 from cloudcore.storage.bucket import OBJECT_CREATED, Bucket, check_size
-from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
+from cloudcore.storage.bucket_rows import Held, change_usage, check_room, emit_level
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.storage.object_rows import ObjectChecksum, StoredObject
-from cloudcore.storage.objects import hold, put_in_place, tell
+from cloudcore.storage.objects import emit_events, hold, put_in_place
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import Piece
 from cloudcore.storage.upload_rows import Upload
@@ -112,8 +112,8 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
         added -= before.stored.size
     use = check_room(tx, upload.account_id, piece.stored.size, most)
     piece_rows.add_piece(tx, upload.account_id, piece, upload_id=upload.id)
-    change_held(tx, bucket.account_id, bucket.id, upload.id, Held(upload_bytes=added))
-    tell_bytes(tx, upload.account_id, use, piece.stored.size, piece.created_at)
+    change_usage(tx, bucket.account_id, bucket.id, upload.id, Held(upload_bytes=added))
+    emit_level(tx, upload.account_id, use, piece.stored.size, piece.created_at)
     return piece
 
 
@@ -151,7 +151,7 @@ def abort(tx: Connection, upload: Upload, now: int) -> Upload:
     freed = piece_rows.upload_bytes(tx, *of)
     piece_rows.condemn_parts(tx, *of, now)
     rows.erase_upload(tx, upload)
-    change_held(tx, upload.account_id, upload.bucket_id, upload.id, Held(upload_bytes=-freed))
+    change_usage(tx, upload.account_id, upload.bucket_id, upload.id, Held(upload_bytes=-freed))
     return upload
 
 
@@ -197,10 +197,10 @@ def complete_upload(
     assert moved == len(ids), "the upload is locked"
     piece_rows.condemn_parts(tx, upload.account_id, upload.id, now)
     change = Held(1 - before.objects, made.size - before.object_bytes, -freed)
-    change_held(tx, bucket.account_id, bucket.id, made.id, change)
+    change_usage(tx, bucket.account_id, bucket.id, made.id, change)
     done = _Done(fingerprint, made)
     rows.end_upload(tx, upload, msgspec.json.encode(done).decode(), now)
-    tell(tx, events, OBJECT_CREATED, bucket, [made], now)
+    emit_events(tx, events, OBJECT_CREATED, bucket, [made], now)
     return made
 
 

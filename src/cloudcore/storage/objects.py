@@ -16,7 +16,7 @@ from cloudcore.storage.bucket import (
     key_bytes,
     object_crn,
 )
-from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
+from cloudcore.storage.bucket_rows import Held, change_usage, check_room, emit_level
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
@@ -53,9 +53,9 @@ def record_object(
     use = check_room(tx, bucket.account_id, made.size, most)
     add_piece(tx, bucket.account_id, piece, object_id=made.id)
     change = Held(1 - before.objects, made.size - before.object_bytes)
-    change_held(tx, bucket.account_id, bucket.id, made.id, change)
-    tell_bytes(tx, bucket.account_id, use, made.size, made.created_at)
-    tell(tx, events, OBJECT_CREATED, bucket, [made], made.created_at)
+    change_usage(tx, bucket.account_id, bucket.id, made.id, change)
+    emit_level(tx, bucket.account_id, use, made.size, made.created_at)
+    emit_events(tx, events, OBJECT_CREATED, bucket, [made], made.created_at)
     return made
 
 
@@ -70,7 +70,7 @@ def hold(tx: Connection, bucket: Bucket) -> Bucket:
     return found
 
 
-def tell(
+def emit_events(
     tx: Connection,
     events: Events,
     event_type: str,
@@ -79,8 +79,8 @@ def tell(
     now: int,
 ) -> None:
     """Publish an event for each object when `tx` commits; call it last in a transaction."""
-    told = (_told(bucket, each) for each in found)
-    events.tell(tx, bucket.account_id, event_type, told, now)
+    told = (_event_data(bucket, each) for each in found)
+    events.emit(tx, bucket.account_id, event_type, told, now)
 
 
 def put_in_place(
@@ -134,7 +134,7 @@ def delete_object(
     """
     found = _take(tx, bucket, key, now, conditions)
     if found is not None:
-        _tell_gone(tx, bucket, [found], now, events)
+        _emit_deleted(tx, bucket, [found], now, events)
     return found
 
 
@@ -164,7 +164,7 @@ def delete_objects(
         else:
             gone += [] if found is None else [found]
     if gone:
-        _tell_gone(tx, bucket, gone, now, events)
+        _emit_deleted(tx, bucket, gone, now, events)
     return refused
 
 
@@ -185,16 +185,16 @@ def _take(
     return found
 
 
-def _tell_gone(
+def _emit_deleted(
     tx: Connection, bucket: Bucket, gone: Sequence[StoredObject], now: int, events: Events
 ) -> None:
     """Subtract deleted objects from the counts, and publish their events."""
     change = Held(-len(gone), -sum(found.size for found in gone))
-    change_held(tx, bucket.account_id, bucket.id, gone[0].id, change)
-    tell(tx, events, OBJECT_DELETED, bucket, gone, now)
+    change_usage(tx, bucket.account_id, bucket.id, gone[0].id, change)
+    emit_events(tx, events, OBJECT_DELETED, bucket, gone, now)
 
 
-def _told(bucket: Bucket, found: StoredObject) -> dict[str, object]:
+def _event_data(bucket: Bucket, found: StoredObject) -> dict[str, object]:
     """Return the data of an event about an object."""
     return {
         "bucket": {"id": bucket.id, "crn": bucket.crn, "name": bucket.name},

@@ -34,7 +34,7 @@ from cloudcore.web import idempotency, route_spec
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
-from cloudcore.web.path_tails import PLACEHOLDER, is_crooked
+from cloudcore.web.path_tails import PLACEHOLDER, is_ambiguous
 from cloudcore.web.reference_pages import ReferencePages
 from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteError, RouteSpec, allowed
@@ -217,7 +217,7 @@ class ControlPlane:
         if tailed := self._routes.tails.find(path):
             state.tail = tailed.tail
             scope = {**scope, "path": tailed.head + PLACEHOLDER}
-        elif is_crooked(path):
+        elif is_ambiguous(path):
             scope = {**scope, "path": "/\0"}
         with BODIES.hold() as hold:
             metered = hold.metered(cast("ServerReceive", receive))

@@ -311,12 +311,12 @@ class RequestContext:
         *args: *Ts,
         wrap: Callable[[T], B] = _same,
         location: Callable[[T], str] | None = None,
-        told: Callable[[T], Mapping[str, object] | None] | None = None,
+        details: Callable[[T], Mapping[str, object] | None] | None = None,
     ) -> Reply[B]:
         """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
 
         `wrap` converts the result of `change` to the body, which by default is the result; like
-        `change` it may run more than once. The response has the route's status. `told` maps the
+        `change` it may run more than once. The response has the route's status. `details` maps the
         result to additional details of the audit event, or to None if nothing was changed, so that
         no event is written.
 
@@ -332,7 +332,7 @@ class RequestContext:
                 self.change_check(connection)
             body = msgspec.json.encode(wrap(result))
             where = location(result) if location else None
-            more = told(result) if told else {}
+            more = details(result) if details else {}
             if more is not None:
                 self._record_change(
                     connection, more if where is None else {**more, "location": where}

@@ -23,7 +23,7 @@ class BlockingStaged(Protocol):
     def closes_slowly(self) -> bool:
         """Return True if `close` may block."""
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
+    def rewind_is_immediate(self, offset: int, *, is_sealed: bool = False) -> bool:
         """Return True if `rewind` will not block."""
 
     def rewind(

@@ -27,8 +27,8 @@ from registry.blobstore.staging import check_size, checked_range
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, digest_of
 
-_AS_KEPT: Final = "kept"
-"""The name of the checksum (BLAKE3) among the algorithms in the result of `digests_of_kept`."""
+_STORED_CHECKSUM: Final = "kept"
+"""The name of the checksum (BLAKE3) among the algorithms in the result of `digests_of_sealed`."""
 
 
 def store_inline(
@@ -56,7 +56,7 @@ def store_inline(
     return Stored(object_id, digest, alias, len(data), len(body), SEALED, checksum, body)
 
 
-class KeptBytes(NamedTuple):
+class SealedUpload(NamedTuple):
     """Sealed bytes of a small upload, to become an inline object once their digest is known."""
 
     sealed: bytes
@@ -66,7 +66,7 @@ class KeptBytes(NamedTuple):
     """The number of bytes as the client sent them."""
 
 
-def digests_of_kept(kept: KeptBytes, data: bytes, algorithm: str | None) -> dict[str, str]:
+def digests_of_sealed(kept: SealedUpload, data: bytes, algorithm: str | None) -> dict[str, str]:
     """Return the hex digests that `adopt_inline` needs, by algorithm.
 
     They are the digests of `data`, by sha256 and the `algorithm` that the client announced, and a
@@ -74,17 +74,17 @@ def digests_of_kept(kept: KeptBytes, data: bytes, algorithm: str | None) -> dict
     """
     names = {"sha256", algorithm or "sha256"}
     digests = {name: digest_of(data, name).partition(":")[2] for name in names}
-    return digests | {_AS_KEPT: _checksum(kept, digests["sha256"])}
+    return digests | {_STORED_CHECKSUM: _checksum(kept, digests["sha256"])}
 
 
-def adopt_inline(kept: KeptBytes, digests: Mapping[str, str], expected: Digest) -> Stored | None:
+def adopt_inline(kept: SealedUpload, digests: Mapping[str, str], expected: Digest) -> Stored | None:
     """Return sealed bytes as a new inline object, to be recorded, without decrypting them.
 
-    `digests` come from `digests_of_kept`. Return None if they do not prove that the bytes are
+    `digests` come from `digests_of_sealed`. Return None if they do not prove that the bytes are
     unchanged and have the expected digest: then the bytes must be decrypted and hashed.
     """
     sha256 = digests.get("sha256", "")
-    if digests.get(_AS_KEPT) != _checksum(kept, sha256):
+    if digests.get(_STORED_CHECKSUM) != _checksum(kept, sha256):
         return None
     if expected != f"{expected.algorithm}:{digests.get(expected.algorithm)}":
         return None
@@ -95,7 +95,7 @@ def adopt_inline(kept: KeptBytes, digests: Mapping[str, str], expected: Digest) 
     return Stored(object_id, digest, alias, kept.size, len(body), SEALED, checksum, body)
 
 
-def _checksum(kept: KeptBytes, sha256: str) -> str:
+def _checksum(kept: SealedUpload, sha256: str) -> str:
     fields = f"{kept.object_id} {kept.size} {sha256} {len(kept.wrapped_data_key)} ".encode()
     return blake3(fields + kept.wrapped_data_key + kept.sealed).hexdigest()
 

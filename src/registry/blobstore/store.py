@@ -383,7 +383,7 @@ class Staged:
 
         """
         begun, is_sealed = self._begun, data_key is not None
-        if begun is not None and begun.rewinds_at_once(offset, is_sealed=is_sealed):
+        if begun is not None and begun.rewind_is_immediate(offset, is_sealed=is_sealed):
             begun.rewind(offset, digests, algorithm, data_key)
         else:
             await self._run(lambda: self._held().rewind(offset, digests, algorithm, data_key))

@@ -55,7 +55,7 @@ class BucketOrphans:
     """The orphan scans of one process: each turn scans staged bytes and one partition.
 
     The first turn also scans recent bytes of all partitions, for orphans of a process that died
-    just before this one began. `may_judge` returns False if the bytes do not belong to this
+    just before this one began. `is_right_database` returns False if the bytes do not belong to this
     database.
     """
 
@@ -63,17 +63,19 @@ class BucketOrphans:
     clock: Clock
     kept: int
     """Microseconds between setting an orphan aside and deleting it."""
-    may_judge: Callable[[], Awaitable[bool]]
+    is_right_database: Callable[[], Awaitable[bool]]
     is_first: bool = True
 
     async def turn(self, owned: Owned) -> int:
         """Scan, unless another process is scanning; return the number of orphans set aside."""
         what, now = "stored pieces of buckets", self.clock()
-        tenant = Tenant(what, self.store, self.store, self.clock, owned, self.may_judge, self.kept)
+        tenant = Tenant(
+            what, self.store, self.store, self.clock, owned, self.is_right_database, self.kept
+        )
         async with self.store.scan_alone() as is_alone:
-            if not is_alone or not await self.may_judge():
+            if not is_alone or not await self.is_right_database():
                 return 0
-            await tenant.tend()
+            await tenant.settle_orphans()
             moved = 0
             for places, since in due_places(
                 self.store, now, now - RECENT if self.is_first else None

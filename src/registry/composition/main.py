@@ -22,7 +22,7 @@ from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.rows import forget_all
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import Conflict, PlatformError
-from cloudcore.events import TOLD_CHANGES
+from cloudcore.events import EVENT_TYPES_BY_ACTION
 from cloudcore.family import Family, skus_of
 from cloudcore.jobs.background import record_before_stop, repeated, running
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
@@ -219,10 +219,14 @@ class Registry:
             settings.own_urls,
         )
         own = [each for family in families for each in family.runtime.offers]
-        told = {action: each for family in families for action, each in family.told_changes.items()}
+        told = {
+            action: each
+            for family in families
+            for action, each in family.event_types_by_action.items()
+        }
         offers = (
             known(STORES, stores),
-            known(TOLD_CHANGES, told),
+            known(EVENT_TYPES_BY_ACTION, told),
             known(SKUS, skus_of(families)),
             known(
                 SAMPLES,

@@ -20,7 +20,7 @@ from registry.services.blobs import upload_ids
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
-from registry.services.events import FindTopics, ResolveTopic, topics_asking
+from registry.services.events import FindTopics, ResolveTopic, matching_topics
 from registry.services.pull_through.remote import credential_of, open_upstreams
 from registry.settings.texts import AUTH
 
@@ -75,5 +75,5 @@ OFFERS: Final = (
     offer(SERVICES, _open_services),
     offer(BUCKETS, _open_buckets),
     offer(BEARERS, _open_bearers),
-    known(EVENTS, Events(topics_asking)),
+    known(EVENTS, Events(matching_topics)),
 )

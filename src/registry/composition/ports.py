@@ -73,7 +73,7 @@ from registry.composition.drivers import (
 from registry.composition.families import FAMILIES
 from registry.composition.family import REGISTRY
 from registry.composition.stores import STORES
-from registry.gc.orphans import may_judge
+from registry.gc.orphans import is_right_database
 from registry.quotas import UPLOADS
 from registry.services.access.bearers import KEY_KINDS
 from registry.services.access.decisions import repository_crn
@@ -233,7 +233,9 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     ctx = await opening.get(registry.SERVICES)
     assert ctx.data_keys is not None
     sealing = Sealing(ctx.data_keys, ctx.seals, ctx.limits.inline_max_bytes)
-    orphans = BucketOrphans(store, ctx.clock, ctx.delays.orphan, partial(may_judge, ctx, blobs))
+    orphans = BucketOrphans(
+        store, ctx.clock, ctx.delays.orphan, partial(is_right_database, ctx, blobs)
+    )
     return BlobBucketBytes(store, sealing, orphans, ctx.new_id)
 
 
@@ -295,7 +297,7 @@ def _same_as(port: PortType[T]) -> Callable[[Opening], Awaitable[T]]:
 CROSS_FAMILY_OFFERS: Final = (
     offer(PLATFORM, _platform),
     offer(kms.PROVIDERS, _providers),
-    offer(identity.PREPARE_ADDITION, _addition),
+    offer(identity.PREPARE_ACCOUNT, _addition),
     _in_region(identity.LOGIN_PERMISSION, lambda region: partial(login_permission, region)),
     known(identity.KEY_KINDS, KEY_KINDS),
     _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),

@@ -76,12 +76,12 @@ async def admit(request: Request[Any, Any, Any]) -> None:
     required = handler.opt.get("requires", Requires.ROLE)
     if required is Requires.NOTHING:
         return
-    session = page.known_session
+    session = page.cookie_session
     if request.method in ("POST", "PUT") and session is not None:
         _check_own_form(page, session)
-    page.known_session = await _renewed(page, required)
-    if page.known_session != session:
-        page.keep(page.known_session)
+    page.cookie_session = await _renewed(page, required)
+    if page.cookie_session != session:
+        page.keep(page.cookie_session)
     if is_named:
         page.repository = await find_repository(page)
         page.parameters = {**parameters, "repository": page.repository["id"]}
@@ -91,10 +91,10 @@ async def admit(request: Request[Any, Any, Any]) -> None:
 
 async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
     """Return the session, after renewing the tokens that the page needs."""
-    sessions, session = page.console.sessions, page.known_session
+    sessions, session = page.console.sessions, page.cookie_session
     if required is Requires.ROLE:
         return await sessions.live(page.client, session)
-    person = await sessions.live_person(page.client, session)
+    person = await sessions.with_person_token(page.client, session)
     return person if required is Requires.PERSON else await sessions.live(page.client, person)
 
 

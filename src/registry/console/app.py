@@ -132,8 +132,8 @@ def _routed_path(page: PageRequest) -> str:
         return "/console"
     if page.path != CONSOLE and not page.path.startswith(f"{CONSOLE}/"):
         return "/"
-    is_crooked = "//" in path or (len(path) > 1 and path.endswith("/"))
-    return _NOWHERE if is_crooked else path
+    is_ambiguous = "//" in path or (len(path) > 1 and path.endswith("/"))
+    return _NOWHERE if is_ambiguous else path
 
 
 def _completing(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI

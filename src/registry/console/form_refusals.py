@@ -38,7 +38,7 @@ class FormRefusal(NamedTuple):
 
 
 NO_REFUSAL: Final = FormRefusal()
-NOTHING_SAVED: Final = "Nothing: it was deleted."
+DELETED_TEXT: Final = "Nothing: it was deleted."
 """Shown in place of the saved document if that was deleted."""
 OUTDATED: Final = (
     "This has changed since you opened the page, so nothing was saved. What you wrote is still in"

@@ -154,7 +154,7 @@ class PageRequest:
         self.cookies = cookies_of(scope)
         self.client = ControlPlaneClient(console.control, scope)
         """A client of ``/v1`` without credentials."""
-        self.known_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), ConsoleSession)
+        self.cookie_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), ConsoleSession)
         """The session of the cookie, if any; `admission` checks that it is still valid."""
         self.parameters: Mapping[str, str] = {}
         """Parameters of the path. Like query and form, empty until the request is admitted."""
@@ -179,9 +179,9 @@ class PageRequest:
     @property
     def session(self) -> ConsoleSession:
         """Return the session; raise `SignedOut` if there is none."""
-        if self.known_session is None:
+        if self.cookie_session is None:
             raise SignedOut
-        return self.known_session
+        return self.cookie_session
 
     @property
     def acting(self) -> Acting:
@@ -211,7 +211,7 @@ class PageRequest:
     async def rights(self) -> Rights:
         """Return the rights of the role; they are read once per request."""
         if self._rights is None:
-            session = self.known_session
+            session = self.cookie_session
             if session is None or session.acting is None:
                 return Rights()
             if self.repository is not None:
@@ -255,7 +255,7 @@ class PageRequest:
         if said is not None and said.undo_crn:
             self.want_rights_on(said.undo_crn)
         known = {
-            "session": self.known_session,
+            "session": self.cookie_session,
             "path": self.path,
             "is_repository": self.address is not None,
             "query": self.query,

@@ -164,12 +164,12 @@ class Sessions:
         acting = session.acting
         if acting is not None and self._is_live(acting.token):
             return session
-        session = await self.live_person(client, session)
+        session = await self.with_person_token(client, session)
         if acting is None:
             raise NoRole
         return await self.act(client, session, acting.role_id)
 
-    async def live_person(
+    async def with_person_token(
         self, client: ControlPlaneClient, session: ConsoleSession | None
     ) -> ConsoleSession:
         """Return the session with a person's token that is valid for at least another minute.

@@ -181,7 +181,7 @@ async def _bind(
         new,
         ctx.clock(),
         wrap=partial(_BINDING.one, ctx, repository),
-        told=_audit_details,
+        details=_audit_details,
     )
 
 

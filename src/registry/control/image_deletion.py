@@ -129,7 +129,7 @@ async def batch_delete_images(
         data.digests,
         data.tags,
         visible_repositories.change_of(ctx),
-        told=_batch_counts,
+        details=_batch_counts,
     )
 
 
@@ -173,5 +173,5 @@ async def delete_image_with_children(
         digest,
         only,
         visible_repositories.change_of(ctx),
-        told=_batch_counts,
+        details=_batch_counts,
     )

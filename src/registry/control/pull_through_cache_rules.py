@@ -211,7 +211,7 @@ async def create_pull_through_cache_rule(
         rule,
         wrap=partial(_RULE.one, ctx),
         location=lambda made: f"{_PATH}/{made.details.rule.id}",
-        told=_audit_details,
+        details=_audit_details,
     )
 
 
@@ -257,7 +257,7 @@ async def update_pull_through_cache_rule(
         changes,
         ctx.clock(),
         wrap=partial(_RULE.one, ctx),
-        told=_audit_details,
+        details=_audit_details,
     )
 
 

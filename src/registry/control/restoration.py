@@ -204,7 +204,7 @@ async def restore_images(
         repository,
         data.digests,
         change_of(ctx),
-        told=_counts,
+        details=_counts,
     )
 
 

@@ -23,7 +23,7 @@ from registry.services.blobs import reading
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
-from registry.services.tags.pointers import look_at_revision
+from registry.services.tags.pointers import read_revision
 
 MOST_SECONDS: Final = 300
 """Maximum seconds for which the response to a request without a bearer token is kept."""
@@ -46,8 +46,8 @@ def kept_manifest(
     # Besides the tags and images of the repository, an answer may depend on whether a cached tag is
     # fresh or, for a digest of another algorithm, on the digests of the content in the account.
     by_tag = not isinstance(reference, Digest) and found.fresh_until is None
-    revision = look_at_revision if by_tag or reference == found.digest else None
-    proof = AnswerProof(manifests.look_at_manifest, given, seen, revision)
+    revision = read_revision if by_tag or reference == found.digest else None
+    proof = AnswerProof(manifests.read_manifest_state, given, seen, revision)
     counts = not request.is_head and request.grant.counts_pulls
     return KeepTerms(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 
@@ -59,9 +59,9 @@ def kept_blob(
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
-    many = reading.look_at_blobs if digest == link.digest else None
+    many = reading.read_blob_states if digest == link.digest else None
     given, seen = (request.name, digest), link_state_of(link)
-    proof = AnswerProof(reading.look_at_blob, given, seen, look_at_many=many)
+    proof = AnswerProof(reading.read_blob_state, given, seen, read_many=many)
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return KeepTerms(ends if until is None else min(ends, until), proof)

@@ -18,7 +18,7 @@ from registry.services.context import ServiceContext
 from registry.services.images.referrers import (
     ReferrerPage,
     list_described_referrers,
-    look_at_referrers,
+    read_referrers_state,
 )
 from registry.services.pull_through.lists import (
     UpstreamReferrers,
@@ -26,7 +26,7 @@ from registry.services.pull_through.lists import (
     list_upstream_referrers,
 )
 from registry.services.repositories.names import NamePage, list_catalog
-from registry.services.tags.pointers import list_tag_names, look_at_revision
+from registry.services.tags.pointers import list_tag_names, read_revision
 
 CUT: Final = (b"warning", b'299 - "the upstream has more tags than are listed"')
 
@@ -50,7 +50,7 @@ async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-8a, end-8b: list tags in byte order, paged by ``n`` and ``last``."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
-    keep = await kept_list(ctx, request, look_at_revision)
+    keep = await kept_list(ctx, request, read_revision)
     here: NamePage | NameUnknown
     try:
         here = await ctx.database.read(list_tag_names, request.name, after, limit)
@@ -91,7 +91,7 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
     subject = request.digest
     artifact_type = request.query.one("artifactType") or ""
     after = page_cursor(request.query)
-    keep = await kept_list(ctx, request, look_at_referrers, subject)
+    keep = await kept_list(ctx, request, read_referrers_state, subject)
     page = ReferrerPage([], has_more=False)
     if artifact_type.isprintable():
         page = await ctx.database.read(

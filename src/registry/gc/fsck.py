@@ -99,7 +99,7 @@ class FsckReport:
 async def check(
     database: Database,
     store: BlobStore,
-    tell: Callable[[CheckProgress], None],
+    on_progress: Callable[[CheckProgress], None],
     *,
     clock: Clock,
     read_objects: bool = True,
@@ -112,13 +112,13 @@ async def check(
     - `buckets` is the store of buckets; without it, their bytes are not checked
     - without `data_keys`, no wrapped data key is decrypted
     - without `read_objects`, only presence and size of objects are checked, and no bytes are hashed
-    - `tell` is called after each blob, manifest and piece
+    - `on_progress` is called after each blob, manifest and piece
     """
     report = FsckReport()
     total_objects, total_manifests = await database.read(audit.totals)
 
     of, add = (database, store, clock, BLOBS), partial(_add, report)
-    objects = ObjectCheck(*of, add, tell, reads=read_objects, total=total_objects)
+    objects = ObjectCheck(*of, add, on_progress, reads=read_objects, total=total_objects)
     await objects.run(BLOBS.stored_rows.each(database), readers)
     report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
     async for document in _manifests(database):
@@ -127,7 +127,9 @@ async def check(
             subject = f"manifest {document.digest} in {document.repository}"
             report.violations.append(Finding("I3", subject, problem))
         report.manifest_count += 1
-        tell(CheckProgress("manifests", report.manifest_count, total_manifests, report.read_bytes))
+        on_progress(
+            CheckProgress("manifests", report.manifest_count, total_manifests, report.read_bytes)
+        )
     await _check_pointers(database, report)
     await _check_counts(database, report)
     await _check_keys(database, store, data_keys, report)
@@ -142,7 +144,7 @@ async def check(
             clock,
             PIECES,
             partial(_add_piece, report),
-            tell,
+            on_progress,
             reads=read_objects,
             total=total_pieces,
             read_before=report.read_bytes,

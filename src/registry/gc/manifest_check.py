@@ -94,7 +94,7 @@ class ManifestCheck:
 
     database: Database
     pace: Pace
-    tell: Callable[[], None] = lambda: None
+    on_progress: Callable[[], None] = lambda: None
     """Called after each page."""
     manifest_count: int = field(default=0, init=False)
     read_bytes: int = field(default=0, init=False)
@@ -114,7 +114,7 @@ class ManifestCheck:
                 yield FoundManifest(manifest, problem, images)
             self.manifest_count += len(page)
             self.read_bytes += sum(len(each.body) for each in page)
-            self.tell()
+            self.on_progress()
 
 
 def _problems(page: Sequence[AccountManifest], pace: Pace) -> list[tuple[AccountManifest, str]]:

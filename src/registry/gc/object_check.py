@@ -108,7 +108,7 @@ BLOBS: Final = CheckedObjects("blobs", BLOB_ROWS, _blob)
 PIECES: Final = CheckedObjects("pieces of buckets", PIECE_ROWS, _piece)
 
 
-def tell_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
+def report_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
     """Log damage; if it is new, also count it."""
     if found.is_new:
         ctx.on_damage()
@@ -236,7 +236,7 @@ class ObjectCheck(Generic[F]):
     checked: CheckedObjects[F]
     found: Callable[[F], None]
     """Called for each damaged object."""
-    tell: Callable[[CheckProgress], None] = lambda _: None
+    on_progress: Callable[[CheckProgress], None] = lambda _: None
     """Called after each object."""
     _: KW_ONLY
     pace: Pace = field(default_factory=Pace)
@@ -274,7 +274,7 @@ class ObjectCheck(Generic[F]):
         self.object_count += 1
         read_bytes = self.read_before + self.read_bytes
         progress = self.checked.what, self.object_count, self.total, read_bytes
-        self.tell(CheckProgress(*progress))
+        self.on_progress(CheckProgress(*progress))
 
     async def _confirm(self) -> None:
         verified, self._verified, self._verified_bytes = self._verified, [], 0

@@ -108,7 +108,7 @@ class Tenant:
     writer: BlobWriter
     clock: Clock
     owned: Owned
-    may_judge: Callable[[], Awaitable[bool]]
+    is_right_database: Callable[[], Awaitable[bool]]
     """Returns False, and logs that, if the bytes do not belong to this database."""
     kept: int
     """Microseconds between setting an orphan aside and deleting it."""
@@ -134,7 +134,7 @@ class Tenant:
                 return False
             return await self.sweeper.set_aside(object_id, self.clock())
 
-    async def tend(self) -> None:
+    async def settle_orphans(self) -> None:
         """Put back orphans that have a row; delete others that were set aside long enough ago."""
         await self.take_back()
         await self.remove_overdue()
@@ -170,7 +170,7 @@ class Tenant:
             for each in await list_orphans(self.sweeper)
             if each.set_aside_at <= before
         }
-        if not overdue or not await self.may_judge():
+        if not overdue or not await self.is_right_database():
             return 0
         count = failed = 0
         for object_id in await self._without_rows(list(overdue)):
@@ -206,7 +206,7 @@ def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
         ctx.writer,
         ctx.clock,
         lambda ids: ctx.database.read(audit.owned, ids),
-        partial(may_judge, ctx, sweeper),
+        partial(is_right_database, ctx, sweeper),
         ctx.delays.orphan,
     )
 
@@ -244,8 +244,8 @@ class OrphanScan:
             return await self._scan() if is_alone else 0
 
     async def _scan(self) -> int:
-        await blobs_of(self._ctx, self._sweeper).tend()
-        if not await may_judge(self._ctx, self._sweeper):
+        await blobs_of(self._ctx, self._sweeper).settle_orphans()
+        if not await is_right_database(self._ctx, self._sweeper):
             return 0
         moved = 0
         since = self._since if self._is_first else None
@@ -377,7 +377,7 @@ async def is_held(writer: BlobWriter, object_id: str) -> bool:
     return False
 
 
-async def may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
+async def is_right_database(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
     """Return False, and log why, if the database is older than the blobs, or another one."""
     try:
         await check_generation(ctx, sweeper)

@@ -39,7 +39,7 @@ from registry.gc.object_check import (
     FoundDamage,
     ObjectCheck,
     Pace,
-    tell_damage,
+    report_damage,
 )
 from registry.metadata.collector import audit, scrub
 from registry.oci.reference import Name
@@ -170,7 +170,7 @@ class _Turn:
 
     def note(self, found: FoundDamage | DamagedPiece) -> None:
         """Log and count a damaged blob or piece."""
-        tell_damage(self._ctx, found)
+        report_damage(self._ctx, found)
         self._damaged += 1
         if self._damaged == self._counted_objects + 1 == _SUSPICIOUS:
             self.is_suspicious = True
@@ -258,7 +258,7 @@ async def scrub_all(
     clock: Clock,
     scope: ScrubScope,
     pace: Pace,
-    tell: Callable[[CheckProgress], None],
+    on_progress: Callable[[CheckProgress], None],
     buckets: BlobReader | None = None,
 ) -> ScrubReport:
     """Read the blobs and manifests in a scope; return the result.
@@ -275,7 +275,7 @@ async def scrub_all(
     rows = _objects(database, scope, clock() - scope.older_than)
 
     objects = ObjectCheck(
-        database, store, clock, BLOBS, report.blobs.append, tell, pace=pace, total=total
+        database, store, clock, BLOBS, report.blobs.append, on_progress, pace=pace, total=total
     )
     await objects.run(rows)
     report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
@@ -283,7 +283,7 @@ async def scrub_all(
     def tell_manifests() -> None:
         report.manifest_count = manifests.manifest_count
         report.read_bytes = objects.read_bytes + manifests.read_bytes
-        tell(CheckProgress("manifests", report.manifest_count, None, report.read_bytes))
+        on_progress(CheckProgress("manifests", report.manifest_count, None, report.read_bytes))
 
     manifests = ManifestCheck(database, pace, tell_manifests)
     if is_whole:
@@ -294,7 +294,9 @@ async def scrub_all(
     if buckets is None or not is_whole:
         return report
     found, read = report.pieces.append, report.read_bytes
-    pieces = ObjectCheck(database, buckets, clock, PIECES, found, tell, pace=pace, read_before=read)
+    pieces = ObjectCheck(
+        database, buckets, clock, PIECES, found, on_progress, pace=pace, read_before=read
+    )
     await pieces.run(PIECES.stored_rows.each(database, clock() - scope.older_than))
     report.piece_count, report.read_bytes = pieces.object_count, read + pieces.read_bytes
     return report

@@ -22,7 +22,7 @@ from registry.blobstore.store import BlobStore
 from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
-from registry.gc.object_check import FoundDamage, Pace, tell_damage, work_through
+from registry.gc.object_check import FoundDamage, Pace, report_damage, work_through
 from registry.gc.object_sealing import Outcome, Sealer
 from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.collector import plain_objects
@@ -91,7 +91,7 @@ class SealTurns:
         report = SealReport()
 
         def note(found: FoundDamage) -> None:
-            tell_damage(ctx, found)
+            report_damage(ctx, found)
 
         pace = self.new_pace(self.bytes_per_second)
         sealer = Sealer(ctx, ctx.data_keys, self.store, pace, note)
@@ -190,10 +190,10 @@ async def seal_objects(
     sealer: Sealer,
     rows: AsyncIterator[ObjectRow],
     report: SealReport,
-    tell: Callable[[], None],
+    on_progress: Callable[[], None],
     workers: int = 1,
 ) -> None:
-    """Seal objects, `workers` at once; call `tell` after each.
+    """Seal objects, `workers` at once; call `on_progress` after each.
 
     Raises:
         StoreUnavailable: the store is full or failed, or the first objects are all damaged.
@@ -207,7 +207,7 @@ async def seal_objects(
         report.outcomes[outcome] += 1
         if outcome is Outcome.SEALED:
             report.sealed_bytes += row.stored_size
-        tell()
+        on_progress()
         if report.is_suspicious:
             raise StoreUnavailable(
                 f"the first {_SUSPICIOUS} blobs are all damaged: is the disk of the blobs mounted?"

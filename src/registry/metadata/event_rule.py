@@ -27,7 +27,7 @@ EVENT_RULE: Final = Resource(
     one="event_rule",
     many="event_rules",
     key="id",
-    spans_regions=True,
+    is_queried_in_all_regions=True,
     quota=50,  # every change of an account's repositories is matched with all its rules
     # By hand: the bodies name a topic, which need not exist any more.
     methods=(),
@@ -36,5 +36,5 @@ EVENT_RULE: Final = Resource(
         "list": "DescribeEventRules",
         "delete": "DeleteEventRule",
     },
-    told=(),
+    methods_with_events=(),
 )

@@ -28,10 +28,10 @@ from cloudcore.objects.damage import Miscount
 from cloudcore.quotas.limits import (
     Counted,
     QuotaUse,
+    last_event_level_query,
     limit_of,
     limit_query,
     refuse,
-    told_level_query,
 )
 from cloudcore.quotas.quota import Quota
 from registry.metadata.tables import blob_objects, repositories, stored_bytes
@@ -103,7 +103,7 @@ _ADD: Final = Statement(
     stored_bytes.update()
     .where(given(_s.account_id))
     .values(bytes=_s.bytes + sa.bindparam("adding"))
-    .returning(_s.bytes, told_level_query(BLOB_BYTES.name))
+    .returning(_s.bytes, last_event_level_query(BLOB_BYTES.name))
 )
 _FORGET: Final = Statement(stored_bytes.delete().where(given(_s.account_id)))
 _HOLD_OBJECTS: Final = Statement(TableLock(blob_objects))
@@ -160,7 +160,7 @@ def count_new(
         raise NotCounted
     use = QuotaUse(int(row[0]) - size, found.limit, row[1])
     check_bytes(use, size)
-    COUNTED_BYTES.tell(tx, account_id, use, now, size)
+    COUNTED_BYTES.emit_level(tx, account_id, use, now, size)
 
 
 def add_bytes(tx: Connection, account_id: str, change: int) -> None:
@@ -231,7 +231,7 @@ def check_added(
     if use.used > use.limit:
         words = f"the account may have {{limit}} {quota.words}; delete some, or ask the operator"
         refuse(quota, before, words)
-    counted.tell(tx, account_id, before, now, added)
+    counted.emit_level(tx, account_id, before, now, added)
 
 
 def check_restored(tx: Connection, account_id: str, quota: Quota, added: int, now: int) -> None:

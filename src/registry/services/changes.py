@@ -51,7 +51,7 @@ class Change(NamedTuple):
         if self.details is not None:
             self.details.clear()
 
-    def tell(self, kind: str, name: str, value: object) -> None:
+    def add_detail(self, kind: str, name: str, value: object) -> None:
         """Add a detail to the audit event: set `name` to `value` in the object `kind`."""
         if self.details is not None:
             self.details.setdefault(kind, {})[str(name)] = value
@@ -71,8 +71,8 @@ def record_change(
 ) -> None:
     """Write the audit event of a repository's change, in the transaction of the change.
 
-    The event includes the details passed to `Change.tell` since `Change.begin`. A transaction that
-    calls `tell` must call `begin` first, as it may be run again after a conflict.
+    The event includes the details passed to `Change.add_detail` since `Change.begin`. A transaction
+    that calls `add_detail` must call `begin` first, as it may be run again after a conflict.
 
     Nothing is recorded for a change without a client: under ``entrepot dev`` nobody signs in, and
     the registry's own runs are recorded when they end.

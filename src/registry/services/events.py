@@ -79,10 +79,10 @@ def publish(
 def _wants(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
     """Return True if a rule matches an event's repository, and its type (exactly or by ``*``)."""
     is_of_repository = repository.name.startswith(rule.repository_prefix)
-    return is_of_repository and is_asked_for(event.type, rule.event_types)
+    return is_of_repository and matches_type(event.type, rule.event_types)
 
 
-def topics_asking(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
+def matching_topics(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
     """Return the topics to which an account's rules send an event of another family (`TopicsOf`).
 
     Rules with a `repository_prefix` do not match such events.
@@ -91,12 +91,12 @@ def topics_asking(tx: Connection, account_id: str, event_type: str) -> Sequence[
         {
             rule.topic
             for rule in find_rules(tx, account_id).rules
-            if not rule.repository_prefix and is_asked_for(event_type, rule.event_types)
+            if not rule.repository_prefix and matches_type(event_type, rule.event_types)
         }
     )
 
 
-def is_asked_for(event_type: str, event_types: Sequence[str]) -> bool:
+def matches_type(event_type: str, event_types: Sequence[str]) -> bool:
     """Return True if a rule's list of event types contains this type, exactly or by ``*``."""
     return any(
         event_type.startswith(wanted[:-1]) if wanted.endswith("*") else event_type == wanted
@@ -231,7 +231,7 @@ def create_rule(
     words = "an account has at most {limit} event rules"
     use = EVENT_RULES.counted.check(tx, rule.account_id, words, region=rule.region)
     EVENT_RULES.add(tx, rule)
-    EVENT_RULES.counted.tell(tx, rule.account_id, use, rule.created_at)
+    EVENT_RULES.counted.emit_level(tx, rule.account_id, use, rule.created_at)
     return rule, topic
 
 

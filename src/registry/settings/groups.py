@@ -78,9 +78,9 @@ def check_numbers(settings: DataclassInstance) -> None:
             raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
 
 
-def word_problem(settings: DataclassInstance) -> str:
+def choice_problem(settings: DataclassInstance) -> str:
     """Return the problem of a `Literal` setting whose value is not allowed, or an empty string."""
-    for name, words in _words_of(type(settings)).items():
+    for name, words in _choices_of(type(settings)).items():
         given = getattr(settings, name)
         if given not in words:
             texts = [each or "empty" for each in words]
@@ -91,7 +91,7 @@ def word_problem(settings: DataclassInstance) -> str:
 
 
 @cache
-def _words_of(kind: type) -> Mapping[str, Sequence[str]]:
+def _choices_of(kind: type) -> Mapping[str, Sequence[str]]:
     """Map the name of each `Literal` setting of a class to its allowed values."""
     return {
         name: get_args(each)

@@ -18,7 +18,7 @@ from cloudcore.own_certificate.paths import local_folder, own_certificate, own_f
 from cloudcore.resource_names import REGION_PATTERN
 from cloudcore.serving.tls.paths import TlsFiles
 from registry.settings.fields import SettingFields
-from registry.settings.groups import MOST_PORT, check_numbers, word_problem
+from registry.settings.groups import MOST_PORT, check_numbers, choice_problem
 from registry.settings.store import MOST_S3_BLOB_BYTES
 from registry.settings.texts import (
     HOST,
@@ -62,7 +62,7 @@ class Settings(SettingFields):
         ):
             check_numbers(group)
         for chosen in (self, self.billing, self.email, self.node):
-            if problem := word_problem(chosen):
+            if problem := choice_problem(chosen):
                 raise SettingsError(problem)
         self._check_tls()
         self._check_region()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from registry.settings.groups import word_problem
+from registry.settings.groups import choice_problem
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX: Final = re.compile(r"(?:[A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]*")
@@ -73,7 +73,7 @@ class StoreSettings:
         for name in ("store_s3_endpoint", "store_s3_public_endpoint"):
             if (url := getattr(self, name)) and not _is_url(url):  # which may have a password
                 return f"{name} is no URL such as https://s3.example.com"
-        if problem := word_problem(self):
+        if problem := choice_problem(self):
             return problem
         if not _ENCRYPTION.fullmatch(self.store_s3_encryption):
             return (

@@ -47,7 +47,7 @@ _BAD_REQUEST: Final = 400
 _ACCEPT_JSON: Final = {"Accept": "application/json"}
 _REFUSED_ELSEWHERE: Final = (401, 403)
 _PAGES: Final = ("text/html", "application/xhtml+xml")
-_TELLING: Final = "application/vnd."
+_MANIFEST_TYPE_PREFIX: Final = "application/vnd."
 """Prefix of the media types of manifests; storage behind a redirect sends other types."""
 MAX_LIST_SECONDS: Final = 30
 """Seconds after which no further page of referrers is requested."""
@@ -132,7 +132,7 @@ class RegistryClient:
             media_type = response_headers.media_type(answer.head)
             if media_type in _PAGES:
                 raise self._broken(remote, f"answered with {media_type} for a manifest")
-            if media_type is not None and not media_type.startswith(_TELLING):
+            if media_type is not None and not media_type.startswith(_MANIFEST_TYPE_PREFIX):
                 media_type = None  # the manifest says it
             asked = reference if isinstance(reference, Digest) else None
             for digest in (asked, response_headers.content_digest(answer.head)):

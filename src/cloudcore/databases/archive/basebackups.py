@@ -62,9 +62,9 @@ class BaseBackups:
     """Networks that servers may be in, besides the public internet."""
 
     async def back_up(
-        self, target: BackupTarget, backup_id: str, tell: Callable[[int], None]
+        self, target: BackupTarget, backup_id: str, on_progress: Callable[[int], None]
     ) -> ListedBackup:
-        """Back up a server and return the backup; call `tell` with the percentage done.
+        """Back up a server and return the backup; call `on_progress` with the percentage done.
 
         Raise `BackupFailed`, or `BackupProgramMissing` if this machine has no pg_basebackup.
         """
@@ -74,7 +74,7 @@ class BaseBackups:
         wanted = await self._command(target.endpoint, program(target.version, "pg_basebackup"))
         try:
             async with started(wanted, stderr=asyncio.subprocess.PIPE) as process:
-                sent = _Sent(process, tell)
+                sent = _Output(process, on_progress)
                 tar = _key(target, backup_id, "tar.gz")
                 stored = await bucket_files.store(needs, bucket, tar, sent)
             note = _Note(sent.size_bytes, stored, begun, needs.clock())
@@ -178,13 +178,15 @@ class BaseBackups:
         )
 
 
-class _Sent:
+class _Output:
     """The output of pg_basebackup; reading the end raises `BackupFailed` if the program failed."""
 
-    def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[int], None]) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, on_progress: Callable[[int], None]
+    ) -> None:
         self.size_bytes = 0
         self._process = process
-        self._tell = tell
+        self._on_progress = on_progress
         self._told = 0
         self._said: deque[str] = deque(maxlen=_LAST_LINES)
         self._following = asyncio.create_task(self._follow())
@@ -212,7 +214,7 @@ class _Sent:
             self.size_bytes = int(found[2]) * 1024
             if self._told < int(found[3]) < 100:
                 self._told = int(found[3])
-                self._tell(self._told)
+                self._on_progress(self._told)
 
 
 def program(version: int, name: str) -> str:

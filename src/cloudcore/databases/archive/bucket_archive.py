@@ -90,21 +90,25 @@ class BucketArchive:
             basebackups.program(target.version, "pg_basebackup")
 
     async def back_up(
-        self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
+        self,
+        target: BackupTarget,
+        backup_id: str,
+        kind: BackupKind,
+        on_progress: Callable[[int], None],
     ) -> ListedBackup:
         """Make a backup and return it; wait first for any run that a killed service has left.
 
-        Before calling this again for the same backup, look for `backup_id` in `listed`. `tell` is
-        called with the percentage done, 0 to 100, ascending. The caller must push WAL meanwhile. A
-        requested incremental backup never becomes a base.
+        Before calling this again for the same backup, look for `backup_id` in `listed`.
+        `on_progress` is called with the percentage done, 0 to 100, ascending. The caller must push
+        WAL meanwhile. A requested incremental backup never becomes a base.
         """
         self.check(target, kind)
         if target.type == "registered":
-            made = await self._base_backups.back_up(target, backup_id, tell)
+            made = await self._base_backups.back_up(target, backup_id, on_progress)
         else:
             async with self._opened().changing(target) as repository:
-                made = await repository.back_up(backup_id, kind, self._places(target), tell)
-        tell(100)
+                made = await repository.back_up(backup_id, kind, self._places(target), on_progress)
+        on_progress(100)
         return made
 
     async def listed(self, target: BackupTarget) -> Sequence[ListedBackup]:

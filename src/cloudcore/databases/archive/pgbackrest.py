@@ -234,7 +234,11 @@ class BackupRepository:
         checked(await self.run("stanza-create", f"--stanza={STANZA}", place=place))
 
     async def back_up(
-        self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
+        self,
+        backup_id: str,
+        kind: BackupKind,
+        place: ServerPlace,
+        on_progress: Callable[[int], None],
     ) -> ListedBackup:
         """Back up a running server; return the new backup.
 
@@ -252,7 +256,7 @@ class BackupRepository:
             *("--no-expire-auto", "--start-fast", "--archive-copy", "--no-resume"),
             *("--log-level-console=detail", f"--annotation={_ANNOTATION}={backup_id}"),
         )
-        checked(await self.run(*words, place=place, each_line=_Progress(tell).read))
+        checked(await self.run(*words, place=place, each_line=_Progress(on_progress).read))
         made = [each for each in await self.backups() if each.backup_id == backup_id]
         if not made:
             raise BackupFailed("pgBackRest lists no such backup, though it ended well: try again")
@@ -418,8 +422,8 @@ def _listed(found: _Backup) -> ListedBackup | None:
 class _Progress:
     """Reports each percentage of a backup once."""
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_progress: Callable[[int], None]) -> None:
+        self._on_progress = on_progress
         self._told = 0
 
     def read(self, line: str) -> None:
@@ -427,4 +431,4 @@ class _Progress:
         found = _PERCENT.search(line) if _FILE in line else None
         if found is not None and self._told < int(found[1]) <= _ALMOST:
             self._told = int(found[1])
-            self._tell(self._told)
+            self._on_progress(self._told)

@@ -81,7 +81,7 @@ BACKUP: Final = Resource(
     table="database_backups",
     key="id",
     methods=(),
-    told=(),
+    methods_with_events=(),
     refers={"cluster": ReferenceTarget(CLUSTER, CLUSTER.action("get"))},
     warnings=frozenset({NODE_LOST}),
 )

@@ -76,7 +76,7 @@ def request(
         faults=tuple(each for each in cluster.faults if each.code == NODE_LOST),
     )
     BACKUPS.add(tx, new)
-    BACKUPS.counted.tell(tx, cluster.account_id, use, now)
+    BACKUPS.counted.emit_level(tx, cluster.account_id, use, now)
     BACKUP_WORK.wake(tx, new, now)
     return new
 

@@ -147,7 +147,7 @@ async def verify_backup(
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     found, now = await ctx.database.read(backups.find, cluster, backup_id), ctx.clock()
-    return await ctx.commit(backups.verify, found, now, wrap=_wrap(cluster), told=_told_at(now))
+    return await ctx.commit(backups.verify, found, now, wrap=_wrap(cluster), details=_told_at(now))
 
 
 @post(

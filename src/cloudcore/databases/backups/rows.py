@@ -213,7 +213,7 @@ def take_turn(tx: Connection, found: Backup) -> bool:
     return holder is not None and holder[0] == found.id
 
 
-def release_turn(tx: Connection, found: Backup) -> None:
+def release_lock(tx: Connection, found: Backup) -> None:
     """Release the lock of a cluster, if this backup holds it."""
     tx.execute(_RELEASE, backup_id=found.id, account_id=found.account_id)
 
@@ -278,7 +278,7 @@ def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
     ]
 
 
-def outlived(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
+def beyond_retention(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
     """Return base backups beyond the retention, oldest first, each after those that depend on it.
 
     If a cluster is being restored from one of these, that base is left out with its dependents.

@@ -31,7 +31,7 @@ from cloudcore.databases.backups.backup import (
     VERIFIED,
     Backup,
 )
-from cloudcore.databases.backups.rows import BACKUPS, outlived
+from cloudcore.databases.backups.rows import BACKUPS, beyond_retention
 from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import target_of
@@ -93,8 +93,8 @@ async def _run(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Out
     try:
         made = await _listed(found, needs, target)
         if made is None:
-            async with _telling(found, needs) as tell:
-                await needs.archive.back_up(target, found.id, found.kind, tell)
+            async with _progress_writer(found, needs) as on_progress:
+                await needs.archive.back_up(target, found.id, found.kind, on_progress)
             made = await _listed(found, needs, target)
         if made is None:
             return _failed(needs, cluster, "the archive does not have it; it may be full")
@@ -131,9 +131,9 @@ def _succeeded(
         now = after.updated_at
         of = cluster.account_id, cluster.id
         if changed := CLUSTERS.change(tx, *of, lambda one: one.without_faults(BACKUP_FAILED), now):
-            delete_all(tx, outlived(tx, changed[1]), now)
+            delete_all(tx, beyond_retention(tx, changed[1]), now)
         _release(tx, after, now)
-        needs.events.tell(tx, after.account_id, SUCCEEDED, [told(after)], now)
+        needs.events.emit(tx, after.account_id, SUCCEEDED, [told(after)], now)
 
     return StepDone(change=changed, also=also)
 
@@ -146,7 +146,7 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
         now = after.updated_at
         note_failed(tx, cluster, words, now)
         _release(tx, after, now)
-        needs.events.tell(tx, after.account_id, FAILED, [told(after)], now)
+        needs.events.emit(tx, after.account_id, FAILED, [told(after)], now)
 
     return StepDone(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
 
@@ -174,7 +174,7 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
     def also(tx: Connection, _before: Backup, after: Backup) -> None:
         _release(tx, after, after.updated_at)
         event = FAILED if words else VERIFIED
-        needs.events.tell(tx, after.account_id, event, [told(after)], after.updated_at)
+        needs.events.emit(tx, after.account_id, event, [told(after)], after.updated_at)
 
     faults = [Problem(VERIFICATION_FAILED, words)] if words else []
     return StepDone(change=changed, also=also, faults=faults)
@@ -211,7 +211,7 @@ def _removed_later(words: str) -> Outcome:
 
 
 def _give_turn(tx: Connection, _before: Backup, after: Backup) -> None:
-    rows.release_turn(tx, after)
+    rows.release_lock(tx, after)
 
 
 def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
@@ -220,7 +220,7 @@ def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
 
 def _release(tx: Connection, found: Backup, now: int) -> None:
     """Release the lock of the cluster, and wake the backups that wait for it."""
-    rows.release_turn(tx, found)
+    rows.release_lock(tx, found)
     for each in rows.waiting(tx, found.account_id, found.cluster.id):
         if each.id != found.id:
             BACKUP_WORK.wake(tx, each, now)
@@ -264,11 +264,13 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 
 
 @asynccontextmanager
-async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callable[[int], None]]:
+async def _progress_writer(
+    found: Backup, needs: DatabaseNeeds
+) -> AsyncIterator[Callable[[int], None]]:
     """Yield a function that takes a run's progress in percent; store it every two seconds."""
     progress, changed = 0, asyncio.Event()
 
-    def tell(percent: int) -> None:
+    def on_progress(percent: int) -> None:
         nonlocal progress
         progress = percent
         changed.set()
@@ -284,7 +286,7 @@ async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callabl
 
     task = asyncio.create_task(store(), name=f"progress of backup {found.id}")
     try:
-        yield tell
+        yield on_progress
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -129,10 +129,10 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
     new = structs.replace(new, node=node)
     if new.type == "managed":
         of = new.account_id
-        MEMORY_WANTED.check_and_tell(
+        MEMORY_WANTED.check_and_emit(
             tx, of, new.memory_mb, now, "MiB of memory of database clusters"
         )
-        DISK_WANTED.check_and_tell(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
+        DISK_WANTED.check_and_emit(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
         can_run(tx, node, capability)  # locks the machine's row, so that ports are unique
         port = rows.free_port(tx, node, terms.first_port, terms.last_port)
         if port is None:

@@ -212,5 +212,5 @@ async def _set_wanted(
     return await ctx.commit(
         lambda tx: clusters.set_wanted(tx, found, now, is_wanted=is_wanted),
         wrap=METHODS.one,
-        told=METHODS.changed_at(now),
+        details=METHODS.details_if_changed(now),
     )

@@ -117,12 +117,12 @@ async def _password(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapSer
     """Set the owner's password on the server, and delete it from the row."""
     if found.secret is not None:
         await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
-    return _came_to("active", found)
+    return _has_reached("active", found)
 
 
 async def _stop(found: Cluster, _needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     await servers.stop(found.id)
-    return _came_to("stopped", found)
+    return _has_reached("stopped", found)
 
 
 async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
@@ -196,7 +196,7 @@ def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
     remove_uses(tx, before.account_id, before.id)
 
 
-def _came_to(status: str, found: Cluster) -> Outcome:
+def _has_reached(status: str, found: Cluster) -> Outcome:
     """Return the outcome of a step after which the server has the status that its owner wanted."""
 
     def changed(current: Cluster, _now: int) -> Cluster:

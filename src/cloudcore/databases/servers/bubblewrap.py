@@ -27,8 +27,8 @@ from cloudcore.databases.servers.driver import (
     Proof,
     ServerFailed,
     ServerPaths,
-    ServerSeen,
     ServerSpec,
+    ServerState,
 )
 from cloudcore.databases.servers.locks import ServerLocks
 from cloudcore.databases.servers.shim import INPUT
@@ -56,7 +56,7 @@ _SHIM: Final = "cloudcore.databases.servers.shim"
 _OWN_USERS: Final = ("--user", "--map-root-user")
 """Options of the shim, if the service is not root."""
 _GROUP: Final = "entrepot-database-"
-_UNFIT: Final = "unfit"
+_NOT_RECOVERED: Final = "unfit"
 _FAST_SECONDS: Final = 60.0
 """How long a fast shutdown may take; then the server is killed, which is a crash that it recovers
 from."""
@@ -236,7 +236,7 @@ class BubblewrapServers:
         """Write the certificate and key of a server; a running server reloads them."""
         await self._programs.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
 
-    async def seen(self) -> Mapping[str, ServerSeen]:
+    async def seen(self) -> Mapping[str, ServerState]:
         """Map server id to state, for each server with a folder on this machine."""
         return await self._programs.run(self._seen)
 
@@ -270,10 +270,10 @@ class BubblewrapServers:
             data_folders.ask_for_recovery(folder / "restoring", self._user(spec))
         except (OSError, RecursionError) as error:
             raise ServerFailed(f"what was restored cannot be used: {error}") from error
-        (folder / _UNFIT).touch()
+        (folder / _NOT_RECOVERED).touch()
         settle(folder / "restoring", folder / "data")
 
-    def _make_fit(self, spec: ServerSpec) -> None:
+    def _take_rights(self, spec: ServerSpec) -> None:
         """Stop a recovered server; remove rights that no role of restored data may have."""
         self._stop(spec.id)
         said = self._single(spec, "template1", data_folders.ROLES)
@@ -281,7 +281,7 @@ class BubblewrapServers:
         self._single(spec, "template1", catalog.owning)
         for each in catalog.owned:
             self._single(spec, each, data_folders.EVERYWHERE)
-        (self._folder(spec.id) / _UNFIT).unlink()
+        (self._folder(spec.id) / _NOT_RECOVERED).unlink()
 
     def _single(self, spec: ServerSpec, database: str, text: str) -> str:
         return self._run(spec, postgres.single_user(spec.version, database), text=text)
@@ -392,11 +392,11 @@ class BubblewrapServers:
             raise ServerFailed(str(error)) from error
 
     async def _recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        if await self._programs.run((self._folder(spec.id) / _UNFIT).exists):
+        if await self._programs.run((self._folder(spec.id) / _NOT_RECOVERED).exists):
             private = postgres.server(spec, recovery, is_private=True)
             await self._programs.done_to(spec.id, lambda: self._begin(spec, private))
             await self._ready(spec)
-            await self._programs.done_to(spec.id, lambda: self._make_fit(spec))
+            await self._programs.done_to(spec.id, lambda: self._take_rights(spec))
 
     async def _ready(self, spec: ServerSpec) -> None:
         """Wait until a server accepts connections; raise `ServerFailed` if it ends."""
@@ -444,7 +444,7 @@ class BubblewrapServers:
         self._sizes.pop(server_id, None)
         return is_kept
 
-    def _seen(self) -> Mapping[str, ServerSeen]:
+    def _seen(self) -> Mapping[str, ServerState]:
         try:
             entries = [*self._base.iterdir()]
         except FileNotFoundError:
@@ -452,16 +452,18 @@ class BubblewrapServers:
         found = [each for each in entries if each.is_dir() and not each.name.startswith(".")]
         return {each.name: self._seen_one(each) for each in found}
 
-    def _seen_one(self, folder: Path) -> ServerSeen:
+    def _seen_one(self, folder: Path) -> ServerState:
         data = folder / "data"
         if not data.exists():
-            return ServerSeen("missing")
+            return ServerState("missing")
         size = self._size(folder)
         certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
         if detached_process.find(folder) is None:
-            return ServerSeen("stopped", self._words(folder), size, certified_at)
-        is_ready = not (folder / _UNFIT).exists() and data_folders.status_of(data) == "ready"
-        return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
+            return ServerState("stopped", self._words(folder), size, certified_at)
+        is_ready = (
+            not (folder / _NOT_RECOVERED).exists() and data_folders.status_of(data) == "ready"
+        )
+        return ServerState("running" if is_ready else "starting", "", size, certified_at)
 
     def _size(self, folder: Path) -> int:
         measure_at, size = self._sizes.get(folder.name, (float("-inf"), 0))

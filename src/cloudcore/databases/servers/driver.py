@@ -45,7 +45,7 @@ class ServerSpec(NamedTuple):
     """It archives its WAL into its spool."""
 
 
-class ServerSeen(NamedTuple):
+class ServerState(NamedTuple):
     """The state of a server."""
 
     status: Literal["starting", "running", "stopped", "missing"]

@@ -23,7 +23,7 @@ from cloudcore.databases.clusters.cluster import (
 )
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.workflow import WORK
-from cloudcore.databases.servers.driver import ServerFailed, ServerSeen
+from cloudcore.databases.servers.driver import ServerFailed, ServerState
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.nodes.node import Watch
@@ -44,7 +44,7 @@ _CERTIFICATE_SECONDS: Final = 30 * 24 * 3600
 """A server's certificate is replaced at this age, a third of its life."""
 _BURY_SECONDS: Final = 3600
 _MIB: Final = 1024 * 1024
-_MISSING: Final = ServerSeen("missing")
+_MISSING: Final = ServerState("missing")
 _log = logging.getLogger(__name__)
 
 
@@ -88,7 +88,7 @@ class ServerWatch:
             self._buried_at = now
             await driver.delete_expired()
 
-    async def _look(self, found: Cluster, seen: ServerSeen, now: int) -> None:
+    async def _look(self, found: Cluster, seen: ServerState, now: int) -> None:
         if seen.status == "running":
             await self._running(found, seen, now)
             return
@@ -103,7 +103,7 @@ class ServerWatch:
         elif self._paused.get(found.id, 0) <= now:
             await self._ended(found, now)
 
-    async def _running(self, found: Cluster, seen: ServerSeen, now: int) -> None:
+    async def _running(self, found: Cluster, seen: ServerState, now: int) -> None:
         if not found.is_wanted:
             await self._driver.stop(found.id)
             return
@@ -194,7 +194,7 @@ def _again(code: str, words: str, now: int) -> Callable[[Cluster], Cluster]:
     return noted
 
 
-def _full(found: Cluster, seen: ServerSeen, now: int) -> Callable[[Cluster], Cluster]:
+def _full(found: Cluster, seen: ServerState, now: int) -> Callable[[Cluster], Cluster]:
     has = seen.data_bytes // _MIB
     words = (
         f"the server was stopped: it has {has} MiB, and may have {found.disk_mb}. Start it, and"

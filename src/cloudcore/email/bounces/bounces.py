@@ -21,7 +21,7 @@ from cloudcore.email.resources import MESSAGE, SUPPRESSION, WAITING, MessageStat
 from cloudcore.email.warm_up import note_outcome
 from cloudcore.errors import NotFound
 
-SUPPRESSED: Final = SUPPRESSION.told_changes[SUPPRESSION.action("create")]
+SUPPRESSED: Final = SUPPRESSION.event_types_by_action[SUPPRESSION.action("create")]
 _OPEN: Final = WAITING | {"sent"}
 """Statuses that a report may change. A report may arrive before the sending job has stored that the
 message was accepted."""
@@ -132,5 +132,5 @@ def suppress(
             "reason": reason,
             "source_message": message,
         }
-        needs.events.tell(tx, to.account_id, SUPPRESSED, [told], now)
+        needs.events.emit(tx, to.account_id, SUPPRESSED, [told], now)
     return made

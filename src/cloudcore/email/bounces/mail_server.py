@@ -43,7 +43,7 @@ _READING: Final = FairThread("return-mail", niceness=10)
 """The thread that parses mail; some takes a second, as strangers write it."""
 
 
-class IncomingMessage(Protocol):
+class ReportedDelivery(Protocol):
     """A delivery, as found by its return path: a sent message to one recipient."""
 
     @property
@@ -55,7 +55,7 @@ class IncomingMessage(Protocol):
         """Return the recipient's address."""
 
 
-Find = Callable[[Returned], Awaitable[IncomingMessage | None]]
+Find = Callable[[Returned], Awaitable[ReportedDelivery | None]]
 """Returns a delivery, or None if its message is deleted."""
 Note = Callable[[Returned, DeliveryReport], Awaitable[bool]]
 """Stores a report about a delivery; returns False if it changes nothing."""

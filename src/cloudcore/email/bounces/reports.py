@@ -43,7 +43,7 @@ class DeliveryReport(NamedTuple):
     message."""
 
 
-class _Said(NamedTuple):
+class _RecipientStatement(NamedTuple):
     """What a delivery report states about one recipient."""
 
     kind: str
@@ -105,7 +105,7 @@ def _delivery(part: Message, address: str) -> DeliveryReport | None:
     return DeliveryReport(mildest.kind, mildest.reason)  # type: ignore[arg-type]  # one of `_MILDEST`
 
 
-def _recipient(fields: Message) -> _Said | None:
+def _recipient(fields: Message) -> _RecipientStatement | None:
     """Parse the fields of one recipient (RFC 3464 §2.3); None for the message's own fields."""
     action, status = _field(fields, "Action").lower(), _field(fields, "Status")
     if not action and not status:
@@ -123,7 +123,7 @@ def _recipient(fields: Message) -> _Said | None:
     named = (_field(fields, name) for name in ("Original-Recipient", "Final-Recipient"))
     addresses = [each.rpartition(";")[2].strip(" <>").lower() for each in named if each]
     words = diagnostic.partition(";")[2].strip() or diagnostic or status
-    return _Said(kind, _line(words), addresses)
+    return _RecipientStatement(kind, _line(words), addresses)
 
 
 def _field(fields: Message, name: str) -> str:

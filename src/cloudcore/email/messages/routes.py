@@ -91,7 +91,7 @@ async def send_message(
         now,
         wrap=lambda made: whole(made.message, made.recipients, content),
         location=lambda made: MESSAGES.location(made.message),
-        told=lambda _: None,
+        details=lambda _: None,
     )
     if is_counted:
         needs.room.note(account_id, now)

@@ -109,7 +109,7 @@ def accept(
         enqueue(tx, _job(message, each), now)
     report(tx, account_id, region, MESSAGES.name, len(waiting), now)
     if use is not None:
-        WAITING_MESSAGES.tell(tx, account_id, use, now)
+        WAITING_MESSAGES.emit_level(tx, account_id, use, now)
     return Accepted(message, given)
 
 

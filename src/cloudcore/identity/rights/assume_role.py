@@ -224,7 +224,7 @@ def _assume(
         resource=role.crn,
         details={"session_name": name},
     )
-    sessions.OPEN.tell(tx, role.account_id, use, asked.now)
+    sessions.OPEN.emit_level(tx, role.account_id, use, asked.now)
     return role, expires_at
 
 

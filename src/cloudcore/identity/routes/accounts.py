@@ -129,7 +129,7 @@ async def create_account(
     account_id, now = ctx.new_id(), ctx.clock()
     add = await needs.prepare_addition(account_id, now)
     return await ctx.commit(
-        accounts.found_account,
+        accounts.open_account,
         Account(account_id, organization_id, data.handle, now),
         accounts.Founder(caller.crn, None if joined is None else caller.id),
         ctx.new_id,

@@ -95,7 +95,7 @@ _IDS: Final = Statement(
 _HOLD_ADDING: Final = Statement(TableLock(accounts))
 
 
-def hold_adding(tx: Connection) -> None:
+def lock_creation(tx: Connection) -> None:
     """Block other inserts of accounts until `tx` ends, so that "no account exists" stays true."""
     tx.execute(_HOLD_ADDING)
 

@@ -77,7 +77,7 @@ _FIND_TOTALS: Final = Statement(
 )
 
 
-def _sizes_beside(principal: str) -> Select[Any]:
+def _other_policy_sizes(principal: str) -> Select[Any]:
     """Return the query for the total sizes of other policies of the principals with a policy.
 
     There is one row for each principal to which the policy `:policy_id` is attached. `principal` is
@@ -97,9 +97,9 @@ def _sizes_beside(principal: str) -> Select[Any]:
     )
 
 
-_BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("role_id")).subquery(
-    "beside"
-)
+_BESIDE: Final = union_all(
+    _other_policy_sizes("service_account_id"), _other_policy_sizes("role_id")
+).subquery("beside")
 _FIND_LARGEST_SIZE_OF_OTHERS: Final = Statement(
     select(func.coalesce(func.max(_BESIDE.c.size), ZERO))
 )

@@ -39,24 +39,24 @@ class Founder(NamedTuple):
     permission ``iam:AssumeRole``."""
 
 
-AccountAddition = Callable[[Connection], None]
+AccountSetup = Callable[[Connection], None]
 """Inserts what other families add to a new account, in the transaction that creates the account."""
-PrepareAddition = Callable[[str, int], Awaitable[AccountAddition]]
+PrepareAddition = Callable[[str, int], Awaitable[AccountSetup]]
 """Given the id and creation time of a new account, returns its addition. Called before the
 transaction, for slow work and calls to other servers."""
 
 
-async def no_addition(_account_id: str, _now: int) -> AccountAddition:
+async def no_addition(_account_id: str, _now: int) -> AccountSetup:
     """Return a function that adds nothing to a new account."""
     return lambda _tx: None
 
 
-def found_account(
+def open_account(
     tx: Connection,
     account: Account,
     founder: Founder,
     new_id: Callable[[], str],
-    add: AccountAddition = lambda _tx: None,
+    add: AccountSetup = lambda _tx: None,
 ) -> Account:
     """Create an account with a role `admin` that has all rights and trusts the founder.
 

@@ -116,7 +116,7 @@ class Nftables:
             # A leftover end of a link, whose other end is not in this namespace.
             _links(lambda links: links.delete(link))
         with HERE.open("rb") as machine:
-            inside = partial(router.bring_about, plan, kept.addresses, link, machine.fileno(), mtu)
+            inside = partial(router.apply_plan, plan, kept.addresses, link, machine.fileno(), mtu)
             rules = within(path, inside)
         with open_links() as links:
             subnets = [each.cidr_ipv6 for each in plan.subnets if is_routed(plan, each)]
@@ -159,7 +159,7 @@ class Nftables:
             if index is not None:
                 links.delete_route(index, whole(vip))
         vips = self._files.kept(vpc_id).addresses
-        within(path, partial(router.be_silent_at, vip, vips))
+        within(path, partial(router.stop_answering_at, vip, vips))
 
     def _remove(self, vpc_id: str) -> None:
         path = _namespace(vpc_id)
@@ -226,4 +226,4 @@ def _try() -> None:
     """Carry out an empty plan in a new namespace, to test what the driver needs from the kernel."""
     new = "00000000-0000-0000-0000-000000000000"
     with HERE.open("rb") as here:
-        router.bring_about(VpcPlan(new), {}, _machine_link(new), here.fileno(), 1500)
+        router.apply_plan(VpcPlan(new), {}, _machine_link(new), here.fileno(), 1500)

@@ -48,7 +48,7 @@ _SYSCTLS: Final = {
 }
 
 
-def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
+def apply_plan(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
     """Carry out a plan: first the rules, in one transaction, then the links. Return the rules.
 
     The other end of the uplink is `machine_link`, in the namespace of the descriptor `machine`;
@@ -137,7 +137,7 @@ def answer_at(vip: Address, vips: Vips) -> None:
     _set_vips(vips)
 
 
-def be_silent_at(vip: Address, vips: Vips) -> None:
+def stop_answering_at(vip: Address, vips: Vips) -> None:
     """Stop answering at a VIP; `vips` are the remaining VIPs of the VPC."""
     _set_vips(vips)
     with open_links() as links:

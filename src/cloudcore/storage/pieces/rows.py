@@ -17,7 +17,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, bound, columns_of, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.objects.stored_rows import StoredRows
-from cloudcore.storage.bucket_rows import add_bytes, take_bytes
+from cloudcore.storage.bucket_rows import add_bytes, subtract_bytes
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.object_rows import ObjectChecksum, StoredObject
 from cloudcore.storage.tables import (
@@ -247,7 +247,7 @@ def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
     sizes: Counter[str] = Counter()
     for account_id, size in tx.rows(_FORGET, ids=text_list(piece_ids)):
         sizes[account_id] += size
-    take_bytes(tx, sizes)
+    subtract_bytes(tx, sizes)
 
 
 def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:

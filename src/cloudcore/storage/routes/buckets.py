@@ -279,7 +279,7 @@ def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> ResponseB
     key = needs.keys.describe(tx, bucket.account_id, bucket.kms_key_id)
     record = bucket_record(
         bucket,
-        bucket_rows.held_by_bucket(tx, bucket.account_id, bucket.id),
+        bucket_rows.usage_of_bucket(tx, bucket.account_id, bucket.id),
         kms_key=key and reference_to(key),
         rewrap=rewrap_record(rewrapping.last_rewrap(tx, bucket.id)),
         faults=bucket_faults(

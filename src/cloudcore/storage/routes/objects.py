@@ -323,7 +323,7 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
     found = asked.object
     if asked.outcome == "not_modified":
         return StreamReply(
-            _whole(b""), status=304, headers=_encoded(object_headers.named_fields(found))
+            _whole(b""), status=304, headers=_encoded(object_headers.identity_headers(found))
         )
     length = asked.stop - asked.start
     fields = [*object_headers.object_fields(found), *object_headers.checksum_fields(found.checksum)]

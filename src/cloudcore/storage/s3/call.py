@@ -26,7 +26,7 @@ Ts = TypeVarTuple("Ts")
 
 MAX_LISTED: Final = 1000
 """Maximum rows of a page."""
-MOST_ASKED: Final = 2**31 - 1
+MAX_NUMBER: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class S3Call:
 
         Raise `S3Error` if the query's number is malformed.
         """
-        asked = self.number(name, 0, MOST_ASKED)
+        asked = self.number(name, 0, MAX_NUMBER)
         return MAX_LISTED if asked is None else min(asked, MAX_LISTED)
 
     def header_number(self, name: str) -> int | None:
@@ -94,7 +94,7 @@ class S3Call:
 
         Raise `S3Error` if it is malformed.
         """
-        return _number(name, self.header(name), 0, MOST_ASKED)
+        return _number(name, self.header(name), 0, MAX_NUMBER)
 
     def bucket_crn(self, name: str) -> str:
         """Return the CRN of a bucket of the account; `name` may be a pattern."""
@@ -146,19 +146,19 @@ def check_read(call: S3Call) -> None:
         raise S3Error("InvalidArgument", f"{_HEADER} is not supported for this operation.")
 
 
-def written_fields(call: S3Call) -> Fields:
+def encryption_headers(call: S3Call) -> Fields:
     """Return the response headers about the encryption of the bytes that a request writes.
 
     Raise `S3Error` if the request demands encryption, but the install does not seal objects.
     """
     if call.needs.bytes.seals:
-        return sealed_fields(call.bucket)
+        return sealed_headers(call.bucket)
     if _HEADER in call.request.headers:
         raise S3Error("NotImplemented", "Nothing is sealed here: the operator has turned it off.")
     return []
 
 
-def sealed_fields(bucket: Bucket) -> Fields:
+def sealed_headers(bucket: Bucket) -> Fields:
     """Return the response headers about the encryption of a bucket's sealed objects."""
     if bucket.kms_key_id is None:
         return [(_HEADER, SEALED)]

@@ -37,7 +37,13 @@ from cloudcore.storage.s3.answers import (
     text,
     xml,
 )
-from cloudcore.storage.s3.call import MAX_LISTED, S3Call, check_read, sealed_fields, written_fields
+from cloudcore.storage.s3.call import (
+    MAX_LISTED,
+    S3Call,
+    check_read,
+    encryption_headers,
+    sealed_headers,
+)
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.requests import read_copy_source
 
@@ -71,7 +77,7 @@ async def get_object(call: S3Call) -> Answer:
         is_head=call.request.method == "HEAD",
     )
     if found.outcome == "not_modified":
-        return Answer(304, object_headers.named_fields(found.object))
+        return Answer(304, object_headers.identity_headers(found.object))
     fields = [*_fields(call, found), *await _encryption(call, found)]
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
@@ -90,7 +96,7 @@ async def _encryption(call: S3Call, found: FoundObject) -> Fields:
     else:
         of = found.object.account_id, found.object.id
         are_sealed = await call.needs.database.read(piece_rows.are_sealed, *of)
-    return sealed_fields(call.bucket) if are_sealed else []
+    return sealed_headers(call.bucket) if are_sealed else []
 
 
 def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
@@ -136,7 +142,7 @@ async def get_object_attributes(call: S3Call) -> Answer:
     if not asked or any(name not in content for name in asked):
         raise S3Error("InvalidArgument", "x-amz-object-attributes names no attribute.")
     answer = [content[name] for name in content if name in asked]
-    return xml("GetObjectAttributesResponse", answer, object_headers.named_fields(found)[1:])
+    return xml("GetObjectAttributesResponse", answer, object_headers.identity_headers(found)[1:])
 
 
 def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]) -> str:
@@ -167,7 +173,7 @@ async def put_object(call: S3Call) -> Answer:
     if conditions.modified_since is not None or conditions.unmodified_since is not None:
         raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
     attributes = object_headers.read_attributes(headers, call.bucket.account_id)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     stored = await object_writes.store_object(
         call.needs,
         call.events,
@@ -193,7 +199,7 @@ async def copy_object(call: S3Call) -> Answer:
     bucket = await call.find_bucket()
     source = await buckets.authorized_bucket(call.ctx, source_name, source_key, "storage:GetObject")
     object_headers.check_supported(headers, bucket.account_id)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     payloads.refuse_checksum(call)
     replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
     replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))

@@ -188,7 +188,7 @@ def read_conditions(headers: Mapping[str, str], prefix: str = "") -> RequestCond
     )
 
 
-def named_fields(found: StoredObject) -> Fields:
+def identity_headers(found: StoredObject) -> Fields:
     """Return the headers that identify the content of an object: ETag and last modification."""
     return [("etag", quoted(found.etag)), ("last-modified", http_time(found.created_at))]
 
@@ -197,7 +197,7 @@ def object_fields(found: StoredObject) -> Fields:
     """Return the headers that describe an object, except those about length and range."""
     attributes = found.attributes
     fields = [
-        *named_fields(found),
+        *identity_headers(found),
         ("accept-ranges", "bytes"),
         ("content-type", attributes.content_type),
         *attributes.headers.items(),

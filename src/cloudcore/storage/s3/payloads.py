@@ -34,7 +34,7 @@ _NO_CHECKSUMS: Final = tuple(_CHECKSUM + each for each in ("algorithm", "mode", 
 _MD5_BYTES: Final = 16
 
 
-class Promise(NamedTuple):
+class AnnouncedValues(NamedTuple):
     """The size, hashes and checksum that a request announces for its bytes."""
 
     length: int | None
@@ -85,7 +85,7 @@ class S3Body:
         Raise `S3Error` if they contradict each other, are malformed, or lack a length.
         """
         self._call = call
-        self.promise = read_promise(call)
+        self.promise = read_announced(call)
         self._trailers: Mapping[str, str] = {}
 
     def terms(self) -> Terms:
@@ -113,7 +113,9 @@ class S3Body:
         self.promise.check(digests, self._trailers)
 
 
-def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = False) -> Promise:
+def read_announced(
+    call: S3Call, *, of_object: bool = False, is_empty: bool = False
+) -> AnnouncedValues:
     """Return the announced values of a request's body.
 
     With `of_object`, checksum headers describe the object that the request makes, not the body.
@@ -131,7 +133,7 @@ def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = Fals
         algorithm = algorithm or wanted
         if (trailer or algorithm) is not wanted:
             raise S3Error("BadDigest", "x-amz-sdk-checksum-algorithm names another algorithm.")
-    return Promise(
+    return AnnouncedValues(
         0 if is_empty else _length(call),
         _sha256_of(call),
         content_md5(call.header("content-md5")),
@@ -210,7 +212,7 @@ class _Received:
         self, call: S3Call, take: Callable[[memoryview], object], *, of_object: bool
     ) -> None:
         is_empty = _is_empty(call)
-        self._promise = read_promise(call, of_object=of_object, is_empty=is_empty)
+        self._promise = read_announced(call, of_object=of_object, is_empty=is_empty)
         algorithm = self._promise.algorithm
         self._checksum = None if algorithm is None else checksums.new_checksum(algorithm)
         self._md5, self._sha256 = md5(usedforsecurity=False), sha256()
@@ -268,7 +270,9 @@ def _sha256_of(call: S3Call) -> str | None:
     return payload if payload != UNSIGNED and payload not in CHUNKED else None
 
 
-def _decoder(call: S3Call, promise: Promise, sink: Callable[[memoryview], None]) -> ChunkDecoder:
+def _decoder(
+    call: S3Call, promise: AnnouncedValues, sink: Callable[[memoryview], None]
+) -> ChunkDecoder:
     trailers = frozenset() if promise.trailer is None else frozenset((promise.trailer.header,))
     assert promise.length is not None, "the file of a form is not framed"
     is_unsigned = call.claim.payload == UNSIGNED_CHUNKS_TRAILER

@@ -23,11 +23,16 @@ from cloudcore.storage.object_rows import StoredObject
 from cloudcore.storage.object_writes import Digests, Terms
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
-from cloudcore.storage.s3.call import S3Call, written_fields
+from cloudcore.storage.s3.call import S3Call, encryption_headers
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import FileDecoder, PostForm
 from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
-from cloudcore.storage.s3.payloads import Promise, content_md5, header_checksum, read_algorithm
+from cloudcore.storage.s3.payloads import (
+    AnnouncedValues,
+    content_md5,
+    header_checksum,
+    read_algorithm,
+)
 from cloudcore.storage.s3.requests import S3Request
 
 _MAX_CONDITIONS: Final = 200
@@ -209,7 +214,7 @@ async def post_object(call: S3Call) -> Answer:
     if "tagging" in fields:
         attributes = attributes._replace(tags=documents.read_tags(fields["tagging"].encode()))
         check_tags(attributes.tags)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     promise = _read_promise(call)
 
     def verify(digests: Digests) -> None:
@@ -248,7 +253,7 @@ async def post_object(call: S3Call) -> Answer:
     return _answer(call, form.fields, stored, told)
 
 
-def _read_promise(call: S3Call) -> Promise:
+def _read_promise(call: S3Call) -> AnnouncedValues:
     """Return the announced values of a form's file.
 
     Raise `S3Error` if the values contradict each other, or are malformed.
@@ -261,7 +266,7 @@ def _read_promise(call: S3Call) -> Promise:
             raise S3Error("BadDigest", "x-amz-checksum-algorithm names another algorithm.")
         algorithm = wanted
     digest = content_md5(call.header("content-md5"))
-    return Promise(None, None, digest, algorithm, checksum, None)
+    return AnnouncedValues(None, None, digest, algorithm, checksum, None)
 
 
 def _fewest_bytes(call: S3Call, form: PostForm) -> int | None:

@@ -28,7 +28,7 @@ from cloudcore.storage.s3.answers import (
     text,
     xml,
 )
-from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
+from cloudcore.storage.s3.call import MAX_NUMBER, S3Call, encryption_headers
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.list_calls import encoding, owner
 from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
@@ -49,7 +49,7 @@ async def create_upload(call: S3Call) -> Answer:
     """CreateMultipartUpload; a body is verified, but otherwise ignored."""
     await payloads.read_document(call)
     attributes = read_attributes(call.request.headers, call.bucket.account_id)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     algorithm, kind = _checksum(call)
     upload = Upload(
         id=call.ctx.new_id(),
@@ -92,7 +92,7 @@ def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
 async def upload_part(call: S3Call) -> Answer:
     """UploadPart: store the body; it replaces a part with the same number."""
     upload = await _find_upload(call)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     body = payloads.S3Body(call)
     promise = body.promise
     sent = promise.algorithm if promise.checksum or promise.trailer else None
@@ -116,7 +116,7 @@ async def copy_part(call: S3Call) -> Answer:
     payloads.refuse_checksum(call)
     bucket = await call.find_bucket()
     source = await buckets.authorized_bucket(call.ctx, source_name, source_key, "storage:GetObject")
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     upload = await _find_upload(call)
     number = _part_number(call)
     found = await object_reads.find_object(
@@ -165,7 +165,7 @@ def _bad_copied_range() -> S3Error:
 async def list_parts(call: S3Call) -> Answer:
     """ListParts: the parts of an upload, sorted by number."""
     upload = await _find_upload(call)
-    after = call.number("part-number-marker", 0, MOST_ASKED) or 0
+    after = call.number("part-number-marker", 0, MAX_NUMBER) or 0
     limit = call.limit("max-parts")
     found = await call.needs.database.read(
         multipart.list_parts, call.bucket, upload.id, after, limit + 1
@@ -247,7 +247,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 async def complete_upload(call: S3Call) -> Answer:
     """CompleteMultipartUpload, in one quick transaction."""
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
         upload_rows.find_upload, call.bucket.account_id, call.bucket.id, _upload_id(call)

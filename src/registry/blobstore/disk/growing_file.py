@@ -17,7 +17,7 @@ from registry.blobstore.sealed.frame_format import (
     SealBroken,
 )
 from registry.blobstore.sealed.frames import read_cipher, read_frame
-from registry.blobstore.sealed.layout import Layout, Record, Slots, layout_of, slot_bytes
+from registry.blobstore.sealed.layout import Layout, Record, Slots, new_layout, slot_bytes
 
 
 class GrowingFile(BlockingGrowing):
@@ -133,7 +133,7 @@ class GrowingSealedFile(BlockingGrowing):
             return 0
         if self._cipher is None:
             self._cipher = self._read_cipher()
-            self._layout = layout_of(is_packed=self._cipher.is_packed)
+            self._layout = new_layout(is_packed=self._cipher.is_packed)
         before = self._whole
         if size < self._layout.start(before):
             self._whole = self._layout.before(size)

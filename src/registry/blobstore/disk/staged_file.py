@@ -180,7 +180,7 @@ class StagedFile:
             and os.fstat(self._file.descriptor).st_nlink == 0
         )
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
+    def rewind_is_immediate(self, offset: int, *, is_sealed: bool = False) -> bool:
         """Return True if the file is in ``uploads``, not sealed, and `offset` bytes long."""
         return offset == self.offset and not self._is_object and not is_sealed
 

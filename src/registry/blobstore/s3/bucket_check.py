@@ -14,7 +14,7 @@ _FIRST: Final = "store an object"
 _BODY: Final = b"a trial of Entrepot\n"
 
 
-def refusals_of(bucket: Bucket) -> Iterator[str]:
+def unsupported_calls(bucket: Bucket) -> Iterator[str]:
     """Yield a sentence for each call that the bucket does not support.
 
     Stop early if the bucket stores no object, or does not respond.

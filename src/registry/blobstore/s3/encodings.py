@@ -15,10 +15,10 @@ from blake3 import blake3
 from registry.blobstore.base import PLAIN, SEALED, DataKey
 from registry.blobstore.s3.bucket_layout import Tail
 from registry.blobstore.s3.parts import PartWriter
-from registry.blobstore.sealed.compression import pays
+from registry.blobstore.sealed.compression import is_worth_compressing
 from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, FrameKind, SealBroken
 from registry.blobstore.sealed.frames import open_frame, scratch, seal_frame
-from registry.blobstore.sealed.layout import Layout, Packed, Record, Slots, layout_of
+from registry.blobstore.sealed.layout import Layout, Packed, Record, Slots, new_layout
 from registry.blobstore.sealed.table import big_endian, sealed_table
 from registry.oci.digest import Hasher
 
@@ -244,9 +244,9 @@ class SealedEncoder:
         """Return the cipher; the first call decides about compression and appends the header."""
         if self._cipher is None:
             with memoryview(self._buffer) as piece:
-                is_packed = self._compresses and pays(piece)
+                is_packed = self._compresses and is_worth_compressing(piece)
             cipher = FrameCipher.new(self._data_key, self._object_id, is_packed=is_packed)
-            self._layout = layout_of(is_packed=is_packed)
+            self._layout = new_layout(is_packed=is_packed)
             self._append(memoryview(cipher.header))
             self._cipher = cipher
         return self._cipher

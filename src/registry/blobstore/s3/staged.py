@@ -123,7 +123,7 @@ class S3Staged:
         """Return True if some parts may not have arrived yet."""
         return not self._is_let_go and self._writer.upload is not None
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
+    def rewind_is_immediate(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
         """Return False: a rewind may have to ask the bucket."""
         return False
 

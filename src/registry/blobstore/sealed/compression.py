@@ -46,7 +46,7 @@ class _Codec(NamedTuple):
 _local = threading.local()
 
 
-def pays(piece: memoryview) -> bool:
+def is_worth_compressing(piece: memoryview) -> bool:
     """Return True if compressing an object that begins with this piece saves space.
 
     Four samples of the piece are compressed, since the first bytes of a tar are always

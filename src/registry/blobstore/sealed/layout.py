@@ -180,7 +180,7 @@ Layout = Slots | Packed
 """The positions of frames."""
 
 
-def layout_of(*, is_packed: bool) -> Layout:
+def new_layout(*, is_packed: bool) -> Layout:
     """Return a new layout, packed or in slots, to which no frame has been added."""
     return Packed() if is_packed else Slots()
 

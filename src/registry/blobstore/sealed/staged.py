@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from registry.blobstore.base import SEALED, DataKey, ObjectDamaged
-from registry.blobstore.sealed.compression import pays
+from registry.blobstore.sealed.compression import is_worth_compressing
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -32,8 +32,8 @@ from registry.blobstore.sealed.layout import (
     Packed,
     Record,
     Slots,
-    layout_of,
     marked_size,
+    new_layout,
     partial,
 )
 from registry.blobstore.sealed.table import read_table, sealed_table
@@ -427,8 +427,8 @@ class SealedBytes:
 
     def _begin_file(self, piece: memoryview) -> FrameCipher:
         """Decide about compression from the first bytes; return a cipher with a new header."""
-        is_packed = self._compresses and pays(piece)
-        self._layout = layout_of(is_packed=is_packed)
+        is_packed = self._compresses and is_worth_compressing(piece)
+        self._layout = new_layout(is_packed=is_packed)
         cipher = FrameCipher.new(self._data_key, self._upload_id, is_packed=is_packed)
         self._hasher = blake3(cipher.header)
         return cipher

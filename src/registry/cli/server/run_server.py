@@ -106,7 +106,7 @@ def write_url(settings: Settings, url: str) -> None:
 
 def read_url(settings: Settings) -> str:
     """Return the configured URL, else the URL that the last server saved, else the default."""
-    if names_url(settings):
+    if has_client_url(settings):
         return settings.url
     try:
         noted = _path(settings).read_text()[:_MAX_CHARACTERS].strip()
@@ -120,7 +120,7 @@ def find_console(settings: Settings) -> str:
     return f"{settings.own_urls.get(CONSOLE) or read_url(settings)}/console"
 
 
-def names_url(settings: Settings) -> bool:
+def has_client_url(settings: Settings) -> bool:
     """Return True if the settings contain a URL for clients."""
     return bool(settings.public_url or settings.hosts)
 

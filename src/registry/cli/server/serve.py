@@ -32,8 +32,8 @@ from registry.cli.server.options import DEFAULT_DATA, settings_of
 from registry.cli.server.run_server import (
     check_disk,
     find_console,
+    has_client_url,
     load_before_fork,
-    names_url,
     serve_application,
     write_url,
 )
@@ -140,7 +140,7 @@ def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, 
 
 def _greet(settings: Settings, note: str, url: str) -> None:
     """Print the URLs of the registry and its console, and a note; notify systemd."""
-    shown = settings.url if names_url(settings) else url
+    shown = settings.url if has_client_url(settings) else url
     write_url(settings, shown)
     write_now(f"Entrepot is ready on {url} (console: {find_console(settings)}, stop with Ctrl+C)\n")
     if note:
@@ -153,7 +153,7 @@ def _greet(settings: Settings, note: str, url: str) -> None:
 def _s3_url(settings: Settings, url: str) -> str:
     """Return the URL of the S3 endpoint; with TLS, its host is a name in the certificate."""
     scheme = url.partition(":")[0]
-    known = urlsplit(settings.url if scheme == "https" and names_url(settings) else url)
+    known = urlsplit(settings.url if scheme == "https" and has_client_url(settings) else url)
     host = settings.s3_host or known.netloc.removesuffix(f":{known.port}")
     return f"{scheme}://{host}:{settings.s3_port}"
 
@@ -169,7 +169,9 @@ def run_init(options: argparse.Namespace) -> None:
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
-    other = "" if names_url(settings) else "With another --host or --port, at the URL it prints.\n"
+    other = (
+        "" if has_client_url(settings) else "With another --host or --port, at the URL it prints.\n"
+    )
     write_now(
         f"Account {first.handle} ({first.account_id}) is made. These are shown this once:\n\n"
         f"  person              {first.email}\n"

@@ -25,7 +25,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import LinkTarget, NewObject
-from registry.metadata.blobs.upload_quota import FULL, ROOM, FullParameters, Room, room_of
+from registry.metadata.blobs.upload_quota import FULL, ROOM, LimitParameters, Room, room_of
 from registry.metadata.blobs.uploads import (
     FENCED,
     IS_UNWRITTEN,
@@ -131,7 +131,7 @@ def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget |
 
 
 def find_room_in(
-    tx: Connection, target: PushTarget, room: FullParameters, upload_id: str | None
+    tx: Connection, target: PushTarget, room: LimitParameters, upload_id: str | None
 ) -> Room | None:
     """Return the account's stored bytes and their limit if an upload session may begin, else None.
 
@@ -149,7 +149,7 @@ def find_room_in(
 def begin_in_target(
     tx: Connection,
     target: PushTarget,
-    room: FullParameters,
+    room: LimitParameters,
     upload: Upload,
     received: ReceivedBytes,
     expires_at: int,

@@ -18,7 +18,7 @@ from registry.quotas import UPLOADS
 _u = uploads.c
 
 
-class FullParameters(NamedTuple):
+class LimitParameters(NamedTuple):
     """The parameters of `FULL`, except the ids of the repository and the account."""
 
     now: int

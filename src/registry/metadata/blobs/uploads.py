@@ -57,7 +57,7 @@ class Upload(NamedTuple):
     """The received bytes, sealed if there is a data key; None if they are staged."""
 
 
-class FoundUpload(NamedTuple):
+class FoundSession(NamedTuple):
     """An upload session as found in a repository, with or without a row."""
 
     repository_id: str
@@ -241,9 +241,9 @@ def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int
     return upload_of(tx.row(_FIND, handle=handle, name=name, upload_id=upload_id, now=now))
 
 
-def find_here(
+def find_session_in(
     tx: Connection, handle: str, name: str, upload_id: str, now: int
-) -> FoundUpload | None:
+) -> FoundSession | None:
     """Return a session as found in this repository, with or without a row.
 
     None if the repository does not exist.
@@ -253,7 +253,7 @@ def find_here(
         return None
     has_row = row[6] is not None
     upload = upload_of(row[6:]) if has_row and not row[3] else None
-    return FoundUpload(row[0], row[1], bool(row[2]), bool(row[3]), upload, read_use(row[4:6]))
+    return FoundSession(row[0], row[1], bool(row[2]), bool(row[3]), upload, read_use(row[4:6]))
 
 
 def advance_upload(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
@@ -267,7 +267,7 @@ def advance_upload(tx: Connection, lease: Lease, received: ReceivedBytes, expire
     return bool(changed) or has_advanced(tx, lease.upload_id, token, received)
 
 
-def note_received(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
+def record_received(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
     """Record the staged bytes of a session and keep its lease; return False if it was lost."""
     return tx.execute(_NOTE, **_received(lease, received, expires_at)) == 1
 

@@ -17,7 +17,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ZERO, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, paged, text_list, unseen
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
-from registry.metadata.images.manifests import IS_ABOUT, IS_OF_TYPE
+from registry.metadata.images.manifests import HAS_SUBJECT, IS_OF_TYPE
 from registry.metadata.tables import manifest_bodies, manifests, tags
 
 _m = manifests.c
@@ -100,9 +100,9 @@ _DOCUMENT: Final = Statement(
     )
     .where(given(_m.repository_id), _m.id == bindparam("manifest_id"))
 )
-_REFERRERS: Final = Statement(page_planned_once(_newest().where(IS_ABOUT, IS_OF_TYPE)))
+_REFERRERS: Final = Statement(page_planned_once(_newest().where(HAS_SUBJECT, IS_OF_TYPE)))
 _COUNT_REFERRERS: Final = Statement(
-    select(func.count()).where(given(_m.repository_id), IS_ABOUT, IS_OF_TYPE)
+    select(func.count()).where(given(_m.repository_id), HAS_SUBJECT, IS_OF_TYPE)
 )
 _PINS: Final = Statement(
     select(_p.manifest_id, _p.name).where(

@@ -53,7 +53,7 @@ class StoredManifest(NamedTuple):
     `details.find_document`."""
 
 
-class KeptBody(Enum):
+class BodyComparison(Enum):
     """How a pushed manifest's body compares with the account's stored copy."""
 
     NEW = "new"
@@ -111,7 +111,7 @@ class NewManifest(NamedTuple):
     """JSON object of strings."""
 
 
-IS_ABOUT: Final = and_(
+HAS_SUBJECT: Final = and_(
     _m.subject_digest == bindparam("subject"),
     _m.subject_digest.is_not(None),  # so that the partial index applies
 )
@@ -235,7 +235,7 @@ _TAGGED: Final = Statement(
 )
 _REFERRERS: Final = paged(
     select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
-    .where(given(_m.repository_id), IS_ABOUT, _m.id > bindparam("after"), IS_OF_TYPE)
+    .where(given(_m.repository_id), HAS_SUBJECT, _m.id > bindparam("after"), IS_OF_TYPE)
     .order_by(_m.id)
 )
 _ANNOTATIONS: Final = Statement(
@@ -263,12 +263,14 @@ def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> Store
     return _of_digest(row)._replace(body=row[4] or b"") if row else None
 
 
-def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
+def find_row_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Like `find_by_tag`, without the manifest's bytes."""
     return find_one(tx, StoredManifest, _SEE_BY_TAG, handle=handle, name=name, tag=tag)
 
 
-def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
+def find_row_by_digest(
+    tx: Connection, handle: str, name: str, digest: str
+) -> StoredManifest | None:
     """Like `find_by_digest`, without the manifest's bytes."""
     row = tx.row(_SEE_BY_DIGEST, handle=handle, name=name, digest=digest)
     return _of_digest(row) if row else None
@@ -296,18 +298,18 @@ def find_manifests(
     return {row[1]: ManifestRow(*row) for row in rows}
 
 
-def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> KeptBody:
+def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> BodyComparison:
     """Insert a manifest, and its body like `keep_body`; return how the body compared."""
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
-        kept = KeptBody.NEW
+        kept = BodyComparison.NEW
     else:
         kept = keep_body(tx, new.account_id, new.digest, body)
     tx.execute(_ADD, **new._asdict(), pushed_at=now)
     return kept
 
 
-def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> KeptBody:
+def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> BodyComparison:
     """Insert a manifest's body, or replace a damaged copy; return how the body compared with it.
 
     The caller has verified `body` against `digest`. The row is locked against deletion until the
@@ -317,11 +319,11 @@ def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> Kept
     while (held := tx.row(_HOLD_BODY, **of_body, body=body)) is None:
         # The body is missing: a deletion in another repository removed it.
         if tx.execute(_ADD_BODY, **of_body, body=body):
-            return KeptBody.NEW
+            return BodyComparison.NEW
     if held[0]:
-        return KeptBody.WHOLE
+        return BodyComparison.WHOLE
     tx.execute(_HEAL_BODY, **of_body, body=body)
-    return KeptBody.HEALED
+    return BodyComparison.HEALED
 
 
 def add_blob_edges(

@@ -18,7 +18,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, deletion, find_all, given, insert_or_change, total
 from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
-from registry.metadata.images.manifests import IS_ABOUT
+from registry.metadata.images.manifests import HAS_SUBJECT
 from registry.metadata.tables import (
     digest_aliases,
     manifest_blobs,
@@ -35,7 +35,7 @@ _c = manifest_children.c
 
 _ATTACHED: Final = paged(
     select(func.coalesce(_m.artifact_type, _m.media_type))
-    .where(given(_m.repository_id), IS_ABOUT)
+    .where(given(_m.repository_id), HAS_SUBJECT)
     .order_by(_m.id.desc())
 )
 _ALIASES: Final = Statement(

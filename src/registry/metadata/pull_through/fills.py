@@ -21,7 +21,7 @@ from registry.metadata.blobs.uploads import (
     Lease,
     ReceivedBytes,
     Upload,
-    note_received,
+    record_received,
     upload_of,
 )
 from registry.metadata.pull_through.tables import blob_fills
@@ -84,7 +84,7 @@ def note_staged(
 
     The lease stays held. Idempotent.
     """
-    if not note_received(tx, lease, received, expires_at):
+    if not record_received(tx, lease, received, expires_at):
         return False
     tx.execute(_SET_SIZE, id=lease.upload_id, bytes=size)
     return True

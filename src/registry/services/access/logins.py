@@ -121,7 +121,7 @@ def mint_login(
         expires_at=expires_at if end is None else min(expires_at, end),
     )
     logins.add_login(tx, login, now)
-    logins.OPEN.tell(tx, caller.account_id, use, now)
+    logins.OPEN.emit_level(tx, caller.account_id, use, now)
     return IssuedLogin(password, now, login.expires_at)
 
 
@@ -194,7 +194,7 @@ def wrong_login() -> Unauthenticated:
     return Unauthenticated("the user name or password is wrong, or has expired")
 
 
-class KnownLogin(NamedTuple):
+class StoredLogin(NamedTuple):
     """The stored row of a long-lived credential, found by its id."""
 
     secret_sha256: str
@@ -204,7 +204,7 @@ class KnownLogin(NamedTuple):
     """The record for the audit log if the credential is refused."""
 
 
-FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], KnownLogin | None]
+FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], StoredLogin | None]
 
 
 async def log_in(
@@ -226,7 +226,7 @@ async def log_in(
     """
     source, now = rate_subject(source_ip), clock()
 
-    def read(tx: Connection) -> tuple[int, KnownLogin | None]:
+    def read(tx: Connection) -> tuple[int, StoredLogin | None]:
         retry_after = seconds_refused(tx, credential_id, source, now)
         return retry_after, find(tx, credential_id, source_ip, now)
 
@@ -262,7 +262,7 @@ def is_access_key_id(username: str) -> bool:
 
 def find_key(
     tx: Connection, access_key_id: str, _source_ip: IPv4Address | IPv6Address | None, now: int
-) -> KnownLogin | None:
+) -> StoredLogin | None:
     """Return the stored access key with this id, or None.
 
     Its `login` is None if the key may not log in now.
@@ -280,7 +280,7 @@ def find_key(
     login = _login(owner, access_key_id, handle, now) if may_log_in else None
     source = owner.source
     refused = RefusedLogin(owner.account_id, source.crn, source, (source.crn,))
-    return KnownLogin(owner.secret_sha256, login, refused)
+    return StoredLogin(owner.secret_sha256, login, refused)
 
 
 def _login(owner: KeyOwner, access_key_id: str, handle: str, now: int) -> Login:

@@ -92,7 +92,7 @@ async def stat_blob(
     return found
 
 
-def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
+def read_blob_state(tx: Connection, name: Name, digest: Digest) -> Hashable:
     """Return everything that the response for an inline blob depends on; None if it is absent.
 
     While the result is unchanged, `stat_blob` and `open_blob` return the same until `kept_until`.
@@ -100,21 +100,21 @@ def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if canonical is None:
         return None
-    return look_at_blobs(tx, name, [Digest(canonical)]).get(canonical)
+    return read_blob_states(tx, name, [Digest(canonical)]).get(canonical)
 
 
-def look_at_blobs(
+def read_blob_states(
     tx: Connection, name: Name, digests: Sequence[Digest]
 ) -> Mapping[Hashable, Hashable]:
-    """Map sha256 digests to results of `look_at_blob`, omitting absent blobs."""
+    """Map sha256 digests to results of `read_blob_state`, omitting absent blobs."""
     return find_link_states(tx, name.handle, name.repository, [str(each) for each in digests])
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
     """Return until when (µs since the epoch) a blob's response may be reused; None: no limit.
 
-    Until then, the response is valid as long as `look_at_blob` returns the same. With `keep`, the
-    time is no later than that of the link's next touch.
+    Until then, the response is valid as long as `read_blob_state` returns the same. With `keep`,
+    the time is no later than that of the link's next touch.
     """
     ends = [] if found.opened_until is None else [found.opened_until]
     if keep and not found.link.manifest_refs:

@@ -91,7 +91,7 @@ class _Kept(NamedTuple):
     """False if an earlier try may have written a row that names the new bytes."""
 
 
-class _Looked(NamedTuple):
+class _Prepared(NamedTuple):
     """What was read and prepared before the transaction that writes the rows."""
 
     seen: CheckedCopy | None = None
@@ -100,7 +100,7 @@ class _Looked(NamedTuple):
     """Wraps of the new bytes' data key under the KMS keys of existing links."""
 
 
-class _NotSeenError(Exception):
+class _CopyUncheckedError(Exception):
     """The account has a copy of these bytes that was not checked yet."""
 
 
@@ -179,11 +179,11 @@ async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
 async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None) -> _Kept:
     lost: OutcomeUnknown | None = None
     lease = ending.lease if ending else None
-    looked = _Looked()
+    looked = _Prepared()
     while True:
         try:
             kept = await _write_rows(ctx, new, ending, looked)
-        except _NotSeenError:
+        except _CopyUncheckedError:
             of = new.account_id, new.repository_id, new.stored.digest
             looked = looked._replace(seen=await check_copy(ctx, *of))
         except NotWrapped as error:
@@ -206,7 +206,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None)
 
 
 async def _write_rows(
-    ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None, looked: _Looked
+    ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None, looked: _Prepared
 ) -> _Kept:
     """Write the rows; if the account's bytes must be counted first, count them and repeat."""
     while True:
@@ -263,7 +263,7 @@ async def _find_linked(
     """Return the bytes of the linked blob, if they are the new ones or a good copy; else raise."""
     there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
     if there is None or not (
-        there.stored_id == new.stored.object_id or _may_stay(there, seen, ctx.clock())
+        there.stored_id == new.stored.object_id or _can_be_kept(there, seen, ctx.clock())
     ):
         raise error
     return _Kept(there.stored_id, is_certain=False)
@@ -282,13 +282,13 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
         raise UploadLeaseLost
 
 
-def _may_stay(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
+def _can_be_kept(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
     """Return True if the account's copy was checked, is intact, and need not be replaced."""
     is_whole = seen is not None and seen.stored_id == kept.stored_id and seen.damage is None
-    return is_whole and not _must_go(kept, now)
+    return is_whole and not _must_be_replaced(kept, now)
 
 
-def _must_go(kept: KeptObject, now: int) -> bool:
+def _must_be_replaced(kept: KeptObject, now: int) -> bool:
     """Return True if the account's copy must be replaced unread: damaged, or long unverified."""
     return kept.damage is not None or kept.verified_at + VERIFIED_FOR <= now
 
@@ -297,7 +297,7 @@ def _record_rows(
     tx: Connection,
     new: NewBytes,
     ending: SessionEnd | None,
-    looked: _Looked,
+    looked: _Prepared,
     new_id: Callable[[], str],
     now: int,
 ) -> _Kept:
@@ -306,7 +306,7 @@ def _record_rows(
     Bytes that are replaced go to the quarantine under a new id.
 
     Raises:
-        _NotSeenError: the account's copy was not checked; check it and repeat.
+        _CopyUncheckedError: the account's copy was not checked; check it and repeat.
         NotCounted: the account's bytes must be counted first; count them and repeat.
         QuotaExceeded: the account has no room for the bytes.
         NotWrapped: the new data key must be wrapped under more KMS keys.
@@ -346,7 +346,7 @@ def _record_at_once(tx: Connection, new: NewBytes, ending: SessionEnd | None, no
 
 
 def _record_each(
-    tx: Connection, new: NewBytes, looked: _Looked, new_id: Callable[[], str], now: int
+    tx: Connection, new: NewBytes, looked: _Prepared, new_id: Callable[[], str], now: int
 ) -> _Kept:
     """Write the rows of object, wrap, bytes and link in separate statements; see `_record_rows`."""
     account_id, stored = new.account_id, new.stored
@@ -377,7 +377,7 @@ def _choose(
     new: NewBytes,
     made: NewObject,
     kept: KeptObject,
-    looked: _Looked,
+    looked: _Prepared,
     new_id: Callable[[], str],
     now: int,
 ) -> tuple[_Kept, str, str | None]:
@@ -388,7 +388,7 @@ def _choose(
     account_id = new.account_id
     if kept.stored_id == made.stored_id:
         return _Kept(made.stored_id), kept.id, _put_own_wrap(tx, new, kept.id)
-    if _may_stay(kept, looked.seen, now):
+    if _can_be_kept(kept, looked.seen, now):
         assert looked.seen is not None
         if kept.encoding == PLAIN:
             return _Kept(kept.stored_id), kept.id, None
@@ -397,10 +397,10 @@ def _choose(
             return _Kept(kept.stored_id), kept.id, key_id
     else:
         found = None
-        if not _must_go(kept, now):
+        if not _must_be_replaced(kept, now):
             seen = looked.seen
             if seen is None or seen.stored_id != kept.stored_id or seen.damage is None:
-                raise _NotSeenError
+                raise _CopyUncheckedError
             found = seen.damage
         same = made._replace(id=kept.id)
         if replace_bytes(tx, account_id, kept.stored_id, same, looked.made, new_id(), now):

@@ -12,9 +12,9 @@ from __future__ import annotations
 from cloudcore.db.base import Connection, OutcomeUnknown
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import (
-    KeptBytes,
+    SealedUpload,
     adopt_inline,
-    digests_of_kept,
+    digests_of_sealed,
     open_inline,
     store_inline,
 )
@@ -45,7 +45,7 @@ from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
 from registry.services.context import ServiceContext
 
 
-def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
+def small_bytes_left(ctx: ServiceContext, session: UploadSession) -> int:
     """Return how many more bytes a session may receive while staying small; -1 if it is not small.
 
     A session that has or had a lease is not small: it may have staged bytes.
@@ -58,7 +58,7 @@ def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
     return max(-1, limit - upload.received_bytes)
 
 
-async def keep_few(
+async def append_small(
     ctx: ServiceContext, name: Name, session: UploadSession, keys: UploadKeys, data: bytes
 ) -> int:
     """Append a few bytes to a small session; return how many it has received in total.
@@ -91,20 +91,20 @@ async def seal_received(
     if seal is None:
         return uploads.ReceivedBytes(len(data), {}, stage_id, None, data)
     body = sealed_bytes(data, seal.data_key, stage_id)
-    kept = KeptBytes(body, seal.wrapped, stage_id, len(data))
-    digests = digests_of_kept(kept, data, upload.algorithm)
+    kept = SealedUpload(body, seal.wrapped, stage_id, len(data))
+    digests = digests_of_sealed(kept, data, upload.algorithm)
     return uploads.ReceivedBytes(len(data), digests, stage_id, sealing.wrap_for_row(seal), body)
 
 
 def has_digests(session: UploadSession) -> bool:
     """Return True if a small session's row has the digests of its bytes.
 
-    Then `finish_as_it_is` needs no data key.
+    Then `finish_sealed` needs no data key.
     """
     return session.upload.body is not None and bool(session.upload.digests)
 
 
-async def finish_as_it_is(
+async def finish_sealed(
     ctx: ServiceContext,
     name: Name,
     session: UploadSession,
@@ -128,7 +128,7 @@ async def finish_as_it_is(
     wrap = uploads.UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
     if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
         return False
-    kept = KeptBytes(upload.body, wrap.wrapped_data_key, upload.stage_id, upload.received_bytes)
+    kept = SealedUpload(upload.body, wrap.wrapped_data_key, upload.stage_id, upload.received_bytes)
     stored = adopt_inline(kept, upload.digests, expected)
     if stored is None:
         return False
@@ -140,7 +140,7 @@ async def finish_as_it_is(
     return True
 
 
-async def finish_few(
+async def finish_small(
     ctx: ServiceContext,
     name: Name,
     session: UploadSession,
@@ -263,7 +263,7 @@ def find_unwritten(
     Return None if any check fails; the caller must find out which.
     """
     session = unwritten_session(ctx, ids_of(known.target), upload_id, now)
-    if session is None or room_for_few(ctx, session) < 0:
+    if session is None or small_bytes_left(ctx, session) < 0:
         return None
     room = room_in_target(tx, ctx, known.target, now, upload_id, adding)
     if room is None:
@@ -285,7 +285,7 @@ async def begin_in_target(
     session = unwritten_session(ctx, ids_of(target), upload_id, now)
     if session is None or room_of(ctx, now) is None or chunk.give_back is None:
         return None
-    few = await chunk.few(room_for_few(ctx, session))
+    few = await chunk.few(small_bytes_left(ctx, session))
     if few is None:
         return None
     room = room_of(ctx, now, len(few.data))

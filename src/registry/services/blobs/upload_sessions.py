@@ -24,7 +24,7 @@ def get_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> upload_ids.UploadSession:
     """Return a session of a repository that is open at `now` (end-13), or raise `UploadUnknown`."""
-    found = uploads.find_here(tx, name.handle, name.repository, upload_id, now)
+    found = uploads.find_session_in(tx, name.handle, name.repository, upload_id, now)
     if found is None or found.has_expired:
         raise upload_ids.unknown(upload_id)
     if found.upload is not None:
@@ -103,13 +103,13 @@ def room_in_target(
     return None if room is None else new_blobs.find_room_in(tx, target, room, upload_id)
 
 
-def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.FullParameters | None:
+def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.LimitParameters | None:
     """Return the maximum numbers of sessions as parameters of a query; None if a maximum is 0."""
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
     if min(most) <= 0:
         return None
-    return upload_quota.FullParameters(now, most[0] - 1, most[1] - 1, adding)
+    return upload_quota.LimitParameters(now, most[0] - 1, most[1] - 1, adding)
 
 
 def ids_of(found: Repository | new_blobs.PushTarget) -> upload_ids.RepositoryIds:

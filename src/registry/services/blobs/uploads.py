@@ -116,9 +116,9 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
     session, keys = await _find_to_append(ctx, name, upload_id, known, adding)
     if keys is not None:
         _check_offset(session, chunk)
-        few = await chunk.few(small_uploads.room_for_few(ctx, session))
+        few = await chunk.few(small_uploads.small_bytes_left(ctx, session))
         if few is not None:
-            received = await small_uploads.keep_few(ctx, name, session, keys, few.data)
+            received = await small_uploads.append_small(ctx, name, session, keys, few.data)
             if not few.is_complete:
                 raise cut_short()
             return received
@@ -164,23 +164,23 @@ async def finish_upload(
     session, keys = found
     if keys is not None:
         _check_offset(session, chunk)
-        few = await chunk.few(small_uploads.room_for_few(ctx, session))
+        few = await chunk.few(small_uploads.small_bytes_left(ctx, session))
         if few is not None:
             if not brings and small_uploads.has_digests(session):
                 proved = None if known is None else known.target
-                if await small_uploads.finish_as_it_is(
+                if await small_uploads.finish_sealed(
                     ctx, name, session, keys.writing, expected, proved
                 ):
                     return
                 keys = await ctx.database.read(partial(find_upload_keys, ctx), session.upload)
             if few.is_complete:
-                await small_uploads.finish_few(ctx, name, session, keys, few.data, expected)
+                await small_uploads.finish_small(ctx, name, session, keys, few.data, expected)
                 return
             if not session.is_written:
                 upload = session.upload
                 ids = upload.repository_id, upload.account_id
                 await ctx.database.read(check_room, ctx, *ids, ctx.clock())
-            await small_uploads.keep_few(ctx, name, session, keys, few.data)
+            await small_uploads.append_small(ctx, name, session, keys, few.data)
             raise cut_short()
     await staged_uploads.finish_staged(ctx, name, session, expected, chunk)
 
@@ -201,13 +201,13 @@ def _find(
 
     With `may_count`, check that a session without a row may get one, with `adding` bytes. If the
     request has no body (not `brings_bytes`), the received bytes need not be decrypted
-    (`finish_as_it_is`), and a cached target (`known`) may be verified later.
+    (`finish_sealed`), and a cached target (`known`) may be verified later.
     """
     session = get_session(tx, ctx, name, upload_id, now)
     upload = session.upload
     if may_count and not session.is_written:
         check_room(tx, ctx, upload.repository_id, upload.account_id, now, adding)
-    if small_uploads.room_for_few(ctx, session) < 0:
+    if small_uploads.small_bytes_left(ctx, session) < 0:
         return session, None
     opens = brings_bytes or not small_uploads.has_digests(session)
     if known is not None and not opens:

@@ -128,7 +128,7 @@ def drop_unlisted(
     if any(tags.values()):
         add_deletions(tx, list(tags), change.principal, change.stored_source, change.now)
     for each in images:
-        change.tell("deleted", each.digest, [tag for tag, _ in tags[each.id]])
+        change.add_detail("deleted", each.digest, [tag for tag, _ in tags[each.id]])
     until = restorable_until(tx, repository.account_id, change.now)
     restorable = (
         _soft_delete(tx, repository, images, tags, until, change)

@@ -15,7 +15,12 @@ from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknow
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.images.details import find_document
-from registry.metadata.images.manifests import KeptBody, ManifestRow, NewManifest, StoredManifest
+from registry.metadata.images.manifests import (
+    BodyComparison,
+    ManifestRow,
+    NewManifest,
+    StoredManifest,
+)
 from registry.metadata.pull_through import missing
 from registry.metadata.pull_through.missing import MissingBlob
 from registry.metadata.repositories import repository as repositories
@@ -92,18 +97,20 @@ async def get_whole_manifest(
     return found
 
 
-def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
+def read_manifest_state(
+    tx: Connection, name: Name, reference: str | Digest
+) -> StoredManifest | None:
     """Return the rows on which `get_whole_manifest` depends, without the bytes; None if missing."""
     if not isinstance(reference, Digest):
-        return manifests.see_by_tag(tx, name.handle, name.repository, reference)
+        return manifests.find_row_by_tag(tx, name.handle, name.repository, reference)
     canonical = blobs.canonical_digest(tx, name.handle, reference)
     if canonical is None:
         return None
-    return manifests.see_by_digest(tx, name.handle, name.repository, canonical)
+    return manifests.find_row_by_digest(tx, name.handle, name.repository, canonical)
 
 
 def state_of(found: StoredManifest) -> StoredManifest:
-    """Return the result that `look_at_manifest` had when `found` was read."""
+    """Return the result that `read_manifest_state` had when `found` was read."""
     return found._replace(body=b"")
 
 
@@ -150,7 +157,7 @@ async def push_manifest(
         ctx.new_id(),
         ctx.change_by(rights.principal, rights.source, rights.client),
     )
-    if kept is KeptBody.HEALED:
+    if kept is BodyComparison.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)
     return result
 
@@ -197,7 +204,7 @@ def put_manifest(
     read: ReadManifest,
     manifest_id: str,
     change: Change,
-) -> tuple[PutResult, KeptBody]:
+) -> tuple[PutResult, BodyComparison]:
     """Store a parsed manifest under this id, unless it exists, and point its tags to it.
 
     Return the result, and how the body compares with the account's stored copy. The pull-through
@@ -278,7 +285,7 @@ def _store(
     digest: Digest,
     manifest_id: str,
     now: int,
-) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
+) -> tuple[ManifestRow, tuple[str, ...], BodyComparison]:
     """Insert a manifest with its edges, and update the counters.
 
     A descriptor, even in an index, refers to the repository's manifest with its digest or, if there
@@ -334,7 +341,7 @@ def _store(
     )
     regained = 0
     kept = manifests.add_manifest(tx, new, put.body, now)
-    if kept is not KeptBody.NEW:  # a new body means that there was no tombstone
+    if kept is not BodyComparison.NEW:  # a new body means that there was no tombstone
         regained = attach_deleted_tags(tx, repository.id, digest)
     if links:
         manifests.add_blob_edges(tx, manifest_id, repository.id, list(links))

@@ -53,7 +53,7 @@ class ReferrersState(NamedTuple):
     """
 
 
-def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> ReferrersState | None:
+def read_referrers_state(tx: Connection, name: Name, subject: Digest) -> ReferrersState | None:
     """Return the state on which `list_described_referrers` depends; None without a repository."""
     revision = repositories.find_revision(tx, name.handle, name.repository)
     if revision is None:

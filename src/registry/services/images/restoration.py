@@ -274,7 +274,7 @@ def _undelete_image(
     tombstones.remove_tombstone(tx, tombstone.id)
     condemn(tx, repository.account_id, held, change.now)  # those that no link made meanwhile needs
     tags = [tag for tag, event in moved if event]
-    change.tell("restored", tombstone.digest, tags)
+    change.add_detail("restored", tombstone.digest, tags)
     pushed = RegistryEvent(
         IMAGE_PUSHED,
         digest=tombstone.digest,

@@ -16,7 +16,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
-from registry.metadata.images.manifests import KeptBody, StoredManifest
+from registry.metadata.images.manifests import BodyComparison, StoredManifest
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.cache_rule import CACHE_RULE, CacheRule
 from registry.metadata.pull_through.rules import find_rule_for
@@ -168,7 +168,7 @@ async def store_fetched(
             await ctx.database.write_relaxed(record_failure, route.rule.id, noted, ctx.clock())
         raise UpstreamBroken(f"{noted}{why}") from None
     ctx.pulls.cache.fetched(route.rule.id, len(fetched.body), is_image=True)
-    if kept is KeptBody.HEALED:
+    if kept is BodyComparison.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)
 
 
@@ -262,7 +262,7 @@ def _store(
     read: ReadManifest,
     manifest_id: str,
     etag: str | None,
-) -> KeptBody:
+) -> BodyComparison:
     change = change_by_rule(ctx, rule)
     _, kept = manifests.put_manifest(tx, name, repository_id, put, read, manifest_id, change)
     # Once the rule is deleted, clients may push there: a late fetch must not move their tags.

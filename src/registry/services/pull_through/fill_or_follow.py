@@ -42,14 +42,14 @@ _WATCH_SECONDS: Final = 0.5
 """Seconds between checks that the other worker is still fetching."""
 
 
-async def bring_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> None:
+async def feed_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> None:
     """Feed a blob to its readers until all bytes have arrived, or fail the feed; never raise.
 
     If the blob is already stored, the feed finishes without bytes.
     """
     failure: Exception = Unavailable("the blob could not be fetched; try again", retry_after=5)
     try:
-        if await _is_there(ctx, source, feed):
+        if await _fetch_or_follow(ctx, source, feed):
             feed.finish()
     except UpstreamFailed as error:
         failure = as_error(error, ctx.clock())
@@ -80,7 +80,7 @@ async def _note(ctx: ServiceContext, source: FillSource, failure: UpstreamFailed
         await ctx.database.write_relaxed(record_failure, rule_id, failure, ctx.clock())
 
 
-async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
+async def _fetch_or_follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     """Return True once the verified bytes are stored; False if the worker changes too often."""
     for _ in range(_ROUNDS):
         found = await ctx.database.read(rows.find_fill, source.account_id, source.key)
@@ -88,7 +88,7 @@ async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
             if found is not None and not is_free(ctx, found):
                 if not may_follow(source, found):
                     source = await _confirmed(ctx, source)
-                if await follow(ctx, source, feed) or await _has_come(ctx, source, feed):
+                if await follow(ctx, source, feed) or await _is_stored_now(ctx, source, feed):
                     return True
                 continue
             if found is not None and not _may_go_on(ctx, source, found):
@@ -96,7 +96,7 @@ async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
                 found = None
             await fill(ctx, source, feed, found)
         except AlreadyThere:
-            if await _has_come(ctx, source, feed):
+            if await _is_stored_now(ctx, source, feed):
                 return True
         except (FillTaken, UploadBusy, UploadUnknown):
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -116,13 +116,13 @@ async def _confirmed(ctx: ServiceContext, source: FillSource) -> FillSource:
     return source._replace(is_known=True)
 
 
-async def _has_come(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
+async def _is_stored_now(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     """Return True if the blob is now stored; readers then get the rest from the store.
 
     Readers that already have bytes from an abandoned fill fail, unless the stored bytes are the
     same.
     """
-    stored_id = await ctx.database.read(_held_as, source)
+    stored_id = await ctx.database.read(_find_stored_id, source)
     if stored_id is None:
         return False
     if feed.stage is None or feed.stage.stage_id != stored_id:
@@ -130,7 +130,7 @@ async def _has_come(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
     return True
 
 
-def _held_as(tx: Connection, source: FillSource) -> str | None:
+def _find_stored_id(tx: Connection, source: FillSource) -> str | None:
     """Return the stored id of undamaged bytes of the blob that the repository may use, or None.
 
     They are those of the repository itself or, if the upstream is known to have the blob, of

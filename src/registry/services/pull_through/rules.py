@@ -125,7 +125,7 @@ def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
             repository=repository,
         )
     CACHE_RULES.add(tx, rule)
-    CACHE_RULES.counted.tell(tx, rule.account_id, use, rule.created_at)
+    CACHE_RULES.counted.emit_level(tx, rule.account_id, use, rule.created_at)
     return get_rule(tx, rule.account_id, rule.id, rule.created_at)
 
 

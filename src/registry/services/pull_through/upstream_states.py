@@ -103,7 +103,7 @@ class UpstreamWatch:
         self._known: dict[str, UpstreamState | None] = {}
         """The row of each rule, as last read."""
         self._succeeded_at: dict[str, int] = {}
-        self._is_told = False
+        self._has_logged_failure = False
         """True if the log says that rows cannot be written, until one can be written again."""
 
     async def check(self, remote: Remote) -> None:
@@ -170,11 +170,11 @@ class UpstreamWatch:
         try:
             yield
         except Unavailable as error:
-            if not self._is_told:
+            if not self._has_logged_failure:
                 _log.warning("how upstreams answer cannot be recorded: %s", error.message)
-            self._is_told = True
+            self._has_logged_failure = True
         else:
-            self._is_told = False
+            self._has_logged_failure = False
 
 
 def record_success(

@@ -183,7 +183,7 @@ def _record(
         occurred_at=change.now,
     )
     add_tag_event(tx, event)
-    change.tell("tags", tag, {"from": digests[0], "to": digests[1]})
+    change.add_detail("tags", tag, {"from": digests[0], "to": digests[1]})
 
 
 def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePage:
@@ -198,7 +198,7 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
     return NamePage(names[:limit], len(names) > limit, is_cached)
 
 
-def look_at_revision(tx: Connection, name: Name) -> Revision | None:
+def read_revision(tx: Connection, name: Name) -> Revision | None:
     """Return the revision of a repository, or None if there is no such repository.
 
     Responses about its tags and manifests depend on the revision.

@@ -15,8 +15,8 @@ from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import (
+    DELETED_TEXT,
     NO_REFUSAL,
-    NOTHING_SAVED,
     OUTDATED,
     FormPage,
     FormRefusal,
@@ -193,7 +193,7 @@ async def _page(
         rows=rows + [RuleRow()] * spare,
         conditions=CONDITIONS,
         written=written,
-        saved=(indented(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
+        saved=(indented(saved) if saved else DELETED_TEXT) if refusal.is_outdated else "",
         revision=revision if refusal.is_outdated else page.form.get("revision") or revision,
         runs=runs["runs"] if runs else [],
         preview=found,

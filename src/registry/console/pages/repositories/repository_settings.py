@@ -13,8 +13,8 @@ from cloudcore.errors import Conflict
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import (
+    DELETED_TEXT,
     NO_REFUSAL,
-    NOTHING_SAVED,
     OUTDATED,
     FormPage,
     FormRefusal,
@@ -194,7 +194,7 @@ async def _policy_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> 
         repository=repository,
         policy=policy,
         written=page.form.get("document") or shown,
-        saved=(shown if policy else NOTHING_SAVED) if refusal.is_outdated else "",
+        saved=(shown if policy else DELETED_TEXT) if refusal.is_outdated else "",
         revision=revision if refusal.is_outdated else page.form.get("revision", revision),
         refusal=refusal,
     )
