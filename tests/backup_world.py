@@ -39,8 +39,8 @@ from cloudcore.databases.servers.driver import (
     Proof,
     ServerFailed,
     ServerPaths,
-    ServerSeen,
     ServerSpec,
+    ServerState,
 )
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import Events
@@ -86,14 +86,18 @@ class MemoryArchive:
             raise BackupProgramMissing(self.missing)
 
     async def back_up(
-        self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
+        self,
+        target: BackupTarget,
+        backup_id: str,
+        kind: BackupKind,
+        on_progress: Callable[[int], None],
     ) -> ListedBackup:
         self.calls.append(f"{kind} {backup_id}")
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             for percent in self.told:
-                tell(percent)
+                on_progress(percent)
             self.running.set()
             await self.may_end.wait()
             if self.failures:
@@ -247,7 +251,7 @@ class MemoryServers:
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
         pass
 
-    async def seen(self) -> Mapping[str, ServerSeen]:
+    async def seen(self) -> Mapping[str, ServerState]:
         return {}
 
     def paths(self, spec: ServerSpec) -> ServerPaths:

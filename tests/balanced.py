@@ -18,7 +18,7 @@ from cloudcore.loadbalancer.driver import (
     HealthPlan,
     ListenerPlan,
     ProxyPlan,
-    ReplicaSeen,
+    ReplicaState,
     TargetPlan,
 )
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
@@ -231,10 +231,10 @@ class Balanced:
         for replica in replicas or (0,):
             await self.driver.stop(BALANCER, replica)
 
-    async def seen(self) -> Sequence[ReplicaSeen]:
+    async def seen(self) -> Sequence[ReplicaState]:
         return await self.driver.seen(BALANCER)
 
-    async def until(self, holds: Callable[[Sequence[ReplicaSeen]], bool]) -> None:
+    async def until(self, holds: Callable[[Sequence[ReplicaState]], bool]) -> None:
         """Return when what is seen is so; the test's time is the limit."""
         while not holds(await self.seen()):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(_LOOK_SECONDS)

@@ -31,7 +31,7 @@ from cloudcore.loadbalancer.driver import (
     ProxyFailed,
     ProxyPlan,
     ReplicaMetrics,
-    ReplicaSeen,
+    ReplicaState,
     TargetStatus,
 )
 from cloudcore.loadbalancer.family import LOADBALANCER
@@ -166,9 +166,9 @@ class MemoryProxies:
         self.running.pop((balancer_id, replica), None)
         self.dead.discard((balancer_id, replica))
 
-    async def seen(self, balancer_id: str) -> Sequence[ReplicaSeen]:
+    async def seen(self, balancer_id: str) -> Sequence[ReplicaState]:
         return [
-            ReplicaSeen(
+            ReplicaState(
                 number,
                 (of, number) not in self.dead,
                 {

@@ -21,7 +21,7 @@ from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import seal_password
 from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
-from cloudcore.databases.servers.driver import ServerFailed, ServerSeen, ServerSpec
+from cloudcore.databases.servers.driver import ServerFailed, ServerSpec, ServerState
 from cloudcore.events import NO_EVENTS, Events
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.jobs.kinds import JobKind
@@ -107,9 +107,9 @@ class WrittenServers:
         assert (spec.id in self.has, chain_pem, key_pem) == (True, "CHAIN", "KEY")
         self.certified.pop(spec.id, None)
 
-    async def seen(self) -> Mapping[str, ServerSeen]:
+    async def seen(self) -> Mapping[str, ServerState]:
         return {
-            each: ServerSeen(
+            each: ServerState(
                 "running" if each in self.running else "stopped",
                 "" if each in self.running else "FATAL: it broke",
                 self.sizes.get(each, 0),

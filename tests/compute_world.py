@@ -17,7 +17,7 @@ from msgspec import structs
 from cloudcore.audit.log import AuditLog
 from cloudcore.clock import uuid7
 from cloudcore.compute import pools, rows
-from cloudcore.compute.driver import InstanceSpec, SandboxFailed, SeenInstance
+from cloudcore.compute.driver import InstanceSpec, InstanceState, SandboxFailed
 from cloudcore.compute.images import ImageConfig, ImageRefused, ImageRoot, ImageUser
 from cloudcore.compute.instance_pool import Instance, InstancePool, check_pool
 from cloudcore.compute.needs import ComputeNeeds
@@ -32,7 +32,7 @@ from cloudcore.network import rows as network_rows
 from cloudcore.network.driver import InterfacePlan
 from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.network.resources import Subnet, Vpc
-from cloudcore.network.vpcs import _furnish
+from cloudcore.network.vpcs import _add_defaults
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
 from cloudcore.resources.resource import Reference
@@ -48,7 +48,7 @@ class Machine:
     folder_: Path
     death: Death
     clock: Callable[[], int]
-    has: dict[str, SeenInstance] = field(default_factory=dict)
+    has: dict[str, InstanceState] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     """Ids of instances by interface."""
     specs: dict[str, InstanceSpec] = field(default_factory=dict)
@@ -73,8 +73,8 @@ class Machine:
             raise SandboxFailed(self.fails[spec.root.digest])
         if self.error is not None:
             raise self.error
-        if self.has.get(spec.id, SeenInstance("stopped")).status == "stopped":
-            self.has[spec.id] = SeenInstance("starting")
+        if self.has.get(spec.id, InstanceState("stopped")).status == "stopped":
+            self.has[spec.id] = InstanceState("starting")
             self.folder(spec.id).mkdir(exist_ok=True)
         self.specs[spec.id] = spec
         self.death.come_to("after start")
@@ -83,13 +83,13 @@ class Machine:
     async def go(self, instance_id: str) -> None:
         self.death.come_to("before go")
         if self.has[instance_id].status == "starting":
-            self.has[instance_id] = SeenInstance("running", started_at=self.clock())
+            self.has[instance_id] = InstanceState("running", started_at=self.clock())
             self.started.append(instance_id)
             if self.specs[instance_id].root.digest in self.crashes:
                 self.crash(instance_id)
         self.death.come_to("after go")
 
-    async def seen(self) -> Mapping[str, SeenInstance]:
+    async def seen(self) -> Mapping[str, InstanceState]:
         return dict(self.has)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
@@ -256,7 +256,7 @@ class World(WorkedWorld[InstancePool]):
 
         def add(tx: Connection) -> None:
             network_rows.VPCS.add(tx, vpc)
-            _furnish(tx, vpc)
+            _add_defaults(tx, vpc)
             table = network_rows.main_table(tx, vpc.account_id, vpc.id)
             assert table is not None
             of = Reference(table.id, table.name)

@@ -32,7 +32,7 @@ from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAc
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.runtime import HANDLERS
-from cloudcore.identity.services.accounts import Founder, found_account, no_addition
+from cloudcore.identity.services.accounts import Founder, no_addition, open_account
 from cloudcore.identity.services.policies import attach_policy, create_policy
 from cloudcore.identity.services.service_accounts import create_service_account
 from cloudcore.identity.services.users import add_person
@@ -235,7 +235,7 @@ class World:
         account = Account(uuid7(now), organization.id, handle, now)
         role_id, policy_id, attachment_id = ids = [uuid7(now) for _ in range(3)]
         founder = Founder(iam_crn(owner.organization_id, "user", owner.id), owner.id)
-        found_account(tx, account, founder, iter(ids).__next__)
+        open_account(tx, account, founder, iter(ids).__next__)
         made = self._add_program(tx, program, account.id, ())
         ATTACHMENTS.add(tx, Attachment(uuid7(now), account.id, policy_id, made.id, None, now))
         assert SERVICE_ACCOUNTS.find(tx, account.id, made.id)

@@ -334,7 +334,7 @@ class MemoryStaged:
         """Return False."""
         return False
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
+    def rewind_is_immediate(self, offset: int, *, is_sealed: bool = False) -> bool:
         """Return True."""
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.sealed.compression import pays
+from registry.blobstore.sealed.compression import is_worth_compressing
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     FrameCipher,
@@ -17,7 +17,7 @@ from registry.blobstore.sealed.table import sealed_table
 
 def compressed_bytes(data: bytes, data_key: DataKey, object_id: str) -> bytes:
     """Return the stored bytes of a small object, compressed if that pays."""
-    if not pays(memoryview(data)[:FRAME_BYTES]):
+    if not is_worth_compressing(memoryview(data)[:FRAME_BYTES]):
         return sealed_bytes(data, data_key, object_id)
     cipher = FrameCipher.new(data_key, object_id, is_packed=True)
     return packed_bytes(cipher, data)

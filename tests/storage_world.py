@@ -18,7 +18,7 @@ from cloudcore.metering.needs import Meter
 from cloudcore.serving.asgi import Body
 from cloudcore.storage import buckets, multipart, object_reads, object_writes, objects, upload_rows
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_rows import Held, held_by_bucket
+from cloudcore.storage.bucket_rows import Held, usage_of_bucket
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
@@ -173,7 +173,7 @@ class StorageWorld:
 
     async def held(self, bucket: Bucket) -> Held:
         """Return what a bucket holds."""
-        return await self.database.read(held_by_bucket, bucket.account_id, bucket.id)
+        return await self.database.read(usage_of_bucket, bucket.account_id, bucket.id)
 
     async def files(self) -> dict[str, int]:
         """Return what the store has: ids and sizes."""
@@ -248,7 +248,7 @@ def storage_world(
     """Return the world of a database that has its accounts and their keys."""
     clock = kms.clock
 
-    async def may_judge() -> bool:
+    async def is_right_database() -> bool:
         return True
 
     needs = StorageNeeds(
@@ -258,7 +258,7 @@ def storage_world(
         bytes=BlobBucketBytes(
             store,
             Sealing(DataKeys(kms.vault), seals, INLINE_BYTES),
-            BucketOrphans(store, clock, 7 * 24 * 3600 * 1_000_000, may_judge),
+            BucketOrphans(store, clock, 7 * 24 * 3600 * 1_000_000, is_right_database),
             lambda: uuid7(clock()),
         ),
         keys=KmsBucketKeys(REGION),

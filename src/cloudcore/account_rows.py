@@ -50,7 +50,7 @@ def accounts_of(tx: Connection, organization_id: str) -> list[tuple[str, str]]:
 def lock_account(tx: Connection, account_id: str) -> None:
     """Lock an account until `tx` ends, so that changes that count its resources run one at a time.
 
-    It blocks only other calls of this function: rows that refer to the account can still be
+    The lock blocks only other calls of this function: rows that refer to the account can still be
     inserted.
     """
     tx.row(_LOCK, account_id=account_id)
@@ -83,7 +83,10 @@ def organization_name(tx: Connection, organization_id: str) -> str:
 
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
-    """Lock an organization until `tx` ends: changes that count what it has run one at a time."""
+    """Lock an organization until `tx` ends.
+
+    Changes that depend on the number of its accounts or users take this lock, to run one at a time.
+    """
     tx.row(_LOCK_ORGANIZATION, organization_id=organization_id)
 
 

@@ -7,12 +7,12 @@ from hashlib import sha256
 
 
 def encode(value: bytes) -> str:
-    """Return bytes as text."""
+    """Return bytes as base64url text."""
     return urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def decode(text: str) -> bytes:
-    """Decode text; ignore the unused bits of its last character.
+    """Decode base64url text; ignore the unused bits of its last character.
 
     Raise `ValueError` if the text is not ASCII, or has a length that no encoding has.
     """

@@ -13,9 +13,9 @@ Clock = Callable[[], int]
 
 MICROSECONDS = 1_000_000
 _RANDOM_BYTES: Final = 8
-"""Of one id."""
+"""Random bytes drawn for one id, which uses 62 bits of them."""
 _AT_ONCE: Final = 256
-"""Ids for which the system is asked at once: each question is a system call."""
+"""Ids whose random bytes are drawn with one system call."""
 
 
 def system_clock() -> int:
@@ -36,10 +36,10 @@ def time_after(length: timedelta) -> str:
 def uuid7(now: int | None = None) -> str:
     """Return a new UUIDv7 (RFC 9562 §5.7) as its 36-character string.
 
-    UUIDs sort by the microsecond of their creation, so a primary key can serve as a cursor, and
-    what one client makes in turn is listed in turn, even several things within a millisecond. The
-    12 bits after the version hold the fraction of the millisecond (RFC 9562 §6.2, method 3); 62 are
-    random. `now` is in microseconds since the epoch.
+    UUIDs sort by the microsecond of their creation. So a primary key can serve as a cursor, and
+    resources that a client creates one after another are listed in that order, even within a
+    millisecond. The 12 bits after the version hold the fraction of the millisecond (RFC 9562 §6.2,
+    method 3); 62 are random. `now` is in microseconds since the epoch; None is the current time.
     """
     milliseconds, fraction = divmod(system_clock() if now is None else now, 1000)
     random = int.from_bytes(_random_bytes(), "big")
@@ -51,7 +51,7 @@ def uuid7(now: int | None = None) -> str:
 
 
 def _random_bytes() -> bytes:
-    """Return random bytes for one id, which no thread has used before."""
+    """Return random bytes for one id; no other call, in any thread, returns the same bytes."""
     try:
         return _waiting.pop()
     except IndexError:

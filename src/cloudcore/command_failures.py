@@ -20,7 +20,7 @@ _EXIT_STATUSES: Final = {401: SIGNED_OUT, 404: NOT_FOUND}
 
 
 class CommandFailure(Exception):
-    """End the command with this one-line message, which says what to do unless that is obvious."""
+    """Ends the command with a one-line message, which says what to do unless that is obvious."""
 
     exit_status = FAILED
 
@@ -38,7 +38,7 @@ class Missing(CommandFailure):
 
 
 class NotSignedIn(CommandFailure):
-    """There is no sign-in to this server, or it has ended."""
+    """The user is not signed in to this server, or the session has ended."""
 
     exit_status = SIGNED_OUT
 
@@ -46,7 +46,8 @@ class NotSignedIn(CommandFailure):
 class RequestRefused(CommandFailure):
     """The server answered with an error.
 
-    `code` is the code in its error envelope, or of OAuth; empty if the answer has neither.
+    `code` is the code in the error envelope, or the OAuth error code; empty if the response has
+    neither.
     """
 
     def __init__(self, message: str, status: int, code: str = "") -> None:

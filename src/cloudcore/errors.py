@@ -11,12 +11,12 @@
     ├── PreconditionFailed      a condition of the request does not hold
     ├── PayloadTooLarge         the body is larger than the operation accepts
     ├── UnsupportedMediaType    the operation does not accept the body's type
-    ├── MethodNotAllowed        the resource exists, but not for this method
+    ├── MethodNotAllowed        the resource does not support this method
     ├── IdempotencyKeyReused    the key was used with another request
-    ├── EmailRateExceeded       mail of an identity is accepted no faster
-    ├── RateLimited             too many requests in this window (KeyBeingMade: one at a time;
-    │                           TooManyAttempts: at passwords and codes; TooManyConfirmations: to
-    │                           ask somebody to confirm)
+    ├── EmailRateExceeded       an identity sends more messages per second than it may
+    ├── RateLimited             too many requests in this window (KeyBeingMade: one slow key at a
+    │                           time; TooManyAttempts: at passwords and codes;
+    │                           TooManyConfirmations: too many requests to confirm were sent)
     └── Unavailable             the service cannot do it now; a later retry may work
 
 A class means *what happened*. It has no status, error code or wire format: each plane maps classes
@@ -45,7 +45,7 @@ class InvalidInput(PlatformError):
 
 
 def invalid_field(field: str, words: str, reason: str = "malformed") -> InvalidInput:
-    """Return the error for an invalid field of a request; its message begins with the field."""
+    """Return the error for an invalid field of a request, with the message ``<field>: <words>``."""
     return InvalidInput(f"{field}: {words}", field=field, reason=reason)
 
 
@@ -98,7 +98,7 @@ class UnsupportedMediaType(PlatformError):
 
 
 class MethodNotAllowed(PlatformError):
-    """The resource exists, but not for this method."""
+    """The resource does not support this method; `allow` lists those that it supports."""
 
     def __init__(self, message: str, *, allow: str, **params: Any) -> None:  # noqa: ANN401
         super().__init__(message, **params)
@@ -110,7 +110,7 @@ class IdempotencyKeyReused(PlatformError):
 
 
 class EmailRateExceeded(PlatformError):
-    """An identity has reached its rate of messages per second; no header tells the limit."""
+    """An identity has reached its limit of messages per second; no response header states it."""
 
 
 class RateLimited(PlatformError):
@@ -122,7 +122,7 @@ class RateLimited(PlatformError):
 
 
 class KeyBeingMade(RateLimited):
-    """Another slow key of the account is being made; they are made one at a time."""
+    """The account is already generating a slow key, such as RSA; only one is made at a time."""
 
 
 class TooManyAttempts(RateLimited):
@@ -130,7 +130,7 @@ class TooManyAttempts(RateLimited):
 
 
 class TooManyConfirmations(RateLimited):
-    """Too many confirmations were sent to an endpoint, or for an account."""
+    """Too many confirmation requests were sent to an endpoint, or for an account."""
 
 
 class Unavailable(PlatformError):
@@ -142,7 +142,7 @@ class Unavailable(PlatformError):
 
 
 class OutOfMemory(Unavailable):
-    """A process has too little memory for a request now: too many large ones run at once."""
+    """The process has too little memory for a request now: too many large ones run at once."""
 
     def __init__(self) -> None:
         super().__init__("the server has too little memory for this now; try again")

@@ -47,7 +47,7 @@ class CommandGroup:
     title: str
     modules: tuple[str, ...]
     """Names of modules, imported when a command line is parsed. Each has ``COMMANDS``
-    (`cloudcore.commands.nouns`); one that works on the machine makes its parsers itself."""
+    (`cloudcore.commands.nouns`) or, for other parsers, a function ``add_parsers``."""
 
 
 def _nothing(_needs: Any) -> tuple[()]:  # noqa: ANN401 - of any family
@@ -71,36 +71,39 @@ class Runtime(Generic[Needs]):
     """The part of a family that only a server needs.
 
     Its type parameter is the type of the dependencies that its routes, jobs and timers receive when
-    a process starts. A family uses another one only through a port (`cloudcore.ports`).
+    a process starts. A family uses another family only through a port (`cloudcore.ports`).
     """
 
     open: Callable[[Opening], Awaitable[Needs]] = _needs_nothing
-    """Makes its dependencies, once in a process, from the ports that it asks for."""
+    """Makes the family's dependencies, once in a process, from the ports that it requests."""
     offers: Sequence[Offer] = ()
-    """What it offers to others."""
+    """Implementations of ports for other families."""
     begin: Callable[[Needs, AsyncExitStack], Awaitable[None]] = _begin_nothing
-    """Begins what a worker serves besides requests, until the stack is closed."""
+    """Starts what a worker serves besides HTTP requests; it is stopped when the stack is closed."""
     routes: Sequence[HTTPRouteHandler] = ()
-    """Handlers under ``/v1``. They hold nothing of an install: a handler that needs something of it
-    takes it as its parameter ``needs``."""
+    """Handlers under ``/v1``. They are made before the dependencies: a handler takes those that it
+    needs as its parameter ``needs``."""
     provided: Callable[[Needs], object] = _same
-    """Returns what handlers take as ``needs``; it is called once, at the start."""
+    """Returns the value of the handlers' parameter ``needs``; called once, at the start."""
     error_shapes: Mapping[str, ErrorShape] = field(default_factory=dict)
     """Error shapes by path prefix, where they differ from the platform's envelope."""
     job_kinds: Callable[[Needs], Sequence[JobKind]] = _nothing
     schedule: Callable[[Needs], Sequence[Scheduled]] = _nothing
-    """Its periodic chores, each run by one process at a time."""
+    """The family's periodic chores, each run by one process at a time."""
     on_node: Callable[[Needs], Sequence[Watch]] = _nothing
-    """What it looks after on each machine, in one process of it."""
+    """What the family watches on each machine, in one process of that machine."""
     placings: Sequence[Placing] = ()
-    """What it places on machines: such things know if theirs is lost."""
+    """The kinds of resources that the family places on machines; a resource is told if its machine
+    is lost."""
     expiry: Sequence[Forget] = ()
     """Changes that delete a batch of expired rows; they get the current time in microseconds since
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
     samples: Mapping[str, Measure] = field(default_factory=dict)
-    """What accounts store of those of its SKUs that are sampled each hour, by their names."""
+    """By name of an SKU that is sampled each hour: the function that measures what accounts
+    store."""
     uses: Sequence[Counted] = ()
-    """What counts how much an account has, for those of its quotas that can be counted."""
+    """Functions that count how much an account has, for those of the family's quotas that can be
+    counted."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: `Family[X](…)` sets an attribute
@@ -108,43 +111,50 @@ class Family(Generic[Needs]):
     """A family of operations, such as compute or email."""
 
     name: str
-    """Also the service of its CRNs and actions."""
+    """Name of the family, and the service in its CRNs and actions."""
     runs: str | Runtime[Needs] = field(default_factory=Runtime)
-    """Its runtime, or where that is (``module:NAME``), so that it is imported at the first use."""
+    """The family's runtime, or where it is (``module:NAME``), so that it is imported at the first
+    use."""
     title: str = ""
-    """What persons call its resources; by default its name."""
+    """What users call the family's resources; if empty, the capitalized name is shown."""
     host: str | None = ""
     """Name of the family in `family_hosts`, by default its own; None if every host serves it."""
     paths: tuple[str, ...] = ()
-    """First segments of the paths of its routes, such as ``/v1/queues``, which are its alone; those
-    of its `resources` are among them."""
+    """First segments of the paths of the family's routes, such as ``/v1/queues``. No other family
+    has routes there. The paths of `resources` are added."""
     resources: tuple[Resource[Any], ...] = ()
-    """What is described once; their kinds, events and quotas are among those below."""
+    """Resources with a full description; their kinds, events and quotas are added to the fields
+    below."""
     resource_kinds: tuple[ResourceKind, ...] = ()
     foreign_kinds: tuple[ResourceKind, ...] = ()
-    """Kinds of resources of families that may be absent; its operations need rights on them."""
+    """Kinds of resources of other families, which may be absent, on which this family's operations
+    need rights."""
     recorded_actions: tuple[str, ...] = ()
-    """What it records in the audit log besides its actions and `told_changes`."""
+    """Actions in the audit log that are neither actions of its resource kinds nor in
+    `event_types_by_action`."""
     policy_templates: tuple[PolicyTemplate, ...] = ()
     """Its ready-made policies."""
-    told_changes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Types of the events of its changes, by the action that the audit log records for them."""
+    event_types_by_action: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The event type of each change, by the action that the audit log records for the change."""
     other_events: tuple[str, ...] = ()
-    """Types of the events that it tells otherwise."""
+    """Types of the events that are not derived from the audit log."""
     event_words: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """What persons read of those events that their types do not say well enough."""
+    """Sentences for events, shown to users, by type: for types from which no good sentence can be
+    made."""
     skus: tuple[Sku, ...] = ()
-    """What it reports of use, and what that is priced by. Requests of its routes count as its
-    ``requests``, if they are among them."""
+    """The kinds of use that the family reports and prices. If one is called ``requests``, requests
+    of the family's routes count as it."""
     quotas: tuple[Quota, ...] = ()
-    """What it limits, as errors name it (``params.quota``)."""
+    """The family's limits; an error names the limit in ``params.quota``."""
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:
         """Add the routes, tables and so on that follow from the descriptions of resources."""
         kinds = (*self.resource_kinds, *(each.kind for each in self.resources))
         told = {
-            action: name for each in self.resources for action, name in each.told_changes.items()
+            action: name
+            for each in self.resources
+            for action, name in each.event_types_by_action.items()
         }
         states = {
             event: each.states[status]
@@ -156,7 +166,7 @@ class Family(Generic[Needs]):
         object.__setattr__(self, "host", self.name if self.host == "" else self.host)
         object.__setattr__(self, "paths", tuple(dict.fromkeys(paths)))
         object.__setattr__(self, "resource_kinds", tuple(dict.fromkeys(kinds)))
-        object.__setattr__(self, "told_changes", {**self.told_changes, **told})
+        object.__setattr__(self, "event_types_by_action", {**self.event_types_by_action, **told})
         events = tuple(dict.fromkeys((*states, *self.other_events)))
         object.__setattr__(self, "other_events", events)
         object.__setattr__(self, "event_words", {**states, **self.event_words})
@@ -179,7 +189,7 @@ class Family(Generic[Needs]):
     @property
     def events(self) -> tuple[str, ...]:
         """Return the types of the family's events, which event rules may name."""
-        return (*dict.fromkeys(self.told_changes.values()), *self.other_events)
+        return (*dict.fromkeys(self.event_types_by_action.values()), *self.other_events)
 
     @property
     def events_in_words(self) -> Mapping[str, str]:
@@ -202,7 +212,9 @@ def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
     foreign = {kind.crn: kind for family in families for kind in family.foreign_kinds}
     templates = [template for family in families for template in family.policy_templates]
     recorded = [
-        action for family in families for action in (*family.told_changes, *family.recorded_actions)
+        action
+        for family in families
+        for action in (*family.event_types_by_action, *family.recorded_actions)
     ]
     return Vocabulary(list((foreign | own).values()), templates, recorded)
 

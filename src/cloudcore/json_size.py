@@ -46,7 +46,7 @@ class JsonSize(NamedTuple):
 def json_size(document: bytes | memoryview, most: int) -> JsonSize:
     """Count the names and values of `document`; stop beyond `most` parts.
 
-    Exact up to the first syntax error, where every parser stops.
+    The counts are exact up to the first syntax error, where every parser stops.
     """
     names = values = 0
     for outside in _outside_texts(bytes(document)):

@@ -50,7 +50,7 @@ def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:
 
 MOST_BITS: Final = 8192
 MOST_EXPONENT_BITS: Final = 33
-"""The largest public exponent that clients take; nearly all keys have 17 bits."""
+"""Bits of the largest public exponent that clients accept; nearly all keys have one of 17 bits."""
 
 
 def is_exponent(e: int) -> bool:

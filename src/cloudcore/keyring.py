@@ -1,4 +1,4 @@
-"""Seal secrets under the root key, if they must be read back but not be stored in plain text.
+"""Seal secrets that must be read back, but must not be stored in plain text, under the root key.
 
 A sealed value is ``<version: 1 byte><nonce: 12 bytes><AES-256-GCM ciphertext>``. Its *context*
 (kind and owner of the value) is authenticated too, so a value moved to another row does not open.
@@ -35,12 +35,12 @@ class Keyring:
         self._derivation_key = hmac.digest(root_key, b"entrepot derivation 1", "sha256")
 
     def seal(self, plaintext: bytes, context: str) -> bytes:
-        """Seal `plaintext` for `context`."""
+        """Return `plaintext` sealed for `context`."""
         nonce = os.urandom(_NONCE_BYTES)
         return _VERSION + nonce + self._cipher.encrypt(nonce, plaintext, context.encode())
 
     def open(self, sealed: bytes, context: str) -> bytes:
-        """Open a value that was sealed for `context`.
+        """Return the plaintext of a value that was sealed for `context`.
 
         Raise `KeyringError` if the value was sealed with another key or for another context, or was
         changed.

@@ -1,9 +1,10 @@
 """Ports: dependencies between parts of the platform, and how a process provides them.
 
 A family declares a port for each dependency on another part, often with a Protocol as its type, and
-gets the implementation when it makes its needs. It can offer ports too. The composition root makes
-offers from the settings, and implements the ports of one family with those of another, so that
-families do not know each other. The order of construction follows from the requests.
+requests the implementation when its own dependencies are made. It can offer ports too. The
+composition root makes offers from the settings, and implements the ports of one family with those
+of another, so that families do not know each other. The order of construction follows from the
+requests.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def offer(port: Port[T], make: Callable[[Opening], Awaitable[T]]) -> Offer:
 
 
 def known(port: Port[T], value: T) -> Offer:
-    """Offer an existing value."""
+    """Offer an existing value as the implementation of a port."""
 
     async def make(_opening: Opening) -> T:
         return value
@@ -59,24 +60,24 @@ def known(port: Port[T], value: T) -> Offer:
 
 
 class Install(NamedTuple):
-    """What every family can use, in every edition."""
+    """The dependencies that every family can use, in every edition."""
 
     database: Database
     clock: Clock
     new_id: Callable[[], str]
     region: str
     url: str
-    """Base URL at which clients reach it."""
+    """Base URL at which clients reach the install."""
     own_urls: Mapping[str, str]
     """Base URLs of families that have hosts of their own, by `Family.host`."""
 
     def url_of(self, host: str) -> str:
-        """Return the base URL of a family, whose `host` setting is passed."""
+        """Return the base URL of the family with this `Family.host`."""
         return self.own_urls.get(host, self.url)
 
 
 class NeedsOpener(Protocol[T_co]):
-    """A part that makes its own dependencies, such as a family."""
+    """A part of the platform that makes its own dependencies; every family is one."""
 
     @property
     def name(self) -> str:
@@ -92,12 +93,12 @@ class PortMissing(Exception):
 
 
 class Opening:
-    """The start of a process, which makes each dependency once, on the first request."""
+    """The start of a process; each dependency is made once, on the first request for it."""
 
     def __init__(
         self, install: Install, resources: AsyncExitStack, offers: Iterable[Offer]
     ) -> None:
-        """Take implementations from `offers`; for the same port, a later offer counts.
+        """Take implementations from `offers`; of several offers for a port, the last one counts.
 
         Makers add to `resources` what must be closed; it is closed before its own dependencies.
         """
@@ -112,7 +113,8 @@ class Opening:
     async def get(self, port: PortType[T]) -> T:
         """Return the implementation of a port.
 
-        Raise `PortMissing` if nothing offers it, or it depends on itself.
+        Raise `PortMissing` if the port is not offered, or its implementation depends on the port
+        itself.
         """
         make = self._offers.get(port)
         if make is None or port.name in self._asking:
@@ -125,7 +127,7 @@ class Opening:
     async def needs_of(self, family: NeedsOpener[T]) -> T:
         """Return the dependencies of a family.
 
-        Raise `PortMissing` if it requests a port that nothing offers.
+        Raise `PortMissing` if the family requests a port that is not offered.
         """
         return await self._once(family.name, f"the family {family.name}", family.open)
 

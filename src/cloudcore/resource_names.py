@@ -23,7 +23,7 @@ UUID_PATTERN: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UUID: Final = re.compile(UUID_PATTERN)
 
 Uuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
-"""An id in an answer, or one that `parse_uuid` reads."""
+"""An id in a response, or in a request that is parsed by `parse_uuid`."""
 UuidParameter = Annotated[
     str, Meta(pattern=f"^{UUID_PATTERN}$", max_length=36, extra_json_schema={"format": "uuid"})
 ]
@@ -41,13 +41,14 @@ def is_canonical_uuid(text: str) -> bool:
 
 
 REGION_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-"""What a region may be called. In a CRN it may be empty, too."""
+"""The names that a region may have. In a CRN, the region may also be empty."""
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,36}")
 _NAME_IN_CRN: Final = re.compile(r"[!-~]{1,3200}")
-"""The longest is that of an object: the bucket's, and a key of 1,024 bytes, percent-encoded."""
+"""The longest name is that of an object: the bucket's name, and a key of 1,024 bytes,
+percent-encoded."""
 _PARTS: Final = 5
 _IDS: Final = re.compile(rf"(?:\A|(?<=:)|(?<=:user/)|(?<=:organization/)){UUID_PATTERN}(?=:|\Z)")
 
@@ -66,7 +67,7 @@ class Crn(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Crn:
-        """Parse `text`.
+        """Parse `text`; its account is the id in lower case, or a handle.
 
         Raise `InvalidInput` if it is not a CRN (``reason`` is ``malformed_crn``).
         """
@@ -93,7 +94,7 @@ class Crn(NamedTuple):
 
 
 def lower_ids(text: str) -> str:
-    """Return an id, a CRN or a pattern of CRNs with the ids in it in lower case.
+    """Return an id, a CRN or a pattern of CRNs with its ids in lower case.
 
     Ids are the account and the part after ``user/`` or ``organization/``; names are unchanged.
     """
@@ -126,7 +127,7 @@ def check_name(name: str) -> None:
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
-    """Refuse too many tags, tags that are too long, or tags with control characters."""
+    """Raise `InvalidInput` for too many or too long tags, or tags with control characters."""
     if len(tags) > MAX_TAGS:
         raise InvalidInput(f"tags: at most {MAX_TAGS}", field="tags", reason="out_of_range")
     for name, value in tags.items():

@@ -23,32 +23,32 @@ class Scope(NamedTuple):
 
     account_id: str
     region: str
-    """Empty for the kinds that are of no region."""
+    """Empty for kinds of resources that are not regional."""
 
 
 R = TypeVar("R")
 Authorize = Callable[[str], None]
-"""Gets the CRN of the resource that a request names; raises `AccessDenied` if the caller may not
-use it so. See `RequestContext.right_to`."""
+"""Gets the CRN of a resource; raises `AccessDenied` if the caller may not do what it requests
+there. See `RequestContext.right_to`."""
 
 
 class Kind(NamedTuple, Generic[R]):
     """A kind of resource."""
 
     service: str
-    """Of its CRNs."""
+    """The service in the kind's CRNs."""
     type: str
-    """In its CRNs, and what errors call it."""
+    """The type in the kind's CRNs, and its name in errors."""
     find: Callable[[Connection, Scope, str], R | None]
-    """Finds the resource of an id."""
+    """Returns the resource with this id, or None."""
     find_named: Callable[[Connection, Scope, str], R | None]
-    """Finds the resource of a name."""
+    """Returns the resource with this name, or None."""
     missing: Callable[[], NotFound]
-    """Makes the error for one that does not exist."""
+    """Makes the error for a resource that does not exist."""
     check: Callable[[str], None] = check_name
-    """Raises `InvalidInput` for what none of this kind can be called."""
+    """Raises `InvalidInput` for a name that no resource of this kind can have."""
     name_of: Callable[[R], str | None] = attrgetter("name")
-    """Returns the name of one in its CRN, or None if it was deleted."""
+    """Returns the name that a resource has in its CRN, or None if the resource was deleted."""
 
     def crn(self, scope: Scope, name: str) -> str:
         """Return the CRN of a resource of this kind; `name` may be a pattern."""
@@ -67,13 +67,13 @@ def resolve(
 ) -> R:
     """Return the resource to which `value` in a request's `field` refers.
 
-    `authorize` is called before existence is revealed: with the CRN for a name; for an id, with the
-    CRN of the resource found, or with the pattern of all of the kind if there is none. It is None
-    if the platform itself is the caller.
+    `authorize` is called before existence is revealed. For a name, it gets the CRN with that name.
+    For an id, it gets the CRN of the resource found or, if there is none, the pattern of all CRNs
+    of the kind. It is None if the platform itself is the caller.
 
     Raises:
-        InvalidInput: it is not an id, name or CRN of this kind, or the CRN is of another service,
-            region or account; `field` is named.
+        InvalidInput: `value` is not an id, name or CRN of this kind, or is the CRN of another
+            service, region or account; the error names `field`.
         AccessDenied: `authorize` refused.
         NotFound: there is no such resource; `kind.missing` makes the error.
 
@@ -103,7 +103,7 @@ def _read(tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str) -
 
 
 def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str) -> str:
-    """Return the name in a CRN of this kind and scope; the account may be its handle."""
+    """Return the name in a CRN of this kind and scope; the account may be given by its handle."""
     region = "<region>" if scope.region else ""
     form = f"the CRN of a {kind.type} is crn:{kind.service}:{region}:<account>:{kind.type}/<name>"
     try:

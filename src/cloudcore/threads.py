@@ -27,20 +27,23 @@ Ts = TypeVarTuple("Ts")
 class FairQueue(Generic[T]):
     """A queue of waiting calls. Callers take turns; each caller's longest waiting call is first.
 
-    A caller is an account or a person. So each waits for one call of each other caller, however
-    many calls those have. The queue has no lock.
+    A caller is an account or a person. Between two turns of one caller, each other caller has at
+    most one turn, however many calls it has queued. The queue has no lock.
     """
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, deque[T]] = OrderedDict()
-        """By caller; the one whose turn is next comes first."""
+        """The calls by caller; the caller whose turn is next comes first."""
 
     def __len__(self) -> int:
         """Return the number of callers that wait."""
         return len(self._lines)
 
     def longest(self) -> deque[T]:
-        """Return the calls of the caller that has the most, the longest waiting first."""
+        """Return the calls of the caller that has the most, the longest waiting call first.
+
+        The result is empty if nothing waits.
+        """
         return max(self._lines.values(), key=len, default=deque[T]())
 
     def put(self, caller_id: str, waiting: T) -> None:
@@ -63,7 +66,7 @@ class FairThread:
     """A thread that runs calls one at a time; accounts take turns."""
 
     def __init__(self, name: str, niceness: int = 0) -> None:
-        """Make a thread with this niceness; it starts with the first call."""
+        """Make a thread with this niceness (on Linux); it starts with the first call."""
         # Linux alone has a niceness for each thread.
         how_nice = (niceness,) if sys.platform == "linux" else (0,)
         self._pool = ThreadPoolExecutor(1, name, initializer=os.nice, initargs=how_nice)
@@ -100,9 +103,9 @@ def _answer(answer: Future[T], call: Callable[[], T]) -> None:
 
 
 _AT_ONCE: Final = 6
-"""Calls at once of one use: they wait for the disk more than they compute."""
+"""Threads of one pool: more than cores, as calls wait for the disk more than they compute."""
 _BATCH: Final = 500
-"""Entries of a listing that are read in one call."""
+"""Maximum number of entries of a listing that are read in one call."""
 
 
 class Runner(Protocol):
@@ -123,9 +126,9 @@ class Runner(Protocol):
 
 
 class Threads:
-    """Threads for one use, which other uses cannot fill (a `Runner`).
+    """A pool of threads for one kind of work, which other work cannot fill; a `Runner`.
 
-    They start with the first call, and end with `close`; a later call starts new ones.
+    The threads start with the first call, and end with `close`; a later call starts new ones.
     """
 
     def __init__(self, name: str, at_once: int = _AT_ONCE) -> None:
@@ -141,7 +144,7 @@ class Threads:
         *arguments: *Ts,
         undo: Callable[[T], None] | None = None,
     ) -> T:
-        """Call in one of the threads."""
+        """Run `call` in one of the threads, as `Runner` describes."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._at_once, self._name)
         running = asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
@@ -158,7 +161,7 @@ class Threads:
             raise
 
     def forget(self) -> None:
-        """Start new threads with the next call, as a fork does not copy threads."""
+        """Drop the threads, which a fork does not copy; the next call starts new ones."""
         self._pool = None
 
     def close(self) -> None:
@@ -191,10 +194,10 @@ def _next_entries(entries: Iterator[T]) -> list[T]:
 
 
 SLOW_KEYS: Final = FairThread("keys", niceness=10)
-"""Makes slow keys, each of which takes up to seconds of a core. It releases the interpreter's lock
-meanwhile and runs at a lower priority, so that requests are answered first."""
+"""Generates slow keys, each of which takes up to seconds of a core. A call releases the
+interpreter's lock meanwhile and runs at a lower priority, so that requests are answered first."""
 DOCUMENTS: Final = FairThread("documents")
-"""Reads what is large or costs arithmetic: documents, bodies, policies. It holds the interpreter
-for milliseconds, and the sooner it is done the better for all."""
+"""Parses large documents, bodies and policies, and runs costly arithmetic. A call holds the
+interpreter's lock for milliseconds, so it runs at normal priority, to end soon."""
 TRANSFERS: Final = Threads("bodies")
-"""Bodies on their way, where the server is not ours or they are joined in memory."""
+"""Reads and writes bodies for a server that is not ours, and joins bodies in memory."""

@@ -25,7 +25,7 @@ class RequestBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of request bodies; unknown fields are refused, because they may be typos.
 
     In a PATCH, fields default to `msgspec.UNSET`: an absent field keeps its value. Null resets a
-    field that the creation may omit to what it has after such a creation (`changes_of`).
+    field to its default, if the body of the creation has a default for it (`changes_of`).
     """
 
     saturates_integers: ClassVar[bool] = False
@@ -57,9 +57,9 @@ LAST_MOMENT: Final = moment_of(datetime.max.replace(tzinfo=UTC))
 
 
 def changes_of(data: Struct, new: type[Struct] | None = None) -> dict[str, Any]:
-    """Return the fields that a PATCH body has.
+    """Return the fields that are present in a PATCH body, with their values.
 
-    Null becomes the value that a field has when `new`, the body of the creation, omits it.
+    If `new`, the body of the creation, has a default for a field, null is replaced by that default.
     """
     optional = {} if new is None else _optional(new)
     return {
@@ -71,7 +71,7 @@ def changes_of(data: Struct, new: type[Struct] | None = None) -> dict[str, Any]:
 
 @cache
 def _optional(new: type[Struct]) -> Mapping[str, structs.FieldInfo]:
-    """Map names to those fields of a body that may be omitted."""
+    """Return the fields that may be omitted from a body, by name."""
     return {each.name: each for each in structs.fields(new) if not each.required}
 
 

@@ -32,7 +32,7 @@ _SIGN_INS: Final = {
     ("POST", b"/v1/oauth/token"): "token",
     ("GET", b"/v2/token"): "container client",
 }
-"""Where one signs in, by method and path."""
+"""Names of the endpoints at which clients sign in, by method and path."""
 
 
 def _events() -> Iterator[CountedEvent]:
@@ -120,4 +120,4 @@ def _disk_cache() -> Iterator[CountedEvent]:
 
 EVENTS: Final = tuple(_events())
 OUTCOMES: Final = {request: f"sign_in.{door}" for request, door in _SIGN_INS.items()}
-"""The first part of the keys of a request's outcomes."""
+"""First part of the keys that count the outcomes of a sign-in, by the request's method and path."""

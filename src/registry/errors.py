@@ -25,7 +25,7 @@ from cloudcore import errors as platform
 from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
 
 MOST_SHOWN: Final = 100
-"""Maximum of items that an error lists."""
+"""Maximum number of items that an error lists."""
 _KEY_DELETED: Final = (
     "the KMS key of the repository was deleted; bind the repository to another, and push again"
 )
@@ -100,7 +100,7 @@ class UploadUnknown(platform.NotFound):
 
 
 class ManifestBlobUnknown(platform.NotFound):
-    """A manifest refers to content that is not in the repository, with these `digests`.
+    """A manifest refers to content that is not in the repository; `digests` are the missing ones.
 
     A response lists the first `MOST_SHOWN`, and the total.
     """
@@ -115,14 +115,17 @@ class ExtensionUnknown(platform.NotFound):
 
 
 class KmsKeyDeleted(KeyDeleted):
-    """The KMS key that a repository writes under, or a blob is read through, was deleted."""
+    """The KMS key that encrypts a repository's new blobs, or that a blob needs, was deleted."""
 
     def __init__(self, message: str = _KEY_DELETED) -> None:
         super().__init__(message)
 
 
 class KmsKeyDisabled(KeyDisabled):
-    """That KMS key is disabled, or its deletion is pending."""
+    """The KMS key that encrypts a repository's new blobs, or that a blob needs, is disabled.
+
+    A key whose deletion is pending is disabled too.
+    """
 
     def __init__(self, message: str = _KEY_DISABLED) -> None:
         super().__init__(message)
@@ -133,7 +136,7 @@ class TagImmutable(platform.Conflict):
 
 
 class TagDeleteForbidden(platform.Conflict):
-    """The tag is immutable, and is deleted only with its manifest."""
+    """The tag is immutable, so it can be deleted only together with its manifest."""
 
 
 class ManifestReferenced(platform.Conflict):
@@ -149,11 +152,11 @@ class UploadBusy(platform.Conflict):
 
 
 class RepositoryMirrored(platform.Conflict):
-    """The repository's name belongs to a rule of the pull-through cache, which alone fills it."""
+    """The repository's name belongs to a pull-through cache rule: clients may not push to it."""
 
 
 class UploadOutOfOrder(platform.Conflict):
-    """The chunk does not start at the session's end, which is at `received_bytes`."""
+    """The chunk does not start at `received_bytes`, the end of what the session has received."""
 
     def __init__(self, received_bytes: int, message: str | None = None) -> None:
         super().__init__(message or f"the next chunk must start at byte {received_bytes}")

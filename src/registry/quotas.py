@@ -7,13 +7,13 @@ from typing import Final
 from cloudcore.quotas.quota import Quota
 
 UNLIMITED: Final = 1 << 62
-"""As many as an operator can set: any number."""
+"""The largest limit that an operator can set; in effect, no limit."""
 
 BLOB_BYTES: Final = Quota("registry_bytes", UNLIMITED, "bytes of blobs", unit="bytes")
 """Each blob of an account counts once, with the size that clients know."""
 REPOSITORIES: Final = Quota("repositories", UNLIMITED, "repositories")
 IMAGES: Final = Quota("images", UNLIMITED, "images")
-"""Each in each repository, also indexes and attachments; none that is deleted."""
+"""An image counts once in each repository. Indexes and attachments count; deleted images do not."""
 TAGS: Final = Quota("tags", UNLIMITED, "tags")
 UPLOADS: Final = Quota("upload_sessions", 5000, "open upload sessions")
 """The install has its own default, the setting ``max_open_uploads``."""

@@ -58,10 +58,10 @@ def test_a_client_is_logged_in_and_then_an_account_is_founded(
         again = subprocess.run(login, input=password, text=True, check=False, capture_output=True)
         assert again.returncode != 0
         assert "invalid username/password" in again.stderr
-    found_account(filled, windows)
+    open_account(filled, windows)
 
 
-def found_account(filled: World, windows: Browser) -> None:
+def open_account(filled: World, windows: Browser) -> None:
     """Found a second account on a phone, and go there."""
     with watched(windows, filled, **PHONE) as window:
         window.open_signed_in()

@@ -248,7 +248,7 @@ async def test_one_orphan_that_cannot_be_moved_or_deleted_keeps_no_other(
         assert await one_refused.set_aside(each, 1)
     for bad, kept in ((owned[0], {owned[0]}), (unowned[0], {unowned[0]})):
         one_refused.files.bad = bad
-        await blobs_of(purging.ctx, one_refused).tend()
+        await blobs_of(purging.ctx, one_refused).settle_orphans()
         assert set(one_refused.files.orphans) == kept
         assert "the blob store failed (EIO)" in caplog.text
         caplog.clear()

@@ -42,7 +42,7 @@ from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import service_accounts
-from cloudcore.identity.services.accounts import Founder, found_account
+from cloudcore.identity.services.accounts import Founder, open_account
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.tokens.access_tokens import AccessTokens
 from cloudcore.identity.tokens.signing_keys import SigningKeys
@@ -290,7 +290,7 @@ class Served:
             MEMBERS.add(tx, Membership(organization_id, person.id, "owner", now))
             founder = Founder(iam_crn(person.organization_id, "user", person.id), person.id)
             account = Account(account_id, organization_id, handle, now)
-            found_account(tx, account, founder, iter(ids).__next__, add_key)
+            open_account(tx, account, founder, iter(ids).__next__, add_key)
             made = ServiceAccount(program_id, account_id, "program", "", now, now)
             service_accounts.create_service_account(tx, made)
             ATTACHMENTS.add(tx, Attachment(uuid7(), account_id, policy_id, program_id, None, now))

@@ -179,7 +179,7 @@ async def test_the_database_lets_only_one_backup_of_a_cluster_begin(
     begun = structs.replace(found[0], status="running")
     await world.database.write(backup_rows.BACKUPS.save, begun)
     assert not await world.database.write(take, found[1])  # although no other is pending
-    await world.database.write(backup_rows.release_turn, found[0])
+    await world.database.write(backup_rows.release_lock, found[0])
     assert await world.database.write(take, found[1])
 
 

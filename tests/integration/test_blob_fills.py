@@ -345,7 +345,7 @@ async def test_what_a_full_account_does_not_have_yet_is_refused(
         await world.database.write(put_limit, account.id, BLOB_BYTES.name, most + 1, 1)
         assert await worker.pull(DIGEST) == BLOB
         assert await world.database.read(COUNTED_BYTES.read, account.id) == QuotaUse(
-            most + 1, most + 1, told=100
+            most + 1, most + 1, last_level=100
         )
 
 

@@ -117,13 +117,13 @@ async def test_an_account_that_wants_many_slow_keys_leaves_jobs_to_others(
         made = await certified.request(f"c{number}", "www.acme.test", key_algorithm="rsa-2048")
         steps.add(asyncio.ensure_future(kind.step(await job_of(certified, made))))
     try:
-        put_off: set[asyncio.Future[Next | Done]] = set()
-        while len(put_off) < 2:
+        postponed_until: set[asyncio.Future[Next | Done]] = set()
+        while len(postponed_until) < 2:
             done, steps = await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
-            put_off |= done
+            postponed_until |= done
     finally:
         may_end.set()
-    outcomes = [each.result() for each in put_off]
+    outcomes = [each.result() for each in postponed_until]
     first, second = sorted(each.delay_seconds for each in outcomes if isinstance(each, Next))
     assert 0 < first <= 1 < second <= 2
     issued = await asyncio.gather(*steps)

@@ -16,7 +16,7 @@ from cloudcore.email.resources import SendingIdentity
 from cloudcore.email.sender_rows import IDENTITY_ROWS
 from cloudcore.jobs.faults import Fault
 from cloudcore.loadbalancer import rows as balancer_rows
-from cloudcore.loadbalancer.load_balancer import SeenTarget
+from cloudcore.loadbalancer.load_balancer import TargetState
 from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.nodes.output import NEWER
 from cloudcore.resources.resource import Record, Resource
@@ -235,7 +235,7 @@ async def test_a_load_balancer_is_shown_changed_and_torn_down(shop: Shop) -> Non
 
     def look(tx: Connection) -> None:
         found = balancer_rows.ROWS.lock(tx, acme, held)
-        one = SeenTarget("held", "x", 80, address="10.0.0.9", state="unhealthy")
+        one = TargetState("held", "x", 80, address="10.0.0.9", state="unhealthy")
         seen = (one, structs.replace(one, id="y", instance_id=held))
         balancer_rows.ROWS.save(tx, structs.replace(found, status="active", targets=seen))
 

@@ -258,10 +258,10 @@ async def test_addresses_out_of_the_inventory_are_told_to_the_operator(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.request()
-    await dedicated_ips.tell_others(world.served.email)
+    await dedicated_ips.log_unlisted(world.served.email)
     assert "email_dedicated_ips" not in caplog.text
     await world.run("UPDATE dedicated_ips SET address = '192.0.2.9'")
-    await dedicated_ips.tell_others(world.served.email)
+    await dedicated_ips.log_unlisted(world.served.email)
     assert "accounts send from 192.0.2.9, which email_dedicated_ips does not list" in caplog.text
 
 

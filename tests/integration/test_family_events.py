@@ -18,7 +18,7 @@ from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.resource_names import Crn
 from cloudcore.storage import objects
 from cloudcore.storage.buckets import find_bucket
-from registry.services.events import topics_asking
+from registry.services.events import matching_topics
 from tests import described
 from tests.integration.s3_client import HOST, S3Client, client_of, completion, deletion
 from tests.integration.served_world import open_served
@@ -158,7 +158,7 @@ async def test_what_fails_changes_nothing_or_is_not_asked_for_is_not_told(world:
     bucket = await database.read(find_bucket, s3.served.acme.account_id, "local", "one")
 
     def fail(tx: Connection) -> None:
-        assert objects.delete_object(tx, bucket, "key", 1, Events(topics_asking)) is not None
+        assert objects.delete_object(tx, bucket, "key", 1, Events(matching_topics)) is not None
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -230,7 +230,8 @@ async def test_each_change_of_a_described_kind_is_told_once(world: World) -> Non
         await world.ask("DELETE", path)
         about = {"id": made["id"], "crn": made["crn"], "name": Crn.parse(made["crn"]).name}
         expected += [
-            (kind.told_changes[kind.action(verb)], {kind.one: about}) for verb in kind.told
+            (kind.event_types_by_action[kind.action(verb)], {kind.one: about})
+            for verb in kind.methods_with_events
         ]
     told = [(each["type"], each["data"]) for each in await world.told()]
     for _, data in told:

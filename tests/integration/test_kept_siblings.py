@@ -50,7 +50,7 @@ class World:
     def keep_with_many(self, *heads: str) -> None:
         """Keep answers that are looked at together, as those for blobs."""
         for head in heads:
-            proof = AnswerProof(self.look, ("app", head), "same", look_at_many=self.look_at_many)
+            proof = AnswerProof(self.look, ("app", head), "same", read_many=self.read_many)
             self.keep(head, proof)
 
     def find_revision(self, _: Connection, repository: str) -> int | None:
@@ -62,7 +62,7 @@ class World:
         self.looked.append(head)
         return self.found.get(head)
 
-    def look_at_many(
+    def read_many(
         self, _: Connection, repository: str, heads: Sequence[str]
     ) -> Mapping[Hashable, Hashable]:
         assert repository == "app"
@@ -181,8 +181,8 @@ async def test_what_is_found_of_many_blobs_is_what_is_found_of_each(metadata_url
             assert (await registry.client.request("POST", push, blob)).status == 201
         name, digests = Name("dev", "app"), [Digest(digest_of(blob)) for blob in BLOBS]
         read = registry.ctx.database.read
-        alone = [await read(reading.look_at_blob, name, digest) for digest in digests]
-        found = await read(reading.look_at_blobs, name, digests)
+        alone = [await read(reading.read_blob_state, name, digest) for digest in digests]
+        found = await read(reading.read_blob_states, name, digests)
         assert [found.get(digest) for digest in digests] == alone
         assert alone[2] is None
         assert alone[0] not in (None, alone[1])

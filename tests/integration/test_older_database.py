@@ -196,7 +196,7 @@ def test_the_scan_puts_back_what_has_a_row_again(site: Site) -> None:
         for object_id in files:
             assert await store.set_aside(object_id, registry.clock())
         registry.clock.advance(30 * DAY)
-        await blobs_of(registry.ctx, store).tend()
+        await blobs_of(registry.ctx, store).settle_orphans()
 
     site.play(scenario)
     assert site.files() == files
@@ -251,7 +251,7 @@ def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
         ctx = at_once(registry.ctx)
         await store.set_aside(next(iter(sorted(files))), 0)
         await discard_expired_uploads(ctx)
-        await blobs_of(ctx, store).tend()
+        await blobs_of(ctx, store).settle_orphans()
         account_id = await registry.account_id()
         run = await ctx.database.write(
             start_collection, account_id, ctx.new_id(), ctx.change_by("")

@@ -23,7 +23,7 @@ from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.sealing import cached_target
-from registry.services.blobs.small_uploads import finish_as_it_is
+from registry.services.blobs.small_uploads import finish_sealed
 from registry.services.blobs.upload_sessions import get_session
 from registry.services.repositories.details import delete_repository
 from registry.settings.groups import Limits
@@ -215,7 +215,7 @@ async def test_a_session_is_not_finished_in_another_place(world: SealedWorld) ->
     for known in targets:
         assert known is not None
         writing, digest = known.writing, digest_of(b"data")
-        outcomes.append(await finish_as_it_is(ctx, name, session, writing, digest, known.target))
+        outcomes.append(await finish_sealed(ctx, name, session, writing, digest, known.target))
     assert outcomes == [False, True]
     assert (await world.link("red", b"data"))[1] == (await world.platform_key()).id
 

@@ -13,8 +13,8 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.queue.queues import ROWS
 from cloudcore.quotas.limits import (
-    ALL_OF_IT,
     EVERY_ACCOUNT,
+    REACHED_PERCENT,
     Counted,
     put_limit,
     reached_level,
@@ -121,7 +121,7 @@ async def test_an_account_that_is_near_its_new_limit_is_told(
     assert (await ask(served, "PUT", "/v1/quotas/keys", body)).status_code == 200
     with querying(metadata_url) as query:
         of_acme = "SELECT name, percent FROM quota_levels WHERE account_id = ?"
-        assert [*query(of_acme, served.acme.account_id)] == [("keys", ALL_OF_IT)]
+        assert [*query(of_acme, served.acme.account_id)] == [("keys", REACHED_PERCENT)]
 
 
 async def test_what_is_no_limit_is_refused(served: Served) -> None:
@@ -235,7 +235,7 @@ async def test_a_level_far_below_is_told_by_one_addition(
 
         def tell(tx: Connection) -> None:
             use = _use(tx, counted, account_id)
-            counted.tell(tx, account_id, use._replace(used=before, limit=100), 1, added)
+            counted.emit_level(tx, account_id, use._replace(used=before, limit=100), 1, added)
 
         await notified.served.database.write(tell)
         return len(told(metadata_url))
@@ -264,7 +264,7 @@ async def test_of_many_at_once_one_tells(notified: World, metadata_url: str) -> 
     use = await notified.served.database.read(_use, counted, account_id)
 
     def tell(tx: Connection) -> None:
-        counted.tell(tx, account_id, use._replace(used=9, limit=10), 1)
+        counted.emit_level(tx, account_id, use._replace(used=9, limit=10), 1)
 
     await asyncio.gather(*(notified.served.database.write(tell) for _ in range(16)))
     assert [kind for kind, _ in told(metadata_url)] == [REACHED]

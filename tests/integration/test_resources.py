@@ -221,7 +221,7 @@ def test_a_description_has_actions_events_and_commands() -> None:
         f"test:{each}"
         for each in ("CreateBook", "DeleteBook", "GetBook", "ListBooks", "UpdateBook")
     )
-    assert SHELF.told_changes["test:CreateShelf"] == "test.shelf.created"
+    assert SHELF.event_types_by_action["test:CreateShelf"] == "test.shelf.created"
     noun = noun_of(BOOK, words="books")
     assert noun.create is not None
     assert noun.update is not None

@@ -264,7 +264,7 @@ async def test_a_replacement_that_a_key_forbids_retires_the_object(world: Sealed
     old, new = await world.objects(DATA)
     # It is stored twice, and counts so.
     use = await database.read(COUNTED_BYTES.read, account_id)
-    assert use == QuotaUse(2 * len(DATA), 2 * len(DATA), told=100)
+    assert use == QuotaUse(2 * len(DATA), 2 * len(DATA), last_level=100)
     assert await database.read(find_miscount, account_id) is None
     assert (await world.link("blue", DATA)) == (old[0], key.id)
     assert (await world.link("red", DATA))[0] == new[0]

@@ -14,7 +14,7 @@ import pytest
 from cloudcore.db.base import Connection, Database
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket_rows import Held, change_held
+from cloudcore.storage.bucket_rows import Held, change_usage
 from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from tests.databases import with_database
@@ -108,7 +108,7 @@ def test_fsck_finds_what_is_wrong_with_buckets(
     async def miscount(world: StorageWorld) -> None:
         def add(tx: Connection) -> None:
             bucket = buckets.find_bucket(tx, ACME, REGION, "photos")
-            change_held(tx, ACME, bucket.id, bucket.id, Held(1, 2, 3))
+            change_usage(tx, ACME, bucket.id, bucket.id, Held(1, 2, 3))
 
         await world.database.write(add)
 

@@ -37,11 +37,11 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.oci.reference import Name
 from registry.services.data_keys import DataKeys
 from registry.services.images.details import delete_batch
-from registry.services.images.manifests import look_at_manifest
+from registry.services.images.manifests import read_manifest_state
 from registry.services.images.restoration import restore_images, restore_repository, restore_tag
 from registry.services.repositories.details import delete_repository, get_repository
 from registry.services.tags.details import put_tag
-from registry.services.tags.pointers import look_at_revision
+from registry.services.tags.pointers import read_revision
 from registry.settings.groups import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
@@ -256,8 +256,8 @@ class World:
         read = self.writer.database.read
         for name in (Name("dev", each) for each in REPOSITORIES):
             references = (*TAGS, *(Digest(digest_of(each)) for each in MANIFESTS))
-            seen = [await read(look_at_manifest, name, each) for each in references]
-            revision = await read(look_at_revision, name)
+            seen = [await read(read_manifest_state, name, each) for each in references]
+            revision = await read(read_revision, name)
             before = self.seen.get(name)
             assert before is None or before == (revision, seen) or before[0] != revision
             self.seen[name] = revision, seen

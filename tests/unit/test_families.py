@@ -93,7 +93,7 @@ def test_events_and_quotas_are_those_of_the_code() -> None:
     page = (SOURCES.parent / "docs" / "reference" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}
     assert set(re.findall(r"`([a-z]+\.[a-z_]+\.[a-z_]+)`", page)) == events
-    changes = {action for family in FAMILIES for action in family.told_changes}
+    changes = {action for family in FAMILIES for action in family.event_types_by_action}
     assert changes - set(actions(FAMILIES)) == {
         CONFIRM,
         UNSUBSCRIBE,

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from registry.blobstore.base import ObjectDamaged
-from registry.blobstore.sealed.compression import compressed, decompress_into, pays
+from registry.blobstore.sealed.compression import compressed, decompress_into, is_worth_compressing
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -76,7 +76,7 @@ def framed(key: FrameCipher, kind: FrameKind, number: int, payload: bytes) -> by
     ],
 )
 def test_samples_tell_whether_compression_pays(piece: bytes, *, expected: bool) -> None:
-    assert pays(memoryview(piece)) is expected
+    assert is_worth_compressing(memoryview(piece)) is expected
 
 
 def test_a_piece_that_does_not_shrink_is_left_as_it_is() -> None:

@@ -11,7 +11,7 @@ import pytest
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.opening import make_folders, open_bucket_store, open_store
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.s3.bucket_check import refusals_of
+from registry.blobstore.s3.bucket_check import unsupported_calls
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.store import BlobStore
 from registry.oci.digest import digest_of
@@ -80,12 +80,12 @@ def test_a_bucket_is_tried_and_left_empty() -> None:
     with credentials():
         settings = settings_for("moto")
         with closing(Bucket(settings)) as bucket:
-            assert list(refusals_of(bucket)) == []
+            assert list(unsupported_calls(bucket)) == []
             assert list(bucket.listed("")) == []
         with closing(Bucket(replace(settings, store_s3_bucket="absent"))) as bucket:
-            (refusal,) = refusals_of(bucket)
+            (refusal,) = unsupported_calls(bucket)
             assert refusal == "the bucket does not store an object: NoSuchBucket"
         nowhere = replace(settings, store_s3_endpoint="http://127.0.0.1:9")
         with closing(Bucket(nowhere)) as bucket:
-            (refusal,) = refusals_of(bucket)
+            (refusal,) = unsupported_calls(bucket)
             assert "does not answer" in refusal

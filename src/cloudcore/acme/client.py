@@ -1,7 +1,7 @@
 """Order and revoke certificates at an ACME authority, in a child process.
 
 The ACME library takes 11 MiB and blocks, so servers do not load it. The child asks its parent to
-publish the proofs, waits until that is done, and then writes the result for the parent to read.
+publish the proofs, waits until they are published, and finally writes the result for the parent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DomainProblem(NamedTuple):
     """Why an authority could not validate one domain."""
 
     domain: str
-    """As it was asked for: a wildcard with its star."""
+    """The requested domain; a wildcard has its star."""
     code: str
     """The problem's type without its prefix (RFC 8555 §6.7), such as ``connection``."""
     detail: str
@@ -35,7 +35,7 @@ class AcmeRefused(Exception):
     def __init__(self, code: str, message: str, domains: tuple[DomainProblem, ...] = ()) -> None:
         super().__init__(message)
         self.code = code
-        """The problem's type without its prefix."""
+        """The problem's type without its prefix; see `DomainProblem.code`."""
         self.domains = domains
 
 
@@ -44,12 +44,13 @@ class AcmeUnreachable(Exception):
 
 
 MOST_SECONDS: Final = 300.0
-"""After which a child that has not ended is killed."""
+"""Seconds after which a child that has not ended is killed."""
 _T = TypeVar("_T")
 MOST_AT_ONCE: Final = 3
-"""Conversations for certificates of accounts in one process; each child takes some 40 MiB."""
+"""Maximum concurrent sessions for certificates of accounts; each child takes some 40 MiB."""
 _THREADS: Final = ThreadPoolExecutor(MOST_AT_ONCE + 1, "acme")
-"""Of their own: the loop's few are for what ends soon. One more is for the server's certificate."""
+"""Separate from the event loop's few threads, which are for short calls. One more than
+`MOST_AT_ONCE`, for the server's own certificate."""
 PUBLISHED: Final = "published"
 _CHILD: Final = (sys.executable, "-m", "cloudcore.acme.session")
 
@@ -59,19 +60,19 @@ class Directory(NamedTuple):
 
     url: str
     setting: str
-    """The variable that names it, for messages."""
+    """The environment variable that sets `url`, for error messages."""
     roots: str = ""
-    """File of the roots of its own certificate; empty: the public ones."""
+    """File of the roots to trust for the directory's TLS certificate; "" for the public roots."""
 
 
 class ChallengeProof(NamedTuple):
     """A proof to publish for one domain before the authority checks it."""
 
     domain: str
-    """As it was asked for: a wildcard with its star."""
+    """The requested domain; a wildcard has its star."""
     token: str
     value: str
-    """Of a TXT record (dns-01), else the key authorization."""
+    """The value of the TXT record (dns-01), or else the key authorization."""
 
 
 Publish = Callable[[Sequence[ChallengeProof]], None]
@@ -79,7 +80,7 @@ Publish = Callable[[Sequence[ChallengeProof]], None]
 
 
 class AcmeAccount(NamedTuple):
-    """The account at the authority, with its key."""
+    """An account at an ACME authority, with its key."""
 
     directory: Directory
     key: ec.EllipticCurvePrivateKey
@@ -87,7 +88,10 @@ class AcmeAccount(NamedTuple):
 
 
 class AcmeTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The child's task; it contains a private key."""
+    """The child's task: an order (`csr`, `kind`) or a revocation (`certificate`, `reason`).
+
+    It contains a private key.
+    """
 
     directory: Directory
     key: bytes
@@ -103,10 +107,10 @@ class AcmeTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line that the child writes."""
+    """A line that the child writes; one field is set."""
 
     proofs: tuple[ChallengeProof, ...] | None = None
-    """To be published; then it waits for a line. All other lines are the last."""
+    """Proofs to publish; the child then waits for a line. A message without proofs is the last."""
     chain: str | None = None
     refused: tuple[str, str, tuple[DomainProblem, ...]] | None = None
     unreachable: str | None = None
@@ -161,28 +165,28 @@ async def _converse(account: AcmeAccount, task: AcmeTask, publish: Publish) -> s
 
 
 def _talk(child: subprocess.Popen[bytes], task: AcmeTask, publish: Publish) -> ChildMessage:
-    """Send the child its task, publish each proof that it requests, and return its last message."""
+    """Send the child its task, publish the proofs that it sends, and return its last message."""
     assert child.stdin is not None
     assert child.stdout is not None
     with child.stdin as telling, child.stdout as hearing:
         try:
-            tell(telling, task)
-            while (said := hear(hearing, ChildMessage)).proofs is not None:
+            write_message(telling, task)
+            while (said := read_message(hearing, ChildMessage)).proofs is not None:
                 publish(said.proofs)
-                tell(telling, PUBLISHED)
+                write_message(telling, PUBLISHED)
         except (BrokenPipeError, EOFError):
             return ChildMessage(unreachable="the process that asks ended in the middle")
         return said
 
 
-def tell(pipe: IO[bytes], message: object) -> None:
+def write_message(pipe: IO[bytes], message: object) -> None:
     """Write a message as one line of JSON."""
     pipe.write(msgspec.json.encode(message) + b"\n")
     pipe.flush()
 
 
-def hear(pipe: IO[bytes], kind: type[_T]) -> _T:
-    """Read a message from one line of JSON; raise `EOFError` if the pipe ended."""
+def read_message(pipe: IO[bytes], kind: type[_T]) -> _T:
+    """Read a message of type `kind` from one line of JSON; raise `EOFError` if the pipe ended."""
     line = pipe.readline()
     if not line.endswith(b"\n"):
         raise EOFError

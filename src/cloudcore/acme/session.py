@@ -30,31 +30,32 @@ from cloudcore.acme.client import (
     Directory,
     DomainProblem,
     Publish,
-    hear,
-    tell,
+    read_message,
+    write_message,
 )
 from cloudcore.outbound.destinations import Allowed, NotAllowed, origin_of
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.outbound.http_connection import RequestFailed
 
 MOST_BYTES: Final = 1024 * 1024
-"""Of an answer; a chain of certificates has some 10 KiB."""
+"""Maximum bytes of a response; a chain of certificates has some 10 KiB."""
 NONCE_TRIES: Final = 8
-"""How often a request is sent whose nonce is refused: authorities forget nonces (RFC 8555 §6.5)."""
+"""Maximum tries of a request whose nonce is refused: authorities forget nonces (RFC 8555 §6.5)."""
 
 
 class VettedNetwork(ClientNetwork):
     """The library's HTTP client, restricted to vetted addresses.
 
-    The operator names the directory, so its own origin may have any address. Other origins to which
-    the directory refers must be public. Not for a thread that runs an event loop.
+    The operator configured the directory's URL, so its origin may have any address. Other origins
+    that the directory refers to must have public addresses. Do not use this in a thread that runs
+    an event loop.
     """
 
     def __init__(self, directory: str, setting: str, key: JWK, roots: str = "") -> None:
-        """Sign with `key`; `setting` names the directory in messages.
+        """Sign with `key`; `setting` is the variable that sets `directory`, for error messages.
 
-        `roots` is a PEM file of the roots to trust for the directory; if it is empty, the public
-        roots are trusted.
+        `roots` is the path of a PEM file of the roots to trust; if empty, the public roots are
+        trusted.
 
         Raise `OSError` if `roots` cannot be read, or holds no certificate.
         """
@@ -63,7 +64,7 @@ class VettedNetwork(ClientNetwork):
         self._tls = ssl.create_default_context(cafile=Path(roots)) if roots else None
 
     def post(self, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401 - the library's
-        """Send a signed object; repeat it if the authority refuses the nonce."""
+        """Send a signed object; repeat it with a new nonce if the authority refuses the nonce."""
         for _ in range(NONCE_TRIES - 1):
             try:
                 return self._post_once(*args, **kwargs)
@@ -104,12 +105,12 @@ class VettedNetwork(ClientNetwork):
 
 
 _PASSING: Final = frozenset({"rateLimited", "serverInternal", "badNonce"})
-"""Problems that pass by themselves; all others are refusals."""
+"""Problem types that are temporary; all others are refusals."""
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
-    """Turn the library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
+def translating_errors() -> Iterator[None]:
+    """Turn the ACME library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
     try:
         yield
     except messages.Error as error:
@@ -151,12 +152,12 @@ def _of_validation(error: errors.ValidationError) -> AcmeRefused:
 
 
 ORDER_SECONDS: Final = 180
-"""For which an authority may validate and sign."""
+"""Maximum seconds for an authority to validate and sign."""
 _ALREADY_REVOKED: Final = "alreadyRevoked"
 
 
 class TlsAlpnResponse(challenges.KeyAuthorizationChallengeResponse):
-    """The answer that a ``tls-alpn-01`` challenge is ready; the library has no such class."""
+    """The message that a ``tls-alpn-01`` challenge is ready; the library has no such class."""
 
     typ = "tls-alpn-01"
 
@@ -177,7 +178,7 @@ challenges.Challenge.register(TlsAlpn)
 
 
 class AcmeSession:
-    """A session; its calls block, so they are made in a thread without an event loop."""
+    """A session with an authority; its methods block, and need a thread without an event loop."""
 
     def __init__(
         self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
@@ -188,7 +189,7 @@ class AcmeSession:
         answer.
         """
         self._key = JWKEC(key=key)
-        with told_plainly():
+        with translating_errors():
             network = VettedNetwork(directory.url, directory.setting, self._key, directory.roots)
             self._client = ClientV2(ClientV2.get_directory(directory.url, network), network)
             wanted = messages.NewRegistration.from_data(
@@ -210,7 +211,7 @@ class AcmeSession:
         `AcmeUnreachable` if it did not answer in time.
         """
         csr = x509.load_der_x509_csr(csr_der).public_bytes(Encoding.PEM)
-        with told_plainly():
+        with translating_errors():
             order = self._client.new_order(csr)
             pending = list(self._pending(order, kind))
             publish([proof for _, proof in pending])
@@ -229,7 +230,7 @@ class AcmeSession:
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         try:
-            with told_plainly():
+            with translating_errors():
                 self._client.revoke(certificate, reason)
         except AcmeRefused as refusal:
             if refusal.code != _ALREADY_REVOKED:
@@ -238,7 +239,10 @@ class AcmeSession:
     def _pending(
         self, order: messages.OrderResource, kind: str
     ) -> Iterator[tuple[messages.ChallengeBody, ChallengeProof]]:
-        """Yield challenge and proof for each domain that the authority has not yet validated."""
+        """Yield (challenge, proof) for each domain that the authority has not yet validated.
+
+        Raise `AcmeRefused` if the authority does not offer a challenge of this `kind`.
+        """
         for each in order.authorizations:
             name = each.body.identifier.value
             domain = f"*.{name}" if each.body.wildcard else name
@@ -258,15 +262,15 @@ class AcmeSession:
 
 
 def main() -> None:
-    """Read an `AcmeTask` from standard input, and do it."""
-    task = hear(sys.stdin.buffer, AcmeTask)
+    """Read an `AcmeTask` from standard input, do it, and write the result to standard output."""
+    task = read_message(sys.stdin.buffer, AcmeTask)
     try:
         said = ChildMessage(chain=_do(task))
     except AcmeRefused as error:
         said = ChildMessage(refused=(error.code, str(error) or "it gives no reason", error.domains))
     except (AcmeUnreachable, OSError) as error:
         said = ChildMessage(unreachable=str(error) or "it gives no reason")
-    tell(sys.stdout.buffer, said)
+    write_message(sys.stdout.buffer, said)
 
 
 def _do(task: AcmeTask) -> str:
@@ -280,8 +284,8 @@ def _do(task: AcmeTask) -> str:
 
 
 def _publish(proofs: Sequence[ChallengeProof]) -> None:
-    tell(sys.stdout.buffer, ChildMessage(proofs=tuple(proofs)))
-    hear(sys.stdin.buffer, str)
+    write_message(sys.stdout.buffer, ChildMessage(proofs=tuple(proofs)))
+    read_message(sys.stdin.buffer, str)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The audit log: who did what, when and from where.
 
-`log` records events in the transaction of the change, `rows` stores them, `routes` shows owners
-their own.
+- `log`: records events in the transaction of the change, and counts refusals.
+- `rows`: stores and finds events.
+- `routes`: shows owners their events.
 """

@@ -1,10 +1,10 @@
 """Record changes in their transactions, and count refused attempts.
 
-A refused attempt costs no transaction. It is counted in memory, and written every few seconds: one
-row for each principal, source, action and hour, with the last resource. So a flood of refusals adds
-few rows, and a process that dies loses a few seconds of counts. While the database is unavailable,
-the counts wait in memory. If they fill it, the account with the most kinds of refusals loses
-counts, never one with fewer.
+A refused attempt needs no transaction of its own. It is counted in memory, and the counts are
+written every few seconds: one row for each principal, source, action and hour, with the last
+resource. So a flood of refusals adds few rows, and a process that dies loses a few seconds of
+counts. While the database is unavailable, the counts wait in memory, at most `MAX_PENDING`; beyond,
+counts of the account with the most kinds of refusals are dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloudcore.audit import rows
 from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
-from cloudcore.events import EVENTS, TOLD_CHANGES
+from cloudcore.events import EVENT_TYPES_BY_ACTION, EVENTS
 from cloudcore.iam.audit import AUDITOR, AuditEvent, Owners
 from cloudcore.jobs.background import recording
 from cloudcore.ports import Opening, Port, offer
@@ -27,9 +27,10 @@ from cloudcore.web.organization_scope import MEMBERSHIP_POLICY, MembershipPolicy
 
 FLUSH_SECONDS: Final = 10
 MAX_PENDING: Final = 1000
-"""The most refusals of different kinds that wait in memory.
+"""Maximum number of different kinds of refusals that wait in memory.
 
-Beyond, who has most of them loses one, so that no account keeps those of others out of the log."""
+Beyond, the account with the most kinds loses one, so that no account can keep the refusals of
+others out of the log."""
 
 _HOUR: Final = 3600 * MICROSECONDS
 
@@ -37,10 +38,10 @@ _log = logging.getLogger(__name__)
 
 
 class _Pending(NamedTuple):
-    """Counted refusals of one kind, not yet written."""
+    """Counted refusals of one kind (principal, source, action and hour), not yet written."""
 
     event: AuditEvent
-    """The last of them, with the time of the first."""
+    """The last refusal, with the time of the first."""
     times: int
     owners: Owners | None
 
@@ -52,24 +53,24 @@ class AuditLog:
         self,
         database: Database,
         new_id: Callable[[], str] = uuid7,
-        tell: Callable[[Connection, AuditEvent], None] = lambda _tx, _event: None,
+        on_event: Callable[[Connection, AuditEvent], None] = lambda _tx, _event: None,
     ) -> None:
-        """Record in `database`; call `tell` with each event, in the same transaction."""
+        """Record in `database`; call `on_event` with each event, in the same transaction."""
         self._database = database
         self._new_id = new_id
-        self._tell = tell
+        self._on_event = on_event
         self._pending: dict[str, dict[str, _Pending]] = {}
-        """By account (of a person without a role: by person) and kind; none is empty."""
+        """By account (or by principal, for a person without a role) and kind; no map is empty."""
         self._count = 0
-        """Kinds in `_pending`."""
+        """Total number of kinds in `_pending`."""
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
         """Insert an event, in the transaction of its change."""
         rows.add_event(tx, event)
-        self._tell(tx, event)
+        self._on_event(tx, event)
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
-        """Count a refusal in memory."""
+        """Count a refusal in memory, for `flush` to write."""
         hour = event.occurred_at // _HOUR
         source = event.source.crn if event.source else ""
         key = f"{event.owner_id} {event.principal} {source} {event.action} {hour}"
@@ -96,11 +97,15 @@ class AuditLog:
                 later = self._pending.get(whose, {}).get(key)
                 self._put(whose, key, _joined(pending, later) if later else pending)
                 raise
-            except Exception:  # noqa: BLE001 - one that can never be written must not hold up the others
+            except Exception:  # noqa: BLE001 - an unwritable refusal must not hold up the others
                 _log.exception("refusals of %s could not be recorded", pending.event.action)
 
     def _make_room(self, own: int) -> bool:
-        """Drop a refusal of the largest account; return False if it has at most `own` + 1."""
+        """Drop a kind of refusal of the account with the most kinds.
+
+        Return False, and drop none, if that account has at most one kind more than `own`, the
+        number of kinds of the account that needs room.
+        """
         largest = max(self._pending, key=lambda whose: len(self._pending[whose]))
         if len(self._pending[largest]) <= own + 1:
             return False
@@ -113,7 +118,7 @@ class AuditLog:
         kinds[key] = pending
 
     def _take(self, whose: str) -> tuple[str, _Pending]:
-        """Remove and return one of an account's refusals; put the account last in the queue."""
+        """Remove and return (key of a kind, its refusals) of an account; put the account last."""
         kinds = self._pending.pop(whose)
         taken = kinds.popitem()
         self._count -= 1
@@ -149,8 +154,8 @@ class AuditNeeds:
     kept_seconds: int
     """Age at which events are deleted."""
     named_resource: NamedResource
-    """Returns the CRN that a name in a filter means, given account and name, which may end in a
-    ``*``."""
+    """Returns the CRN of a resource that a filter names, given the account id and the name, which
+    may end in a ``*``."""
     membership_policy: MembershipPolicy
 
 
@@ -166,10 +171,10 @@ async def open_needs(opening: Opening) -> AuditNeeds:
 
 
 async def _open_log(opening: Opening) -> AuditLog:
-    """Return this process's audit log; at shutdown it writes the refusals it has counted."""
+    """Return this process's audit log; it is flushed at intervals and at shutdown."""
     install = opening.install
-    events, told = await opening.get(EVENTS), await opening.get(TOLD_CHANGES)
-    log = AuditLog(install.database, install.new_id, partial(events.tell_change, told))
+    events, told = await opening.get(EVENTS), await opening.get(EVENT_TYPES_BY_ACTION)
+    log = AuditLog(install.database, install.new_id, partial(events.emit_change, told))
     await opening.resources.enter_async_context(
         recording(FLUSH_SECONDS, log.flush, "events of the audit log")
     )

@@ -39,7 +39,7 @@ _OrganizationId = Annotated[
 
 
 class AuditScope(msgspec.Struct, kw_only=True):
-    """Whose events."""
+    """The owner of the events."""
 
     organization_id: _OrganizationId | None = None
 
@@ -79,28 +79,28 @@ class AuditQuery(AuditSelection, kw_only=True):
 
 
 class AuditEventAnswer(ResponseBody):
-    """Something that was done, or refused."""
+    """An action that was done, or refused."""
 
     id: Uuid
     occurred_at: RFC3339
     last_occurred_at: RFC3339
-    """Of a refusal: the last time; else the same."""
+    """The time of the last refusal; for an action that was done, the same as `occurred_at`."""
     times: int
-    """How often it was refused within the hour; 1 for what was done."""
+    """How often it was refused within the hour; 1 for an action that was done."""
     action: str
     outcome: Literal["succeeded", "refused"]
     resources: list[str]
-    """CRNs; of a refusal that of the last time, if it is known."""
+    """CRNs; for a refusal, the resource of the last attempt, if it is known."""
     principal: str | None
-    """CRN of the caller; null for what the service did by itself."""
+    """CRN of the caller; null for an unauthenticated client, or if the service itself acted."""
     source: ActingSource | None
-    """Who is behind the principal."""
+    """The person or program behind the principal."""
     plane: str | None
     source_ip: str | None
     user_agent: str | None
     request_id: Uuid | None
     details: dict[str, Any]
-    """What the action adds, such as the digests before and after."""
+    """Details of the action, such as the digests before and after."""
 
 
 class OneAuditEvent(ResponseBody):
@@ -110,11 +110,12 @@ class OneAuditEvent(ResponseBody):
 
 
 class AuditMeta(ResponseBody):
-    """The metadata of a page of events; they are not counted."""
+    """The metadata of a page of events, without their total number."""
 
     limit: int
     has_more: bool
-    """More may follow, even after a page without events: a filter looks at some thousands."""
+    """More may follow, even after a page without events: each request looks at a limited number of
+    events."""
     marker: str | UnsetType = UNSET
     """Where the next page begins; absent on the last one."""
 
@@ -138,9 +139,9 @@ async def _owner(ctx: RequestContext, needs: AuditNeeds, organization_id: str | 
 def _filter(
     ctx: RequestContext, needs: AuditNeeds, owner_id: str, query: AuditSelection
 ) -> AuditFilter:
-    """Return the filter that a query describes.
+    """Convert the query to a filter of rows.
 
-    Raise `InvalidInput` if no event can have its action, or its resource is malformed.
+    Raise `InvalidInput` if no event can have the query's action, or its resource is malformed.
     """
     for name, text in (("action", query.action), ("resource", query.resource)):
         if "*" in text[:-1]:
@@ -159,7 +160,10 @@ def _filter(
 
 
 def _resource(needs: AuditNeeds, owner_id: str, query: AuditSelection) -> str:
-    """Return the CRN, or the CRN prefix, that the query's resource means."""
+    """Convert the query's resource, a CRN or a plain name, to a CRN or a pattern ending in ``*``.
+
+    Raise `InvalidInput` for a plain name if the query is for an organization.
+    """
     text = query.resource
     if text in ("", "*") or text.startswith(_CRN):
         return text
@@ -176,8 +180,8 @@ def _resource(needs: AuditNeeds, owner_id: str, query: AuditSelection) -> str:
 async def list_audit_events(ctx: Context, needs: Needs[AuditNeeds]) -> ManyAuditEvents:
     """List the account's events, newest first: each change, sign-in and refusal.
 
-    An owner of an organization lists the events of that, with `organization_id`. Refusals are
-    counted, so that there is at most one event for each principal, source, action and hour.
+    With `organization_id`, an owner of an organization lists the organization's events. Refusals
+    are counted: there is at most one event for each principal, source, action and hour.
     """
     query = ctx.query(AuditQuery)
     owner_id = await _owner(ctx, needs, query.organization_id)
@@ -229,7 +233,7 @@ async def get_audit_event(
 async def _lines(
     needs: AuditNeeds, owner_id: str, wanted: AuditFilter
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events as lines of JSON, reading one page after another."""
+    """Yield the matching events as JSON lines, one page at a time."""
     after: tuple[int, str] | None = None
     encoder = msgspec.json.Encoder()
     while True:

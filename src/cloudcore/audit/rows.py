@@ -24,19 +24,19 @@ IS_REFUSAL: Final = "refusal_key IS NOT NULL"
 
 audit_events = table(
     "audit_events",
-    # The account or organization; no foreign key, since events outlive what they tell of.
+    # The account or organization; no foreign key, since events outlive their owner.
     columns(Id, "owner_id"),
-    columns(Moment, "occurred_at, last_at"),  # of a refusal: the first time and the last
+    columns(Moment, "occurred_at, last_at"),  # the first and the last time of a refusal
     columns(ByteOrdered, "action"),
-    columns(ByteOrdered, "resource"),  # CRN, the first; of a refusal: the last
-    columns(sa.Text, "resources NULL"),  # JSON: all of them, if there are several
+    columns(ByteOrdered, "resource"),  # CRN of the first resource; for a refusal, of the last
+    columns(sa.Text, "resources NULL"),  # JSON list of all CRNs, if there are several
     columns(ByteOrdered, "principal"),  # CRN; empty: not signed in
     columns(ByteOrdered, "source_crn NULL, source_name NULL"),
-    columns(sa.String(16), "plane NULL"),  # null: the service by itself
+    columns(sa.String(16), "plane NULL"),  # null if the service itself acted
     columns(sa.String(16), "outcome"),
     columns(sa.Text, "session_name NULL, source_ip NULL, user_agent NULL, request_id NULL"),
     columns(sa.Text, "details"),  # a JSON object
-    columns(sa.Text, "refusal_key NULL"),  # what refusals are counted by; null: it was done
+    columns(sa.Text, "refusal_key NULL"),  # refusals with the same key share a row; else null
     columns(sa.Integer, "times"),
     one_of("outcome", "succeeded", "refused"),
     sa.CheckConstraint("(outcome = 'refused') = (refusal_key IS NOT NULL)", name="refusal_key"),
@@ -64,10 +64,10 @@ for _dialect, _made in (
 
 
 CUT: Final = "cut"
-"""The name under which cut details tell how many entries, or characters, each of them had."""
+"""The key in cut details that holds the original length of each value that was cut."""
 _FOR_CUT: Final = 1024
 _MOST: Final = 32
-"""Maximum number of details that are kept when they are too long."""
+"""Maximum number of entries in details that are cut."""
 
 
 def cut_details(details: dict[str, Any], most: int) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _beginning(value: Any, room: int) -> Any:  # noqa: ANN401 - JSON
 
 
 def _entries(entries: Iterable[tuple[str, Any]], room: int) -> Iterable[tuple[str, Any]]:
-    """Yield the first entries that fit; the last one may be cut."""
+    """Yield the first entries that fit into `room` characters of JSON; the last may be cut."""
     left = room - 2
     for name, value in entries:
         left -= _length(name) + 2
@@ -123,13 +123,13 @@ def _length(value: object) -> int:
 
 
 WINDOW: Final = 2000
-"""The most events that one read looks at for those that match a filter."""
+"""Maximum number of events that one filtered read examines."""
 MAX_DETAILS: Final = 16_384
-"""The most characters of an event's details as JSON; longer ones are cut."""
+"""Maximum characters of an event's details as JSON; longer details are cut."""
 
 _e = audit_events.c
 _END: Final = 2**62
-"""Sorts after every moment."""
+"""Later than every moment."""
 
 
 class AuditRow(NamedTuple):
@@ -151,7 +151,7 @@ class AuditRow(NamedTuple):
     request_id: str | None
     details: str
     times: int
-    """How often it was refused; 1 for what was done."""
+    """How often the action was refused; 1 if it was done."""
     last_at: int
 
     @property
@@ -164,18 +164,18 @@ class AuditFilter(NamedTuple):
     """The filter of a search for events; an empty string matches anything."""
 
     who: str = ""
-    """CRN of the principal or of the source, or the source's name."""
+    """CRN of the principal or of the source, or the name of the source."""
     action: str = ""
-    """An action, or the beginning of one before a ``*``."""
+    """An action, or a prefix of actions followed by ``*``."""
     resource: str = ""
-    """A CRN, or the beginning of one before a ``*``."""
+    """A CRN, or a prefix of CRNs followed by ``*``."""
     outcome: str = ""
     since: int = 0
     until: int = _END
 
 
 class AuditPage(NamedTuple):
-    """Matching events, newest first, and the position from which to continue (None: the end)."""
+    """Matching events, newest first; the next page begins after `after`, None at the end."""
 
     rows: Sequence[AuditRow]
     after: tuple[int, str] | None
@@ -202,11 +202,14 @@ _ADD_REFUSALS: Final = Statement(
 )
 _FIND_EVENT: Final = Statement(sa.select(*_COLUMNS).where(given(_e.owner_id, _e.id)))
 forget_events: Final = deletion(_e.occurred_at)
-"""Deletes a batch of the events up to a moment."""
+"""Deletes a batch of the events that occurred up to a moment."""
 
 
 def _window(*also: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Return the query for an owner's events before a position, newest first."""
+    """Return the query for an owner's events before a position, newest first.
+
+    `also` are further conditions.
+    """
     before = sa.tuple_(sa.bindparam("before_at"), sa.bindparam("before_id"))
     return (
         sa.select(*_COLUMNS)
@@ -221,7 +224,10 @@ def _window(*also: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 def _begins(column: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
-    """Return a condition: the column equals the text, or begins with it if it ends in ``*``."""
+    """Return the condition that a column has the value, or the prefix, in a bind parameter.
+
+    `_prefixed` returns the values of the bind parameters.
+    """
     wanted = sa.bindparam(f"{parameter}_prefix", type_=_e.action.type)
     return sa.or_(
         column == sa.bindparam(parameter, type_=_e.action.type),
@@ -230,7 +236,7 @@ def _begins(column: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[b
 
 
 def _matching(window: sa.Select[Any]) -> Statement:
-    """Return the query for those rows of `window` that match the filter."""
+    """Return the query for the rows of `window` that match an `AuditFilter`."""
     found = page(window).subquery("events")
     c = found.c
     anyone = sa.bindparam("who", type_=_e.principal.type)
@@ -259,7 +265,10 @@ _MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))
 
 
 def _edge(*also: sa.ColumnElement[bool]) -> Statement:
-    """Return the query for the oldest of the `WINDOW` events that one page may examine."""
+    """Return the query for the last of the `WINDOW` events that one page examines.
+
+    It has no row if fewer are left. `also` are further conditions.
+    """
     last = _window(*also).limit(sa.literal_column("1")).offset(sa.literal_column(str(WINDOW - 1)))
     return Statement(last)
 
@@ -274,7 +283,7 @@ def add_event(tx: Connection, event: AuditEvent) -> None:
 
 
 def add_refusals(tx: Connection, event: AuditEvent, key: str, times: int) -> None:
-    """Insert a refusal counted `times`, or add to the row with the same key."""
+    """Insert a refusal that occurred `times`, or add it to the row with the same `key`."""
     tx.execute(_ADD_REFUSALS, **_values(event), refusal_key=key, times=times)
 
 
@@ -287,7 +296,8 @@ def list_events(
 ) -> AuditPage:
     """Return up to `limit` matching events older than `after`, newest first.
 
-    At most `WINDOW` events are examined. So a page may be short, or empty, with more to come.
+    `after` is the position of the last event of the previous page, or None. With a filter, at most
+    `WINDOW` events are examined, so a page may be short or empty although more follow.
     """
     before_at, before_id = after or (wanted.until, "")
     place = {
@@ -324,7 +334,7 @@ def _cut(rows: list[AuditRow], limit: int, edge: Row | None) -> AuditPage:
 
 
 def _prefixed(name: str, given: str) -> dict[str, str]:
-    """Return the parameters of `_begins`; an empty text matches every column."""
+    """Return the bind parameters of `_begins` for a text; an empty text matches every column."""
     if given and not given.endswith("*"):
         return {name: given, f"{name}_prefix": "\N{DELETE}"}
     return {name: given, f"{name}_prefix": given.removesuffix("*")}
@@ -361,10 +371,10 @@ def _details(details: Mapping[str, object]) -> str:
 
 
 def _json(value: object) -> str:
-    # Never fails, as the change would fail with it.
+    # Values of unknown types become strings: an error here would fail the change itself.
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def find_event(tx: Connection, owner_id: str, event_id: str) -> AuditRow | None:
-    """Return an event of an owner, or None."""
+    """Return an event of an owner, or None if the owner has no event with this id."""
     return find_one(tx, AuditRow, _FIND_EVENT, owner_id=owner_id, id=event_id)

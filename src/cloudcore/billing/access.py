@@ -1,7 +1,7 @@
 """Authorization of billing: who may see and pay the invoices of an organization.
 
 A program or a role acts in an account, whose policies decide; it sees the invoices of that
-account's organization. A person names an organization, and must be an owner of it or have the role
+account's organization. A person names an organization, and must have the role ``owner`` or
 ``billing`` in it.
 """
 
@@ -34,7 +34,7 @@ OrganizationId = Annotated[
 
 
 class Scope(msgspec.Struct, kw_only=True):
-    """The organization of a request."""
+    """The organization that a request is about."""
 
     organization_id: OrganizationId | None = None
 
@@ -61,9 +61,10 @@ async def authorized(
 
 
 async def organization_policy(ctx: RequestContext, resource: str) -> Policy | None:
-    """Return the policy of the caller's role in the organization of a CRN, or None for a program.
+    """Return the policy of a person's role in the organization of the CRN `resource`.
 
-    Raise `NotFound` if the caller is a person who is not a member of the organization.
+    Return None if the caller is a program. Raise `NotFound` if the person is not a member of the
+    organization.
     """
     caller = ctx.caller
     if caller is None or caller.account_id is not None:

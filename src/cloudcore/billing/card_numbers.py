@@ -1,9 +1,9 @@
 """Refuse card numbers: the browser sends them to the processor, and never to this server.
 
-A number is 13 to 19 digits, perhaps in groups, with a valid check digit (ISO/IEC 7812-1, annex B).
-Any characters but letters may separate the groups, and digits of any script count, superscripts
-too. A request with a number is refused before any of it is stored; the error does not repeat the
-number.
+A card number is 13 to 19 digits, perhaps in groups, with a valid check digit (ISO/IEC 7812-1, annex
+B). Any characters but letters may separate the groups, and digits of any script count, even
+superscripts. A request with a card number is refused before any of the request is stored; the error
+does not repeat the number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GROUP: Final = re.compile(r"\d+")
 _ESCAPED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _FEWEST, _MOST = 13, 19
 MAX_BODY_BYTES: Final = 4096
-"""The largest body that is looked through: on the event loop, in less than a tenth of a second."""
+"""The largest body that is searched: on the event loop, in less than a tenth of a second."""
 
 
 class CardNumberGiven(InvalidInput):
@@ -36,9 +36,9 @@ class CardNumberGiven(InvalidInput):
 
 
 def check_body(body: bytes) -> None:
-    """Raise `CardNumberGiven` if the bytes of a request contain a card number anywhere.
+    """Raise `CardNumberGiven` if the body of a request contains a card number anywhere.
 
-    JSON escapes are decoded first, also in names.
+    JSON escapes are decoded first, also in names of fields.
     """
     text = body.decode("utf-8", "replace")
     check_text(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text))
@@ -59,7 +59,7 @@ def has_card_number(text: str) -> bool:
 
 
 def _numbers(groups: list[str]) -> Iterator[str]:
-    """Yield the numbers of card length that consecutive groups of digits form when joined."""
+    """Yield each number of 13 to 19 digits that consecutive groups of digits form when joined."""
     for first in range(len(groups)):
         joined = ""
         for group in groups[first : first + _MOST]:

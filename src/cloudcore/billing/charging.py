@@ -25,11 +25,11 @@ from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
 
 MAX_ATTEMPTS: Final = 5
-"""Declined payments of one invoice, after which no further one is tried."""
+"""After so many declined payments of an invoice, no further payment is tried."""
 KIND: Final = "billing.payment"
 _DAY: Final = 24 * 3600
 _TAKEN_UP_SECONDS: Final = 300
-"""After which a job takes up a charge that a request began: by then its own call has ended."""
+"""After this time the job resumes a charge that a request began; by then the request has ended."""
 
 
 def begin_charge(
@@ -42,8 +42,8 @@ def begin_charge(
 ) -> Charge | None:
     """Insert a charge for an invoice, and the job that resumes it, before the processor is called.
 
-    A repeated request gets the charge that it began before, in any state. Return None if the
-    invoice is paid.
+    A repeated request (`request_key`) gets the charge that it began before, in any state. Return
+    None if the invoice is paid.
 
     Raises:
         NotFound: there is no such invoice or payment method.
@@ -118,7 +118,7 @@ def _method(
 
 
 def wake(tx: Connection, invoice: Invoice, now: int, *, delay_seconds: float = 0) -> None:
-    """Make an invoice's job due in `delay_seconds`, unless it is due earlier."""
+    """Make the job of an invoice due in `delay_seconds`, unless it is due earlier."""
     enqueue(
         tx,
         NewJob(
@@ -153,7 +153,10 @@ async def settle(needs: BillingNeeds, charge: Charge) -> Declined | None:
 def record(
     tx: Connection, needs: BillingNeeds, charge: Charge, declined: Declined | None
 ) -> Invoice:
-    """Store the outcome of a charge and update the invoice; do nothing if it is already stored."""
+    """Store the outcome of a charge, update the invoice and publish an event; return the invoice.
+
+    If an outcome is already stored, change nothing.
+    """
     now = needs.clock()
     invoice = rows.lock_invoice(tx, charge.organization_id, charge.invoice_id)
     state = "succeeded" if declined is None else "declined"
@@ -172,12 +175,15 @@ def record(
             updated_at=now,
         )
     rows.save_invoice(tx, changed)
-    tell(tx, needs, PAID if declined is None else PAYMENT_FAILED, changed, now)
+    emit_event(tx, needs, PAID if declined is None else PAYMENT_FAILED, changed, now)
     return changed
 
 
-def tell(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
-    """Publish an invoice event to all accounts of its organization; call it last in a change."""
+def emit_event(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
+    """Publish an event about an invoice to all accounts of its organization.
+
+    Call this at the end of a change.
+    """
     told = {
         "invoice": {"id": invoice.id},
         "currency": invoice.currency,
@@ -186,7 +192,7 @@ def tell(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now:
         "attempts": invoice.attempts,
     }
     for account_id, _ in accounts_of(tx, invoice.organization_id):
-        needs.events.tell(tx, account_id, event, [told], now)
+        needs.events.emit(tx, account_id, event, [told], now)
 
 
 def refused(charge: Charge, declined: Declined) -> PaymentDeclined:
@@ -199,7 +205,7 @@ def refused(charge: Charge, declined: Declined) -> PaymentDeclined:
 
 
 async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
-    """Continue the payment of an invoice: resume a charge, or retry on the scheduled day."""
+    """Continue the payment of an invoice: resume a charge, or begin one when it is due."""
     place = job.arguments["organization_id"], job.arguments["invoice_id"]
     done = Done(partial(_look_again, *place, needs.clock()))
     invoice = await needs.database.read(rows.find_invoice, *place)
@@ -217,12 +223,12 @@ async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
         if charge is None:
             return done
     declined = await settle(needs, charge)
-    # At once again: it ends, or waits for the next day.
+    # Run again at once, to end or to wait for the next day.
     return Next(None, partial(record, needs=needs, charge=charge, declined=declined))
 
 
 def _look_again(organization_id: str, invoice_id: str, now: int, tx: Connection) -> None:
-    """Wake the job if its invoice is open: a wake that came while the job ran was lost."""
+    """Wake the job if its invoice is open, as a wake while the job ran was lost."""
     invoice = rows.find_invoice(tx, organization_id, invoice_id)
     if invoice is not None and invoice.status == "open":
         wake(tx, invoice, now)
@@ -246,14 +252,14 @@ ACTIONS: Final = {
     "settle": "billing:SettleInvoice",
     "retry": "billing:RetryInvoice",
 }
-"""What the audit log of the organization has."""
+"""The actions in the audit log of the organization."""
 
 
 def decide(tx: Connection, invoice_id: str, decision: Decision, now: int) -> Invoice:
-    """Void an invoice, mark it as paid by other means, or allow new attempts.
+    """Void an invoice, mark it as paid by other means (settle), or allow new attempts (retry).
 
-    Raise `NotFound` if there is no such invoice, `Conflict` if it is paid or void, or a payment is
-    under way.
+    Return the invoice. Raise `NotFound` if there is no such invoice; `Conflict` if it is paid or
+    void, or a payment is under way.
     """
     organization_id = rows.owner_of(tx, invoice_id)
     invoice = rows.lock_invoice(tx, organization_id, invoice_id)

@@ -1,8 +1,8 @@
 """Close a month: make the invoice of each organization from the usage of its accounts.
 
-Billed amounts are stored for each account, SKU and month. An invoice has the unbilled usage of its
-month and of those before. So usage that is reported late is on the next invoice, and none is on
-two. The database compares the amounts again when the invoice is inserted.
+Billed quantities are stored for each account, SKU and month. An invoice has the unbilled usage of
+its month and of earlier months. So usage that is reported late is on the next invoice, and no usage
+is on two invoices. The database compares the billed quantities again when the invoice is inserted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from cloudcore.account_rows import accounts_of, list_organizations, lock_organization
 from cloudcore.billing import invoice_rows as rows
-from cloudcore.billing.charging import tell, wake
+from cloudcore.billing.charging import emit_event, wake
 from cloudcore.billing.description import CREATED
 from cloudcore.billing.invoice_rows import BilledUse, Invoice, Line
 from cloudcore.billing.money import amount_of, shown_quantity, total_of
@@ -35,7 +35,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def month_of(moment: int) -> int:
-    """Return the start of the UTC month that contains a moment; both are microseconds."""
+    """Return the start of the UTC month that contains `moment`; both are in microseconds."""
     at = _EPOCH + timedelta(seconds=moment // MICROSECONDS)
     return moment_of(datetime(at.year, at.month, 1, tzinfo=UTC))
 
@@ -55,9 +55,9 @@ def months_between(first: int, last: int) -> Iterator[int]:
 
 
 GRACE_SECONDS: Final = 2 * 3600
-"""After the end of a month, in which what is counted in memory and by the hour comes in."""
+"""How long after its end a month stays open, for usage that is reported with a delay."""
 LATE_MONTHS: Final = 24
-"""For which late use is billed; metering keeps its sums as long."""
+"""How many months back late usage is billed; metering keeps its sums as long."""
 DUE_SECONDS: Final = 14 * 24 * 3600
 _PAGE: Final = 100
 
@@ -80,21 +80,24 @@ class Owed(NamedTuple):
 
     use: BilledUse
     before: int
-    """What of it is."""
+    """How much of the usage is billed."""
     quantity: int
-    """All of it."""
+    """All of the usage."""
 
 
 class Tariff(NamedTuple):
-    """The current prices and units."""
+    """The current prices of the catalogue, and how usage is converted to price units."""
 
     prices: Mapping[tuple[str, str], Price]
-    """By SKU and region."""
+    """The prices by (SKU, region)."""
     divisors: Mapping[str, int]
-    """By SKU: how many of what is counted are one unit of the price."""
+    """How many units of usage are one unit of the price, by SKU."""
 
     def line(self, owed: Owed, handle: str) -> tuple[str, Decimal, Line] | None:
-        """Return (currency, amount, line) for unbilled usage, or None if it has no price."""
+        """Return (currency, amount, line) for unbilled usage, or None if it has no price.
+
+        `handle` is the name of the account.
+        """
         use, quantity = owed.use, owed.quantity - owed.before
         price = self.prices.get((use.sku, use.region))
         if price is None:
@@ -110,13 +113,13 @@ class Tariff(NamedTuple):
 
 
 def tariff(needs: BillingNeeds) -> Tariff:
-    """Return the prices of the catalogue."""
+    """Return the current prices of the catalogue, with the units of the SKUs."""
     prices = {(each.sku, each.region): each for each in needs.prices()}
     return Tariff(prices, {each.name: each.divisor for each in needs.skus})
 
 
 async def close_months(needs: BillingNeeds) -> None:
-    """Close the months that have ended, each after the one before."""
+    """Close the months that have ended and are not closed, in their order."""
     ended = month_after(month_of(needs.clock() - GRACE_SECONDS * MICROSECONDS), -1)
     last = await needs.database.read(rows.last_closed)
     if last is not None and last > ended:  # the clock was ahead
@@ -128,10 +131,10 @@ async def close_months(needs: BillingNeeds) -> None:
 
 
 async def close_month(needs: BillingNeeds, month: int) -> None:
-    """Make the invoices of a month that has ended; existing ones stay.
+    """Make the invoices of a month that has ended, and store that it is closed.
 
-    Raise `Conflict` if another process closes the month at the same time; call this again to
-    complete it.
+    Existing invoices stay. Raise `Conflict` if another process closes the month at the same time;
+    call this again to complete it.
     """
     now_costs, after = tariff(needs), ""
     while found := await needs.database.read(list_organizations, after, _PAGE):
@@ -177,12 +180,12 @@ def _issue(
     handles: Mapping[str, str],
     costs: Tariff,
 ) -> None:
-    """Insert the invoices of an organization, and mark their usage as billed.
+    """Insert the invoices of an organization, one for each currency; mark their usage as billed.
 
-    Usage without a price costs nothing and is marked too, so it is never charged, even if a price
-    is set later.
+    Do nothing if the month already has one. Usage without a price costs nothing and is marked too,
+    so it is never charged, even if a price is set later.
 
-    Raise `Conflict` if some of it was billed meanwhile.
+    Raise `Conflict` if another process billed some of the usage meanwhile.
     """
     lock_organization(tx, organization_id)
     if rows.has_invoice(tx, organization_id, month):
@@ -206,7 +209,7 @@ def _issue(
             wake(tx, new, new.created_at)
         issued.append(new)
     for invoice in issued:
-        tell(tx, needs, CREATED, invoice, invoice.created_at)
+        emit_event(tx, needs, CREATED, invoice, invoice.created_at)
 
 
 def _invoice(

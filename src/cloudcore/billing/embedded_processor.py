@@ -23,9 +23,9 @@ class _Card(NamedTuple):
     brand: str | None = None
     last4: str | None = None
     decline: str = ""
-    """Why its charges are declined; empty: they are not."""
+    """Why charges of the card are declined; empty if they are accepted."""
     is_away: bool = False
-    """Whether the processor never answers for it."""
+    """True if the processor never answers for this card."""
 
 
 _EXP_MONTH, _EXP_YEAR = 12, 2040
@@ -69,7 +69,7 @@ class EmbeddedProcessor:
         return organization_id
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
-        """Return the test card with this token."""
+        """Return the test card with this token; raise `MethodRefused` if there is no such card."""
         del customer
         card = CARDS.get(token)
         if card is None or card.type != type_:
@@ -86,7 +86,10 @@ class EmbeddedProcessor:
         return f"ch_{order.id}"
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Record an order in the ledger once; raise `Declined` if the card declines it."""
+        """Record an order in the ledger once; raise `Declined` if the card is one that declines.
+
+        Raise `Unavailable` if the card is one for which there is no answer.
+        """
         del reference
         card = CARDS[order.method]
         if card.is_away:

@@ -43,21 +43,21 @@ class ListInvoices(NamedPageQuery, kw_only=True):
 
 
 class PayInvoice(RequestBody):
-    """How an invoice is paid."""
+    """The payment of an invoice."""
 
     payment_method: Uuid | None = None
-    """Id of the payment method; the default one if none is given."""
+    """Id of the payment method; by default the organization's default one."""
 
 
 class InvoiceLine(ResponseBody):
-    """What an account used of one thing in a month, and what it costs."""
+    """The usage of one SKU by an account in a month, and its cost."""
 
     account: ResourceRef
     region: str
     sku: str
     month: RFC3339
-    """When the month of the use began; before that of the invoice for use that was reported
-    late."""
+    """The beginning of the month of the usage; earlier than that of the invoice for usage that was
+    reported late."""
     unit: str
     quantity: str
     """Decimal number of units, rounded to six decimals."""
@@ -73,18 +73,18 @@ class InvoiceRecord(ResponseBody):
 
     id: Uuid
     name: str
-    """Of month and currency, such as ``2026-10-EUR``; unique in the organization."""
+    """Month and currency, such as ``2026-10-EUR``; unique in the organization."""
     organization: ResourceRef
     period_start: RFC3339
     period_end: RFC3339
-    """The first moment that is not of the period."""
+    """The first moment after the period."""
     currency: str
     """ISO 4217."""
     total: str
     """Decimal number: the sum of the lines."""
     status: Status
     attempts: int
-    """Payments that were declined; after five the invoice has failed."""
+    """The number of declined payments; after five the invoice has failed."""
     due_at: RFC3339
     paid_at: RFC3339 | None
     created_at: RFC3339
@@ -138,8 +138,8 @@ def shown_one(tx: Connection, organization_id: str, invoice_id: str) -> OneInvoi
 async def list_invoices(ctx: Context) -> ManyInvoices:
     """List the invoices of the account's organization, oldest first, without their lines.
 
-    A month is closed two hours after its end, in UTC. An owner of an organization, or who has the
-    role `billing` in it, names it by `organization_id`.
+    A month is closed two hours after its end, in UTC. A person with the role `owner` or `billing`
+    in an organization names it by `organization_id`.
     """
     query = ctx.query(ListInvoices)
     organization_id = await authorized(ctx, _KIND, "*", query.organization_id)
@@ -186,8 +186,8 @@ async def pay_invoice(
     """Pay an invoice now; one that is paid stays as it is.
 
     A payment that is declined is 402; after five of an invoice, further ones are 429. If the
-    processor has not decided, or does not answer, the invoice that is answered is still open, and
-    its payment goes on by itself.
+    processor has not decided, or does not answer, the answer has the invoice, still open, and its
+    payment continues in the background.
     """
     asked = ctx.query(Scope).organization_id
     organization_id = await authorized(ctx, _KIND, invoice_id, asked)
@@ -196,7 +196,7 @@ async def pay_invoice(
         charging.begin_charge, needs, organization_id, invoice_id, method_id, _request_key(ctx)
     )
     if charge is None:  # it is paid
-        return await ctx.commit(shown_one, organization_id, invoice_id, told=lambda _: None)
+        return await ctx.commit(shown_one, organization_id, invoice_id, details=lambda _: None)
     outcome: Declined | None = None
     is_known = True
     if charge.state == "declined":  # by this request, before

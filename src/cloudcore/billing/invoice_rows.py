@@ -44,7 +44,7 @@ class Invoice(NamedTuple):
     total: str
     status: str
     attempts: int
-    """Payments that were declined."""
+    """The number of declined payments."""
     due_at: int
     charge_at: int | None
     """When the next payment is tried without a request."""
@@ -59,13 +59,13 @@ class Invoice(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The filter of a list of an organization's invoices; empty values select all."""
+    """The filter of a list of an organization's invoices; empty values select all invoices."""
 
     status: str = ""
     name: str = ""
 
     def parameters(self) -> dict[str, object]:
-        """Return the parameters of the statements."""
+        """Return the parameters of the statements; a malformed name matches no invoice."""
         found = _NAME.fullmatch(self.name)
         month = datetime(int(found[1]), int(found[2]), 1, tzinfo=UTC) if found else None
         return {
@@ -82,17 +82,18 @@ class Line(NamedTuple):
     region: str
     sku: str
     month: int
-    """Its beginning; before that of the invoice for what was reported late."""
+    """The beginning of the month of the usage; earlier than that of the invoice for usage that was
+    reported late."""
     unit: str
     quantity: str
     unit_amount: str
     amount: str
     handle: str = ""
-    """Of the account; not stored here."""
+    """The name of the account; not stored here."""
 
 
 class Charge(NamedTuple):
-    """One payment of an invoice; stored before the processor is called, then its outcome."""
+    """One payment of an invoice; stored before the processor is called, the outcome afterwards."""
 
     id: str
     organization_id: str
@@ -105,7 +106,7 @@ class Charge(NamedTuple):
     currency: str
     state: str
     reference: str | None
-    """What the processor calls it; None until it was prepared."""
+    """The processor's id of the payment; None until it is prepared."""
     code: str | None
     message: str | None
     request_key: str | None
@@ -189,7 +190,7 @@ def list_invoices(
 
 
 def count_invoices(tx: Connection, organization_id: str, asked: Asked) -> int:
-    """Count what `list_invoices` lists."""
+    """Count the invoices that `list_invoices` returns on all its pages."""
     return count(tx, _COUNT, of_organization=organization_id, **asked.parameters())
 
 
@@ -205,7 +206,7 @@ def has_invoice(tx: Connection, organization_id: str, month: int) -> bool:
 
 
 def add_invoice(tx: Connection, new: Invoice, lines: Sequence[Line]) -> bool:
-    """Insert an invoice; return False if one exists for its month and currency."""
+    """Insert an invoice with its lines; return False if one exists for its month and currency."""
     if tx.execute(_ADD, **new._asdict()) != 1:
         return False
     for position, line in enumerate(lines):
@@ -216,7 +217,7 @@ def add_invoice(tx: Connection, new: Invoice, lines: Sequence[Line]) -> bool:
 
 
 def save_invoice(tx: Connection, changed: Invoice) -> Invoice:
-    """Update the mutable fields of an invoice; return it."""
+    """Store the mutable fields of an invoice; return the invoice."""
     values = {name: getattr(changed, name) for name in _CHANGED}
     tx.execute(_SAVE, of_organization=changed.organization_id, of_id=changed.id, **values)
     return changed
@@ -250,26 +251,26 @@ def pending_charge(tx: Connection, organization_id: str, invoice_id: str) -> Cha
 def charge_asked_by(
     tx: Connection, organization_id: str, invoice_id: str, request_key: str
 ) -> Charge | None:
-    """Return the payment that a request with this key began, or None."""
+    """Return the payment that a request with this key began for an invoice, or None."""
     asked = {"of_organization": organization_id, "of_invoice": invoice_id}
     row = tx.row(_ASKED_BY, **asked, request_key=request_key)
     return Charge(*row) if row else None
 
 
 def add_charge(tx: Connection, new: Charge) -> None:
-    """Insert a payment; a constraint allows only one unfinished payment for each invoice."""
+    """Insert a payment; a constraint allows only one unfinished payment of each invoice."""
     tx.execute(_ADD_CHARGE, **new._asdict())
 
 
 def note_prepared(tx: Connection, charge_id: str, reference: str) -> None:
-    """Store the id that the processor gave a payment."""
+    """Store the processor's id of a payment."""
     tx.execute(_PREPARED, of_id=charge_id, reference=reference)
 
 
 def end_charge(
     tx: Connection, charge_id: str, state: str, code: str | None, message: str | None, now: int
 ) -> bool:
-    """Store the end of a payment; return False if it has already ended."""
+    """Store the outcome of a payment; return False if it has already ended."""
     ended = {"state": state, "code": code, "message": message, "ended_at": now}
     return tx.execute(_END, of_id=charge_id, **ended) == 1
 
@@ -327,12 +328,12 @@ def note_billed(tx: Connection, use: BilledUse, before: int, quantity: int) -> b
 
 
 def note_closed(tx: Connection, month: int, now: int) -> None:
-    """Record that a month is closed for all organizations."""
+    """Store that a month is closed for all organizations."""
     tx.execute(_CLOSE, month=month, closed_at=now)
 
 
 def last_closed(tx: Connection) -> int | None:
-    """Return the beginning of the last closed month, or None."""
+    """Return the beginning of the last closed month, or None if none is closed."""
     row = tx.row(_LAST)
     return row[0] if row else None
 

@@ -11,7 +11,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import Final
 
 EXACT: Final = Context(prec=120, rounding=ROUND_HALF_UP)
-"""More digits than any quantity, unit and price together have, so that nothing else is rounded."""
+"""More digits than a quantity, a unit and a price have together, so that nothing else is
+rounded."""
 _DECIMALS: Final = {
     **dict.fromkeys(
         ("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND"), 0
@@ -39,7 +40,7 @@ def amount_of(quantity: int, per_unit: int, unit_amount: str, currency: str) -> 
 
 
 def total_of(amounts: Iterable[Decimal], currency: str) -> Decimal:
-    """Return the sum of amounts."""
+    """Return the sum of amounts in a currency."""
     with localcontext(EXACT):
         return sum(amounts, start=Decimal(0)).quantize(smallest(currency))
 
@@ -52,6 +53,6 @@ def shown_quantity(quantity: int, per_unit: int) -> str:
 
 
 def in_smallest(amount: str, currency: str) -> int:
-    """Return an amount as a number of the currency's smallest units, which processors expect."""
+    """Return an amount as a number of the currency's smallest units, as processors expect."""
     with localcontext(EXACT):
         return int(Decimal(amount) / smallest(currency))

@@ -39,7 +39,7 @@ class Price(Protocol):
 
 
 Prices = Callable[[], Sequence[Price]]
-"""Returns what the catalogue says at the moment."""
+"""Returns the current prices of the catalogue."""
 PRICES: Final[Port[Prices]] = Port("billing.prices")
 
 

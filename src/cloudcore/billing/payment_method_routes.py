@@ -1,4 +1,4 @@
-"""``/v1/payment-methods``: list, add, show, change and delete what an organization pays by."""
+"""``/v1/payment-methods``: list, add, show, change and delete an organization's payment methods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CreatePaymentMethod(RequestBody):
     token: Token
     """What the processor gave the browser for the card or bank account, such as ``tok_visa``."""
     display_name: DisplayName | None = None
-    """What persons call it; made of brand and last digits if it is not given."""
+    """A name for people; by default made of brand and last digits."""
     is_default: bool = False
     """True to pay invoices by it from now on; the first one is the default in any case."""
 
@@ -54,7 +54,7 @@ class UpdatePaymentMethod(RequestBody):
     """Changes of a payment method."""
 
     display_name: DisplayName | UnsetType | None = UNSET
-    """Null: it is called by its brand and last digits."""
+    """Null: the name is made of brand and last digits."""
     is_default: bool | UnsetType = UNSET
     """True to pay invoices by it from now on, instead of the default before."""
 
@@ -164,8 +164,7 @@ async def create_payment_method(
 async def list_payment_methods(ctx: Context) -> ManyPaymentMethods:
     """List the payment methods of the account's organization, oldest first.
 
-    An owner of an organization, or who has the role `billing` in it, names it by
-    `organization_id`.
+    A person with the role `owner` or `billing` in an organization names it by `organization_id`.
     """
     query = ctx.query(ListMethods)
     organization_id = await authorized(ctx, _KIND, "*", query.organization_id)
@@ -200,7 +199,7 @@ async def get_payment_method(payment_method_id: FromPath[str], ctx: Context) -> 
 async def update_payment_method(
     payment_method_id: FromPath[str], data: JSONBody[UpdatePaymentMethod], ctx: Context
 ) -> Reply[OnePaymentMethod]:
-    """Change what a payment method is called, or make it the default."""
+    """Change the name of a payment method, or make it the default."""
     asked = ctx.query(Scope).organization_id
     organization_id = await authorized(ctx, _KIND, payment_method_id, asked)
     changes: dict[str, Any] = changes_of(data)
@@ -214,7 +213,7 @@ async def update_payment_method(
         changes,
         now,
         wrap=_one,
-        told=partial(_if_changed, now),
+        details=partial(_if_changed, now),
     )
 
 

@@ -31,7 +31,7 @@ class PaymentMethod(NamedTuple):
     is_default: bool
     processor: str
     reference: str
-    """What the processor calls it."""
+    """The processor's id of the method."""
     created_at: int
     updated_at: int
 
@@ -97,13 +97,16 @@ def default_method(tx: Connection, organization_id: str) -> PaymentMethod | None
 def list_methods(
     tx: Connection, organization_id: str, after: str, limit: int
 ) -> Sequence[PaymentMethod]:
-    """Return a page of an organization's payment methods after an id, oldest first."""
+    """Return a page of an organization's payment methods, oldest first.
+
+    `after` is the last id of the previous page.
+    """
     rows = tx.rows(_LIST, of_organization=organization_id, after=after, limit=limit)
     return [_method(*row) for row in rows]
 
 
 def count_methods(tx: Connection, organization_id: str) -> int:
-    """Count what `list_methods` lists."""
+    """Count the payment methods of an organization."""
     return count(tx, _COUNT, of_organization=organization_id)
 
 
@@ -113,13 +116,16 @@ def insert_method(tx: Connection, new: PaymentMethod) -> None:
 
 
 def save_method(tx: Connection, changed: PaymentMethod) -> None:
-    """Update the mutable fields of a payment method."""
+    """Store the mutable fields of a payment method."""
     values = {name: getattr(changed, name) for name in _CHANGED}
     tx.execute(_SAVE, of_organization=changed.organization_id, of_id=changed.id, **values)
 
 
 def unset_default(tx: Connection, organization_id: str, now: int) -> None:
-    """Clear an organization's default; the caller sets another in the same transaction."""
+    """Make an organization's default method an ordinary one.
+
+    The caller sets another default in the same transaction.
+    """
     tx.execute(_UNSET, of_organization=organization_id, now=now)
 
 
@@ -129,7 +135,7 @@ def remove_method(tx: Connection, method: PaymentMethod) -> None:
 
 
 def is_being_charged(tx: Connection, method_id: str) -> bool:
-    """Return True if a payment by this method is unfinished."""
+    """Return True if a payment with this method is unfinished."""
     return tx.row(_IS_CHARGED, of_id=method_id) is not None
 
 
@@ -145,7 +151,7 @@ def find_customer(tx: Connection, organization_id: str, processor: str) -> str |
 
 
 def add_customer(tx: Connection, organization_id: str, processor: str, reference: str) -> str:
-    """Store an organization's customer id at a processor; return the one stored first."""
+    """Store an organization's customer id at a processor; return the id that was stored first."""
     given = {"organization_id": organization_id, "processor": processor}
     tx.execute(_ADD_CUSTOMER, **given, reference=reference)
     return find_customer(tx, organization_id, processor) or reference

@@ -19,7 +19,7 @@ _BRANDS: Final = {"amex": "American Express", "diners": "Diners Club", "jcb": "J
 
 
 async def customer_of(needs: BillingNeeds, organization_id: str) -> str:
-    """Return the organization's customer id at the processor; create the customer if it is new."""
+    """Return the organization's customer id at the processor; create a customer if it has none."""
     name = needs.processor.name
     known = await needs.database.read(rows.find_customer, organization_id, name)
     if known is not None:
@@ -31,7 +31,7 @@ async def customer_of(needs: BillingNeeds, organization_id: str) -> str:
 async def keep(
     needs: BillingNeeds, organization_id: str, type_: MethodType, token: str
 ) -> StoredMethod:
-    """Store a card at the processor, from its token; return the stored method.
+    """Store a card or bank account at the processor, from its token; return the stored method.
 
     Raise `InvalidInput` if the processor rejects the token.
     """
@@ -45,7 +45,7 @@ async def keep(
 
 
 def name_of(kept: StoredMethod | PaymentMethod) -> str:
-    """Return the default name of a payment method: ``Visa ending in 4242``."""
+    """Return the default name of a payment method, such as ``Visa ending in 4242``."""
     if kept.type != "card":
         return "SEPA direct debit"
     brand = kept.brand or "card"
@@ -55,7 +55,7 @@ def name_of(kept: StoredMethod | PaymentMethod) -> str:
 def add_method(tx: Connection, new: PaymentMethod) -> PaymentMethod:
     """Insert a payment method; the first one of an organization is its default.
 
-    Raise `QuotaExceeded` if the organization has reached its quota.
+    Return it as stored. Raise `QuotaExceeded` if the organization has reached its quota.
     """
     lock_organization(tx, new.organization_id)
     used = rows.count_methods(tx, new.organization_id)
@@ -71,7 +71,10 @@ def add_method(tx: Connection, new: PaymentMethod) -> PaymentMethod:
 def update_method(
     tx: Connection, organization_id: str, method_id: str, changes: dict[str, Any], now: int
 ) -> PaymentMethod:
-    """Change the name of a payment method, or make it the default."""
+    """Change the name of a payment method, or make it the default; return it.
+
+    Raise `NotFound` if there is no such method, `InvalidInput` if the default is to be unset.
+    """
     lock_organization(tx, organization_id)
     found = rows.get_method(tx, organization_id, method_id)
     if not changes.get("is_default", True):
@@ -95,10 +98,10 @@ def update_method(
 
 
 def delete_method(tx: Connection, organization_id: str, method_id: str) -> PaymentMethod:
-    """Delete a payment method.
+    """Delete a payment method, and return it.
 
-    Raise `Conflict` if it is the default while others exist or an invoice is open, or if a payment
-    with it is under way.
+    Raise `NotFound` if there is no such method; `Conflict` if it is the default while others exist
+    or an invoice is open, or if a payment with it is under way.
     """
     lock_organization(tx, organization_id)
     found = rows.get_method(tx, organization_id, method_id)

@@ -13,25 +13,25 @@ class StoredMethod(NamedTuple):
     """A payment method as the processor stores it."""
 
     reference: str
-    """What the processor calls it."""
+    """The processor's id of the method."""
     type: MethodType
     brand: str | None = None
-    """Of a card, in small letters: ``visa``."""
+    """The brand of a card, in lower case: ``visa``."""
     last4: str | None = None
     exp_month: int | None = None
     exp_year: int | None = None
-    """Of four digits."""
+    """The year with four digits."""
 
 
 class Order(NamedTuple):
     """A payment to make."""
 
     id: str
-    """Of our operation; the processor's idempotency key."""
+    """The id of the charge, which is the processor's idempotency key."""
     customer: str
-    """What the processor calls who pays."""
+    """The processor's id of the customer."""
     method: str
-    """What the processor calls that by which it is paid."""
+    """The processor's id of the payment method."""
     amount: str
     currency: str
 
@@ -49,7 +49,7 @@ class MethodRefused(Exception):
 
 
 class Declined(Exception):
-    """The payment was declined, and no money was moved. It is final for this order."""
+    """The payment was declined, and no money was moved. The decision on this order is final."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -65,16 +65,22 @@ class Processor(Protocol):
         """Return the processor's name, which is stored with customers and methods."""
 
     async def customer(self, organization_id: str) -> str:
-        """Create a customer for an organization; return its id. A repeat soon gets the same."""
+        """Create a customer for an organization; return the customer's id.
+
+        A call that is repeated soon returns the same id.
+        """
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
-        """Store the card of a token; raise `MethodRefused` if it is unknown or rejected."""
+        """Store the card or bank account of a token.
+
+        Raise `MethodRefused` if the token is unknown or the processor rejects it.
+        """
 
     async def forget(self, reference: str) -> None:
         """Delete a payment method; do nothing if it is already deleted."""
 
     async def prepare(self, order: Order) -> str:
-        """Prepare a charge and return its id; no money moves yet.
+        """Prepare a charge and return the processor's id of it; no money moves yet.
 
         Raise `Declined` if the processor refuses the order.
         """

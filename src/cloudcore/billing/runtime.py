@@ -1,4 +1,4 @@
-"""The billing family in a server."""
+"""The billing family at run time: its routes, job kind and schedule."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Stripe as the payment processor, through its own Python client, an optional dependency.
 
-A charge is a PaymentIntent that is created unconfirmed, and confirmed once we have stored its id.
-So after a crash in between, the process reads its status, and Stripe confirms an intent only once,
-even long after its idempotency keys have expired (Stripe keeps them for at least 24 hours).
+A charge is a PaymentIntent, which is created unconfirmed, and confirmed after its id is stored.
+After a crash in between, the process reads the intent's status. Stripe confirms an intent only
+once, even long after its idempotency keys have expired (Stripe keeps them for at least 24 hours).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS: Final = 20
 _THREADS: Final = 8
-"""Calls at once; each waits for an answer of Stripe's."""
+"""Concurrent calls, each of which waits for Stripe's response."""
 
 _IN_HUNDREDTHS: Final = ("ISK", "UGX")
-"""Currencies without a smaller unit that Stripe counts in hundredths all the same."""
+"""Currencies without a smaller unit that Stripe nevertheless counts in hundredths."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class StripeProcessor:
     name: Final = "stripe"
 
     def __init__(self, key: str, endpoint: str = "") -> None:
-        """Set the secret key; `endpoint` is a URL other than Stripe's own.
+        """Store the secret key; `endpoint` is a URL to use instead of Stripe's own.
 
         Raise `StripeMissing` if Stripe's client is not installed.
         """
@@ -58,7 +58,7 @@ class StripeProcessor:
         self._threads = ThreadPoolExecutor(_THREADS, "stripe")
 
     def close(self) -> None:
-        """End the idle threads."""
+        """End the threads, without waiting for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def customer(self, organization_id: str) -> str:
@@ -68,14 +68,17 @@ class StripeProcessor:
         return str(made)
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
-        """Attach the card of a token (``pm_…`` or ``tok_…``) to a customer."""
+        """Attach the method of a token (``pm_…`` or ``tok_…``) to a customer.
+
+        Raise `MethodRefused` if Stripe refuses it, or it is of another type.
+        """
         try:
             return await self._asked(partial(self._attach, customer, type_, token))
         except Declined as refused:
             raise MethodRefused(refused.code, refused.message) from None
 
     async def forget(self, reference: str) -> None:
-        """Detach a payment method from its customer."""
+        """Detach a payment method from its customer; do nothing if it is already detached."""
         with suppress(Declined):  # it is attached to nobody
             await self._asked(lambda: self._client.v1.payment_methods.detach(reference))
 
@@ -92,7 +95,10 @@ class StripeProcessor:
         return str(await self._asked(partial(self._make_intent, given, f"{order.id}:intent")))
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Confirm a PaymentIntent, unless it is already confirmed."""
+        """Confirm a PaymentIntent, unless it is already confirmed.
+
+        Raise `Declined`, or `Unavailable` while the payment is being processed.
+        """
         intent = await self._asked(lambda: self._client.v1.payment_intents.retrieve(reference))
         if intent.status == "requires_confirmation":
             intent = await self._asked(partial(self._confirm, reference, f"{order.id}:confirm"))
@@ -147,10 +153,10 @@ class StripeProcessor:
         )
 
     async def _asked(self, ask: Callable[[], T]) -> T:
-        """Call Stripe in a thread.
+        """Call Stripe in a thread, and return the result.
 
-        Raise `Declined` if it refuses the card or the request for good; `Unavailable` if it does
-        not answer, or rejects our key, so that the outcome is unknown.
+        Raise `Declined` if Stripe permanently refuses the card or the request; `Unavailable` if it
+        does not answer, or rejects our key, so that the outcome is unknown.
         """
         import stripe  # noqa: PLC0415 - optional, and takes long
 
@@ -159,12 +165,12 @@ class StripeProcessor:
         except (stripe.CardError, stripe.InvalidRequestError) as error:
             raise Declined(error.code or "refused", error.user_message or "refused") from None
         except stripe.StripeError as error:
-            # Its text may have a part of the key.
+            # Only the class: the text may contain a part of the key.
             _log.error("Stripe failed or refused a request: %s", type(error).__name__)
         raise Unavailable("the payment processor does not answer, or refuses; ask the operator")
 
 
 def _amount(order: Order) -> int:
-    """Return an amount in the unit that Stripe expects."""
+    """Return the amount of an order in the unit that Stripe expects."""
     amount = in_smallest(order.amount, order.currency)
     return amount * 100 if order.currency in _IN_HUNDREDTHS else amount

@@ -1,4 +1,4 @@
-"""Load and check the JSON file of the catalogues.
+"""Load and check the JSON file of the catalogues of regions and prices.
 
 `docs/reference/catalog.md` describes the file for operators.
 """
@@ -39,7 +39,7 @@ class CatalogInvalid(InvalidInput):
 
 
 class Region(ResponseBody, forbid_unknown_fields=True):
-    """A region, and where its services are reached."""
+    """A region, and the URLs of its services."""
 
     name: RegionName
     """As it appears in CRNs."""
@@ -50,7 +50,7 @@ class Region(ResponseBody, forbid_unknown_fields=True):
 
 
 class Price(ResponseBody, forbid_unknown_fields=True):
-    """What one unit of something costs in a region."""
+    """The price of one unit of something in a region."""
 
     sku: SkuName
     """The name under which use of the service is counted."""
@@ -64,7 +64,7 @@ class Price(ResponseBody, forbid_unknown_fields=True):
 
 
 class CatalogFile(RequestBody):
-    """The content of the file."""
+    """The content of the catalogue file."""
 
     regions: Annotated[tuple[Region, ...], Meta(min_length=1)]
     prices: tuple[Price, ...]
@@ -79,9 +79,9 @@ def load_catalog(
 ) -> CatalogFile:
     """Load the catalogues from a file.
 
-    In its texts, ``{region}`` and ``{url}`` stand for the region and the base URL of this install.
-    The services in `own_urls` (name, URL) become endpoints of that region too. Every price must
-    name one of `skus`, which are metered; a SKU without a price is free.
+    In the file's texts, ``{region}`` and ``{url}`` stand for the region and the base URL of this
+    install. The services in `own_urls` (name, URL) become endpoints of that region too. Every price
+    must name one of `skus`, which are metered; a SKU without a price is free.
 
     Raise `CatalogInvalid` if the file cannot be read, is not JSON, or has an invalid field.
     """
@@ -122,7 +122,7 @@ def _filled(value: object, words: dict[str, str]) -> object:
 
 
 def _faults(catalog: CatalogFile) -> Iterable[str]:
-    """Describe contradictions between fields of the file: duplicates and unknown regions."""
+    """Yield descriptions of contradictions in the file: duplicates and unknown regions."""
     names = [region.name for region in catalog.regions]
     for name in _repeated(names):
         yield f"the region {name} is there twice"
@@ -134,7 +134,7 @@ def _faults(catalog: CatalogFile) -> Iterable[str]:
 
 
 def _unmetered(catalog: CatalogFile, skus: Mapping[str, Sku]) -> Iterable[str]:
-    """Describe the prices that can never apply: nothing is metered by their SKU or unit."""
+    """Yield descriptions of prices that never apply: nothing is metered by their SKU or unit."""
     for price in catalog.prices:
         sku = skus.get(price.sku)
         if sku is None:
@@ -159,9 +159,9 @@ class CatalogNeeds(NamedTuple):
     url: str
     """Base URL of this install."""
     skus: tuple[Sku, ...]
-    """All that is metered."""
+    """All SKUs that are metered."""
     own_urls: tuple[tuple[str, str], ...]
-    """Names and base URLs of what has one of its own."""
+    """Names and base URLs of the services that have their own URL."""
 
 
 async def open_needs(opening: Opening) -> CatalogNeeds:

@@ -1,4 +1,4 @@
-"""The catalog family in a server."""
+"""The catalog family at run time: its routes, and the documents that they serve."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def _provided(needs: CatalogNeeds) -> Catalogues:
 
 @lru_cache(maxsize=1)
 def _loaded(needs: CatalogNeeds, _state: object) -> Catalogues:
-    """Load the catalogues once, before the fork, so that workers share the memory."""
+    """Load the catalogues once, before the fork, so that workers share the memory.
+
+    `_state` identifies the version of the file; another state loads the file again.
+    """
     return Catalogues(load_catalog(needs.file, needs.region, needs.url, needs.skus, needs.own_urls))
 
 

@@ -1,7 +1,11 @@
 """TLS certificates: issued and renewed by an authority, or uploaded.
 
-`certificate` describes one, `workflow` checks, issues, renews and revokes it, `chores` finds those
-that are due. `issuer` is an authority: the install's own (`embedded`, which uses `authority`) or an
-ACME server. `domains` has the operator's grants of domains, `zone_server` answers DNS challenges,
-`checks` and `keys` read untrusted input.
+- `certificate`: the record and the resource.
+- `workflow`: checks, issues, renews and revokes certificates.
+- `chores`: finds certificates that are due for renewal, or expire.
+- `issuer`: the authorities: the install's own, or an ACME server.
+- `embedded`, `authority`: the install's own authority.
+- `domains`: the operator's grants of domains.
+- `zone_server`: answers DNS challenges.
+- `checks`, `keys`: read untrusted certificates, requests and keys.
 """

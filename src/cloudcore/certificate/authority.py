@@ -1,7 +1,7 @@
-"""The install's own authority: a root, an issuing certificate below it, and what they sign.
+"""Make the certificates of the install's own authority: root, issuing and server certificates.
 
-The profiles are those of RFC 5280 as public authorities apply it: `openssl verify -x509_strict`
-accepts them. The root signs issuing certificates only.
+Their profiles follow RFC 5280 as public authorities apply it: `openssl verify -x509_strict` accepts
+them. The root signs only issuing certificates and its own revocation list.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ISSUING_LIFE: Final = timedelta(days=5 * 365)
 LEAF_LIFE: Final = timedelta(days=90)
 CRL_LIFE: Final = timedelta(days=7)
 BACKDATED: Final = timedelta(minutes=5)
-"""How far clocks of clients may be behind."""
+"""How far certificates and lists are backdated, for clients whose clocks are behind."""
 _MOST_COMMON_NAME: Final = 64
-"""Characters that a common name may have (RFC 5280, upper bounds)."""
+"""Maximum characters of a common name (RFC 5280, upper bounds)."""
 _AuthorityKey = ec.EllipticCurvePrivateKey
 
 
 class AuthorityUrls(NamedTuple):
-    """The URLs in a certificate of its issuer's certificate and of its revocation list."""
+    """URLs of an issuer's files, which the certificates it issues contain."""
 
     issuer: str
     """URL of the issuing certificate, in DER."""
@@ -64,7 +64,10 @@ def new_root(install: str, now: int) -> Signer:
 
 
 def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Signer:
-    """Make an issuing certificate signed by `root`; `urls` locate the root's files."""
+    """Make an issuing certificate, named after `install` and signed by `root`.
+
+    `urls` are the URLs of the root's files.
+    """
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = root.certificate.subject
     name = _name(f"Entrepot issuing of {install}")
@@ -76,9 +79,10 @@ def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Si
 def issue(
     issuing: Signer, domains: Sequence[str], key: PublicKey, urls: AuthorityUrls, now: int
 ) -> x509.Certificate:
-    """Issue a server certificate for `domains`, as `check_domains` returns them.
+    """Issue a server certificate; `domains` are in the form that `check_domains` returns.
 
-    The certificate of the install's own server may contain IP addresses too.
+    `urls` are the URLs of the issuing certificate's files. The certificate of the install's own
+    server may contain IP addresses too.
     """
     fits = len(domains[0]) <= _MOST_COMMON_NAME
     subject = _name(domains[0]) if fits else x509.Name([])
@@ -102,7 +106,7 @@ def revocation_list(
         x509.RevokedCertificateBuilder(each.serial, _moment(each.revoked_at)).build()
         for each in revoked
     ]
-    # To add them one by one would copy the list as often.
+    # Passed at once, since adding one entry copies the whole list.
     builder = (
         x509.CertificateRevocationListBuilder(revoked_certificates=entries)
         .issuer_name(issuing.certificate.subject)
@@ -164,7 +168,7 @@ def _started(
 def _below(
     builder: x509.CertificateBuilder, issuer: Signer, urls: AuthorityUrls
 ) -> x509.CertificateBuilder:
-    """Add the issuer's name and key id, and the URLs of its certificate and revocation list."""
+    """Add the issuer's key id, and the URLs of its certificate and revocation list."""
     access = x509.AccessDescription(
         AuthorityInformationAccessOID.CA_ISSUERS, x509.UniformResourceIdentifier(urls.issuer)
     )

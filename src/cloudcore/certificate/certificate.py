@@ -1,9 +1,9 @@
 """The record and the resource of certificates, and the challenges for their domains.
 
 The owner of a domain publishes ``_acme-challenge.<domain>. CNAME <number>.<id>.acme.<zone>.`` once.
-At each renewal, we publish under our name the values that the authority looks up there (RFC 8555
-§8.4). Each domain of a certificate has a name of its own, so that its values fit into a small DNS
-response.
+At each issue and renewal, the platform publishes TXT values at the target of the CNAME, where the
+authority looks them up (RFC 8555 §8.4). Each domain of a certificate has its own target, so that
+its values fit into a small DNS response.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ FaultCode = Literal[
 ]
 
 VALIDATION_SECONDS: Final = 7 * 24 * 3600
-"""A certificate fails whose domains are not proved after these."""
+"""A certificate fails if its domains are not proved within this time."""
 ISSUED: Final = "certificate.certificate.issued"
 RENEWED: Final = "certificate.certificate.renewed"
 REVOKED: Final = "certificate.certificate.revoked"
 EXPIRED: Final = "certificate.certificate.expired"
 EXPIRING: Final = "certificate.certificate.expiring"
-"""Of one that is not renewed."""
+"""Type of the event that a certificate that is not renewed expires soon."""
 FAILED: Final = "certificate.certificate.failed"
 RENEWAL_FAILED: Final = "certificate.renewal.failed"
 KEY_EXPORTED: Final = "certificate.key.exported"
@@ -56,13 +56,13 @@ EVENTS: Final = (
     RENEWAL_FAILED,
 )
 WARNED_DAYS: Final = (30, 7)
-"""How long before the end of an uploaded certificate its owner is told."""
+"""How many days before an uploaded certificate expires its owner is warned."""
 WARNINGS: Final = frozenset({"CA_UNREACHABLE", "DNS_UNREACHABLE"})
-"""Faults that may go by themselves."""
+"""Codes of faults that may disappear without a change."""
 
 
 class CertificateMissing(NotFound):
-    """The certificate does not exist, or is another account's."""
+    """The certificate does not exist, or belongs to another account."""
 
     def __init__(self) -> None:
         super().__init__("there is no such certificate", reason="certificate_not_found")
@@ -77,7 +77,7 @@ class Challenge(NamedTuple):
     our_dns: bool
     """The platform hosts the domain's zone, and sets the record itself."""
     verified_at: int | None
-    """When it was first seen, in microseconds since the epoch; None if it never was."""
+    """When the domain was first proved, in microseconds since the epoch; None if it was not yet."""
 
     def seen(self, now: int) -> Challenge:
         """Return the challenge marked as verified at `now`, unless it was verified before."""
@@ -89,8 +89,8 @@ def challenges_of(
 ) -> tuple[Challenge, ...]:
     """Return one challenge for each domain of a new certificate.
 
-    Owners point their CNAMEs at `zone`, the platform's. For the domains in `hosted`, nobody needs
-    to set a record. A wildcard and the domain below its star have the same record.
+    Owners point their CNAMEs at names in `zone`, the platform's. The domains in `hosted` need no
+    record, and are proved from the beginning. A wildcard and its domain (`base_of`) share a record.
     """
     bases = list(dict.fromkeys(base_of(each) for each in domains))
     targets = {
@@ -111,10 +111,10 @@ def challenges_of(
 def values_by_record(
     challenges: Sequence[Challenge], values: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Map each of our DNS names to the TXT values that it must have at the same moment.
+    """Map each target of a CNAME to the TXT values that it must have at the same time.
 
-    `values` are the authority's, one for each challenge, in the same order. A wildcard and the
-    domain below its star share a name, which then has two.
+    `values` are from the authority, one for each challenge, in the same order. A wildcard and its
+    domain (`base_of`) share a target, which then has two values.
     """
     found: dict[str, tuple[str, ...]] = {}
     for challenge, value in zip(challenges, values, strict=True):
@@ -124,45 +124,46 @@ def values_by_record(
 
 
 def renewal_at(not_before: int, expires_at: int) -> int:
-    """Return when a certificate is to be renewed: when a third of its lifetime is left."""
+    """Return when to renew a certificate: when a third of its lifetime is left."""
     return expires_at - (expires_at - not_before) // 3
 
 
 class Certificate(Worked, frozen=True, kw_only=True):
-    """A certificate; a fault of a challenge has its domain as its subject."""
+    """A certificate. The `subject` of a fault is the domain that it concerns, if any."""
 
     name: Annotated[str, Meta(min_length=1, max_length=63), fixed(heading="NAME")]
     domains: Annotated[tuple[str, ...], fixed(heading="DOMAINS")] = ()
     status: Annotated[Status, own(heading="STATUS")]
-    """``expired`` as soon as its end has come."""
+    """``expired`` as soon as `expires_at` has passed."""
     source: Annotated[Source, fixed(heading="SOURCE")]
-    """`acme`: an authority of the platform issues and renews it."""
+    """`acme`: an authority of the platform issues and renews the certificate."""
     faults: Annotated[tuple[Fault, ...], own(hidden=True)] = ()
     issuer: Annotated[str, own(hidden=True)] = ""
-    """The name of the authority; empty if it was uploaded."""
+    """The name of the authority; empty if the certificate was uploaded."""
     key_algorithm: Annotated[KeyAlgorithm, fixed()] = "ecdsa-p256"
     challenges: Annotated[tuple[Challenge, ...], own(hidden=True)] = ()
     certificate_pem: Annotated[str | None, own()] = None
-    """The certificate alone; absent until it is issued, as are the next four."""
+    """The certificate without its chain; absent until it is issued, like `chain_pem`,
+    `fingerprint`, `issued_at` and `expires_at`."""
     chain_pem: Annotated[str | None, own()] = None
-    """Its issuers in order, without the root."""
+    """The issuers in order, without the root."""
     fingerprint: Annotated[str | None, own()] = None
-    """SHA-256 of its DER, in lower-case hex."""
+    """SHA-256 of the certificate's DER, in lower-case hex."""
     private_key: Annotated[bytes | None, own(hidden=True)] = None
-    """Sealed; None if nothing was issued yet, or its owner made the key."""
+    """The sealed private key; None if nothing was issued yet, or the owner made the key."""
     csr: Annotated[bytes | None, own(hidden=True)] = None
-    """The signing request of its owner, in DER, or None if the key is made here or was uploaded."""
+    """The owner's signing request, in DER; None if the key is made here or was uploaded."""
     private_key_exported_at: Annotated[int | None, own(form="time", shows_null=True)] = None
-    """When a copy of this key was given; null if none was."""
+    """When this private key was exported; null if it was not."""
     kms_key_id: Annotated[str | None, own(hidden=True)] = None
-    """Of the KMS key that seals it."""
+    """Id of the KMS key that seals `private_key`."""
     issued_at: Annotated[int | None, own(form="time")] = None
-    """When it was issued; of an uploaded one, from when it is valid."""
+    """When the certificate was issued; for an upload, when its validity begins."""
     expires_at: Annotated[int | None, own(heading="EXPIRES", form="time")] = None
     renew_at: Annotated[int | None, own(form="time", shows_null=True)] = None
-    """When it is renewed; null if it is not."""
+    """When the certificate will be renewed; null if it will not be."""
     warned_days: Annotated[int | None, own(hidden=True)] = None
-    """How many days before its end its owner was told last, or None if that was not yet."""
+    """The last warning of `WARNED_DAYS` that the owner got; None if there was none."""
     revocation_asked_at: Annotated[int | None, own(form="time", hidden=True)] = None
     is_recheck_asked: Annotated[bool, own(hidden=True)] = False
     tags: Annotated[dict[str, str], given("a tag of the certificate")] = field(default_factory=dict)
@@ -179,13 +180,13 @@ class Certificate(Worked, frozen=True, kw_only=True):
 
     @property
     def key_source(self) -> KeySource:
-        """Return who made its private key."""
+        """Return who made the private key."""
         if self.is_uploaded:
             return "uploaded"
         return "platform" if self.csr is None else "owner"
 
     @property
-    def told(self) -> Mapping[str, object]:
+    def event_data(self) -> Mapping[str, object]:
         """Return the data of the certificate's events."""
         return {
             "certificate": {"id": self.id, "crn": self.crn, "name": self.name},
@@ -200,7 +201,7 @@ class Certificate(Worked, frozen=True, kw_only=True):
         }
 
     def status_at(self, now: int) -> Status:
-        """Return the status at a moment; an expiry counts even before a chore has recorded it."""
+        """Return the status at a moment: expired even if no chore has recorded that yet."""
         is_over = self.status == "active" and (self.expires_at or 0) <= now
         return "expired" if is_over else self.status
 
@@ -219,6 +220,6 @@ CERTIFICATE: Final = Resource(
         "RevokeCertificate",
         "UploadCertificate",
     ),
-    told=(),
+    methods_with_events=(),
     warnings=WARNINGS,
 )

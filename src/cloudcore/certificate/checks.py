@@ -27,12 +27,12 @@ from cloudcore.certificate.keys import (
 from cloudcore.errors import InvalidInput, invalid_field
 
 MOST_REQUEST_PEM: Final = 48 * 1024
-"""Characters of a request; 100 of the longest domains take 36,000."""
+"""Maximum characters of a signing request; 100 domains of maximum length take 36,000."""
 _DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
 class SigningRequest(NamedTuple):
-    """The parts of a signing request that are stored for the authority."""
+    """A checked signing request, as a certificate stores it."""
 
     csr: bytes
     """DER."""
@@ -46,10 +46,11 @@ def check_signing_request(
     """Parse and check a signing request in PEM.
 
     Authorities issue for exactly the names in a request, so these become the certificate's domains:
-    the ``subjectAltName``, or the common name if there is none.
+    the ``subjectAltName``, or the common name if there is none. If `domains` or `key_algorithm` is
+    not None, the request must agree with it.
 
-    Raise `InvalidInput` if it is no request in PEM, is signed by another key or with SHA-1, has a
-    key of an unsupported kind (or not of `key_algorithm`), or has names other than `domains`.
+    Raise `InvalidInput` if it is not a request in PEM, is signed by another key or with SHA-1, has
+    a key of an unsupported kind, or does not agree with `domains` or `key_algorithm`.
     """
     if len(text) > MOST_REQUEST_PEM:
         raise _refused("csr_pem", f"is longer than {MOST_REQUEST_PEM} characters")
@@ -113,22 +114,22 @@ def _names(request: x509.CertificateSigningRequest) -> list[str]:
 
 
 MOST_PEM: Final = 64 * 1024
-"""Characters of a certificate or a chain."""
+"""Maximum characters of a certificate or a chain."""
 MOST_KEY_PEM: Final = 4 * 1024
-"""Characters of a key; one of RSA 4096 has 3,300."""
+"""Maximum characters of a key; an RSA 4096 key has 3,300."""
 MOST_ISSUERS: Final = 10
-"""Certificates of a chain; each costs the verification of a signature."""
+"""Maximum certificates in a chain; each costs the verification of a signature."""
 
 
 class CheckedUpload(NamedTuple):
-    """The stored parts, except the key, of an uploaded certificate that can be served."""
+    """An uploaded certificate that can be served: its stored fields, without the key."""
 
     domains: tuple[str, ...]
     key_algorithm: KeyAlgorithm
     certificate_pem: str
-    """The certificate alone."""
+    """The certificate without its chain."""
     chain_pem: str
-    """Its issuers in order, without the root."""
+    """The issuers in order, without the root."""
     fingerprint: str
     issued_at: int
     expires_at: int
@@ -143,9 +144,12 @@ def check_upload(
 ) -> CheckedUpload:
     """Check an uploaded certificate, its chain and its key; return the stored form.
 
-    Raise `InvalidInput` if a text is no PEM, the key does not fit the certificate, the chain is out
-    of order or contains a non-authority, a certificate is not valid now or is signed with SHA-1, or
-    the certificate names no domain, or one that is not in `domains`.
+    Raise `InvalidInput` if
+
+    - a text is not PEM, or the key does not belong to the certificate;
+    - the chain is out of order, or contains a certificate that is not an authority's;
+    - a certificate is not valid now, or is signed with SHA-1;
+    - the certificate names no domain, or lacks one of `domains`.
     """
     certificates = _certificates(certificate_pem, "certificate_pem")
     if len(certificates) != 1:
@@ -162,7 +166,7 @@ def check_upload(
     _check_key(private_key_pem, certificate)
     chain = _certificates(chain_pem, "chain_pem") if chain_pem.strip() else []
     _check_signature(certificate, "certificate_pem", "it")
-    # Of a root nothing is asked: clients look at their own.
+    # Roots are not checked: clients use their own copies.
     issuers = [(number, each) for number, each in enumerate(chain, 1) if not _is_root(each)]
     for number, issuer in issuers:
         _check_signature(issuer, "chain_pem", f"its number {number}")
@@ -240,7 +244,7 @@ def _check_issuer_key(issuer: x509.Certificate, number: int) -> None:
 
 
 def _check_issuer(issuer: x509.Certificate, number: int, now: int) -> None:
-    """Refuse an issuer that clients would refuse."""
+    """Raise `InvalidInput` if clients would refuse issuer `number` of the chain."""
     if (
         not microseconds(issuer.not_valid_before_utc)
         <= now
@@ -292,17 +296,18 @@ class Issued(NamedTuple):
     """DER."""
     certificate_pem: str
     chain_pem: str
-    """Its issuers in order, without the root."""
+    """The issuers in order, without the root."""
     fingerprint: str
     not_before: int
-    """Authorities let it be some time, up to an hour, before the moment of the issue."""
+    """When the validity begins; authorities backdate it by up to an hour."""
     expires_at: int
 
 
 def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
     """Check the certificate that an authority has issued for a signing request; return it.
 
-    Raise `AuthorityRefused` if it does not fit the request.
+    Raise `AuthorityRefused` if its key is not that of the request, its names are not `domains`, or
+    it has expired.
     """
     wanted = x509.load_der_x509_csr(csr_der).public_key()
     try:

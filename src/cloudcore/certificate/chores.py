@@ -1,4 +1,4 @@
-"""Renew certificates in time, and record which have expired or will expire soon."""
+"""Timers: renew certificates in time, and record which have expired or will expire soon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE: Final = 100
 
 
 async def renew_due(needs: CertificateNeeds) -> None:
-    """Wake the jobs of certificates that have a third of their lifetime left."""
+    """Wake the jobs of certificates whose renewal is due (`Certificate.renew_at`)."""
     now, after = needs.clock(), -1
     while found := await needs.database.read(rows.list_due_renewals, now, after, _PAGE):
         for account_id, certificate_id, _ in found:
@@ -32,7 +32,7 @@ async def renew_due(needs: CertificateNeeds) -> None:
 
 
 async def note_ends(needs: CertificateNeeds) -> None:
-    """Record which active certificates have expired; warn about uploads that will expire soon.
+    """Record that active certificates have expired; warn about uploads that will expire soon.
 
     If several warnings are due at once, only the most urgent one is sent.
     """
@@ -60,16 +60,16 @@ def _note_expired(
         current = ROWS.lock(tx, account_id, certificate_id)
         if current.status == "active" and current.status_at(now) == "expired":
             changed = ROWS.save(tx, structs.replace(current, status="expired", updated_at=now))
-            events.tell(tx, account_id, EXPIRED, [changed.told], now)
+            events.emit(tx, account_id, EXPIRED, [changed.event_data], now)
 
 
 def _note_ending(
     tx: Connection, account_id: str, certificate_id: str, days: int, events: Events, now: int
 ) -> None:
-    """Warn that an uploaded certificate expires within `days`, unless that was done before."""
+    """Warn that an uploaded certificate expires within `days`, unless this was done before."""
     with suppress(CertificateMissing):
         current = ROWS.lock(tx, account_id, certificate_id)
         is_told = current.warned_days is not None and current.warned_days <= days
         if current.status_at(now) == "active" and not is_told:
             changed = ROWS.save(tx, structs.replace(current, warned_days=days))
-            events.tell(tx, account_id, EXPIRING, [changed.told], now)
+            events.emit(tx, account_id, EXPIRING, [changed.event_data], now)

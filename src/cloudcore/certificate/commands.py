@@ -27,7 +27,7 @@ _CHALLENGES: Final = (
 
 
 def _show_challenges(run: Invocation) -> bool:
-    """Show the DNS records to publish; return False if a check of one has failed."""
+    """Show the DNS records to publish, and all faults; return False if there is a fault."""
     found = run.record
     run.show_rows(found["challenges"], _CHALLENGES)
     faults = [
@@ -55,7 +55,7 @@ def _export_private_key(run: Invocation) -> None:
         exported = run.client.create(f"{run.path}/export-private-key")
         run.say_lines(exported["private_key_pem"].splitlines(), exported)
         return
-    # The file first: the key is given once, so it must not fail afterwards.
+    # Open the file first: the key can be exported only once, so nothing must fail afterwards.
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

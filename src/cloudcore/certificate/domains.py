@@ -15,11 +15,12 @@ _MOST_CHARACTERS: Final = 253
 
 
 def check_domains(domains: Sequence[str]) -> tuple[str, ...]:
-    """Return the domains in lower case, without duplicates, in their order.
+    """Return the domains in lower case, without duplicates and final dots, in their order.
 
-    Raise `InvalidInput` if there is none, there are too many, or one is not a host name.
+    Raise `InvalidInput` if there is none, there are too many, or one is neither a host name nor a
+    wildcard such as ``*.example.com``.
     """
-    # Some characters that are not of ASCII become such in lower case.
+    # Some non-ASCII characters have ASCII lower-case forms, so only ASCII is lowered.
     lowered = (each.lower() if each.isascii() else each for each in domains)
     found = tuple(dict.fromkeys(each.removesuffix(".") for each in lowered))
     if not 1 <= len(found) <= MOST_DOMAINS:
@@ -32,7 +33,7 @@ def check_domains(domains: Sequence[str]) -> tuple[str, ...]:
 
 
 def base_of(domain: str) -> str:
-    """Return the domain to prove for `domain`: for a wildcard, the domain below its star."""
+    """Return the domain to prove for `domain`: for a wildcard, `domain` without its ``*.``."""
     return domain.removeprefix("*.")
 
 
@@ -54,7 +55,7 @@ class DomainGrant(NamedTuple):
 
     domain: str
     account: str
-    """Its handle or id, or `EVERYBODY`."""
+    """The account's handle or id, or `EVERYBODY`."""
 
 
 class GrantError(ValueError):
@@ -64,7 +65,7 @@ class GrantError(ValueError):
 def parse_grants(entries: Sequence[str]) -> tuple[DomainGrant, ...]:
     """Parse grants such as ``corp.example=*`` and ``shop.example=acme``.
 
-    Raise `GrantError` if one is not of this form.
+    Raise `GrantError` if an entry is not of this form.
     """
     found = []
     for entry in entries:
@@ -88,9 +89,9 @@ class DomainGrants:
     def allow(self, domain: str, account_id: str, handle: str) -> bool:
         """Return True if an account may have a certificate for a domain.
 
-        The most specific grant decides: a subdomain that is granted separately belongs only to that
-        grant's account. So a wildcard is not allowed if it covers a name that is granted only to
-        others.
+        The most specific grants decide: a subdomain that is granted separately may be used only by
+        the accounts of those grants. So a wildcard is not allowed if it covers a name that is
+        granted only to other accounts.
         """
         base, names = base_of(domain), (account_id, handle, EVERYBODY)
         above = [each for each in self._grants if is_within(base, [each.domain])]

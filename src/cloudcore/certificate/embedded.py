@@ -33,7 +33,7 @@ _r = certificate_revocations.c
 
 
 class Authority(NamedTuple):
-    """A certificate that signs others."""
+    """A certificate of the install's authority, with its sealed key and revocation list."""
 
     id: str
     role: Role
@@ -41,7 +41,7 @@ class Authority(NamedTuple):
     certificate: bytes
     """DER."""
     private_key: bytes
-    """Sealed."""
+    """The sealed private key."""
     revocation_list: bytes
     """DER."""
     list_number: int
@@ -91,17 +91,17 @@ def add_authority(tx: Connection, new: Authority) -> bool:
 
 
 def list_authorities(tx: Connection) -> list[Authority]:
-    """Return all authorities, sorted by role and age."""
+    """Return all authorities, sorted by role, then oldest first."""
     return [found for row in tx.rows(_LIST) if (found := _authority(row))]
 
 
 def find_authority(tx: Connection, authority_id: str) -> Authority | None:
-    """Return an authority, or None."""
+    """Return an authority, or None if there is none with this id."""
     return _authority(tx.row(_FIND, id=authority_id))
 
 
 def lock_authority(tx: Connection, authority_id: str) -> Authority | None:
-    """Lock an authority, so that one process at a time signs its list; None if it is gone."""
+    """Lock and return an authority, or None; only one process at a time may sign its list."""
     return _authority(tx.row(_LOCK, id=authority_id))
 
 
@@ -116,7 +116,7 @@ _INSTALL_HEX: Final = 8
 
 @dataclass(frozen=True)
 class EmbeddedAuthority:
-    """Issues and revokes with the authority of the install; see `Issuer`."""
+    """Issues and revokes certificates with the install's own authority; see `Issuer`."""
 
     name: ClassVar[str] = "embedded"
     checks_dns: ClassVar[bool] = False
@@ -126,10 +126,10 @@ class EmbeddedAuthority:
     new_id: Callable[[], str]
     keyring: Keyring
     url: str
-    """Under which clients find the files of the authority."""
+    """Base URL of the authority's files."""
 
     async def prepare(self) -> None:
-        """Make the root and the issuing authority if they are missing, or expire too soon."""
+        """Make the root and the issuing certificate if they are missing, or expire too soon."""
         await self._issuing()
 
     async def issue(
@@ -169,7 +169,8 @@ class EmbeddedAuthority:
     async def renew_lists(self) -> None:
         """Re-sign the revocation lists that are a day old, before clients treat them as expired.
 
-        Also re-sign lists dated in the future, made while a clock was ahead: clients reject them.
+        Also re-sign lists that are dated in the future, because a clock was ahead: clients reject
+        them.
         """
         for each in await self.database.read(list_authorities):
             if self._is_to_renew(each) and each.expires_at > self.clock():
@@ -182,7 +183,7 @@ class EmbeddedAuthority:
 
     def _revoke(self, tx: Connection, authority_id: str, certificate: x509.Certificate) -> None:
         now, ends = self.clock(), authority.microseconds(certificate.not_valid_after_utc)
-        # The lock comes first: else two lists at once would miss one another's entry.
+        # Lock first: otherwise two concurrent lists would each miss the other's entry.
         lock_authority(tx, authority_id)
         serial = f"{certificate.serial_number:x}"
         added = tx.execute(
@@ -211,7 +212,7 @@ class EmbeddedAuthority:
         tx.execute(_SAVE_LIST, of_id=authority_id, **new)
 
     async def _issuing(self) -> Authority:
-        """Return the authority that signs certificates; create it and its root if missing."""
+        """Return the issuing authority; create it, and its root, if it is missing."""
         listed = await self.database.read(list_authorities)
         found = self._current("issuing", listed)
         if found is not None:
@@ -220,10 +221,10 @@ class EmbeddedAuthority:
         return await self._made("issuing", listed, lambda made_id: self._new_issuing(root, made_id))
 
     def _current(self, role: Role, listed: Sequence[Authority]) -> Authority | None:
-        """Return the newest authority that outlives what it would issue now, or None.
+        """Return the newest of the `listed` authorities that outlives what it would issue now.
 
-        Prefer one that is already valid. One that is not was made while a clock was ahead, or the
-        clock is behind now.
+        Return None if there is none. Prefer an authority that is already valid: another one was
+        made while a clock was ahead, or the clock is behind now.
         """
         now = self.clock()
         below = authority.LEAF_LIFE if role == "issuing" else authority.ISSUING_LIFE
@@ -239,7 +240,8 @@ class EmbeddedAuthority:
     ) -> Authority:
         """Add an authority, one generation after `listed`; return the one that is stored.
 
-        All processes that find it missing add the same generation, so only one insert succeeds.
+        `make` signs it; its argument is the new id. All processes that find the authority missing
+        add the same generation, so only one insert succeeds.
         """
         before = [each.generation for each in listed if each.role == role]
         made_id, now = self.new_id(), self.clock()

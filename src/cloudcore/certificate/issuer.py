@@ -1,7 +1,7 @@
 """Issuers of certificates: the install's own authority, or an ACME server.
 
-`check_records` checks, before an order, the DNS records by which owners of domains delegate their
-challenges to us.
+Before an order, `check_records` checks the CNAMEs by which owners of domains delegate their
+challenges to the platform.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class RecordCheck(NamedTuple):
     """The result of checking one challenge's record, or why an authority refused a domain."""
 
     domain: str
-    """As it was asked for: a wildcard with its star."""
+    """The requested domain; a wildcard has its star."""
     code: FaultCode | None
-    """None if it leads to us."""
+    """None if the record is right."""
     message: str = ""
 
 
 async def check_records(
     resolver: DnsResolver, challenges: Sequence[Challenge]
 ) -> list[RecordCheck]:
-    """Check the DNS records of challenges; those in zones that we host always pass."""
+    """Check the DNS records of challenges; challenges with `our_dns` always pass."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def look(challenge: Challenge) -> RecordCheck:
@@ -72,7 +72,7 @@ async def _look(resolver: DnsResolver, challenge: Challenge) -> RecordCheck:
 
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
-"""Codes of faults that the owner of a certificate can do something about."""
+"""Codes of faults that the owner of a certificate can remove."""
 
 CNAME_MISSING: Final = "CNAME_MISSING"
 CNAME_MISMATCH: Final = "CNAME_MISMATCH"
@@ -85,13 +85,13 @@ class Chain(NamedTuple):
     certificate: bytes
     """The certificate itself."""
     issuers: tuple[bytes, ...]
-    """Those above it, in order, without the root."""
+    """The issuers in order, without the root."""
 
 
 class AuthorityRefused(Exception):
-    """The authority refused, for a reason that the caller can read; a retry would not help now.
+    """The authority refused; a retry helps only after a change.
 
-    `message` contains no secret.
+    `message` is the reason, for the owner of the certificate; it contains no secret.
     """
 
     def __init__(self, code: Reason, message: str, domains: Sequence[RecordCheck] = ()) -> None:
@@ -99,13 +99,13 @@ class AuthorityRefused(Exception):
         self.code = code
         self.message = message
         self.domains = tuple(domains)
-        """The domains that were refused; empty if the reason is of none."""
+        """The domains that were refused; empty if the reason does not concern a domain."""
 
 
 class AuthorityUnreachable(Exception):
-    """An authority did not answer, or was overloaded; a repeat may help.
+    """An authority did not answer, or was overloaded; a retry may help.
 
-    Its text contains no secret.
+    The message contains no secret.
     """
 
 
@@ -113,8 +113,8 @@ class AuthorityUnreachable(Exception):
 class TxtRecords:
     """Publishes the TXT records of one certificate's challenges, in the platform's zone.
 
-    All values must be published at the same time: a wildcard and the domain below its star need two
-    in one record.
+    All values must be published at the same time: a wildcard and its domain (`base_of`) need two
+    values at the same name.
     """
 
     database: Database
@@ -123,13 +123,13 @@ class TxtRecords:
     async def publish(self, values: Mapping[str, str]) -> None:
         """Publish a value for each domain; remove all earlier values.
 
-        The keys of `values` are the domains as requested. On return, every responder that reads the
-        install's database answers with them.
+        `values` maps the requested domains to TXT values. On return, every DNS responder that reads
+        the install's database answers with these values.
         """
         chosen = [each for each in self.certificate.challenges if each.domain in values]
         texts = values_by_record(chosen, [values[each.domain] for each in chosen])
         for each in chosen:
-            if each.our_dns:  # there is no CNAME: we answer for the domain itself
+            if each.our_dns:  # there is no CNAME, so the values are at the challenge's own name
                 texts[each.cname_record_name] = texts[each.expected_cname]
         await self.database.write(rows.put_texts, self.certificate.id, texts.items())
 
@@ -141,7 +141,7 @@ class TxtRecords:
 class Issuer(Protocol):
     """An authority that issues certificates.
 
-    Both methods may be repeated with the same arguments after a process died in them. They are
+    Both methods may be called again with the same arguments after a process died in them. They are
     called on the event loop, without a transaction.
     """
 
@@ -160,9 +160,10 @@ class Issuer(Protocol):
     async def issue(self, csr_der: bytes, domains: Sequence[str], txt: TxtRecords) -> Chain:
         """Return a certificate for exactly `domains`, with the key of a signing request.
 
-        `domains` are as `check_domains` returns them, and are also the names in the request.
+        `domains` are in the form that `check_domains` returns, and equal the names in the request.
+        `txt` publishes the values of DNS challenges.
 
-        Raise `AuthorityRefused` if the authority will not issue until somebody changes something,
+        Raise `AuthorityRefused` if the authority will not issue before something is changed,
         `AuthorityUnreachable` if it did not answer.
         """
 
@@ -180,9 +181,9 @@ class Issuers(NamedTuple):
     """The authorities of an install."""
 
     current: Issuer
-    """Issues new certificates, and renewed ones too."""
+    """The authority that issues new certificates and renewals."""
     others: tuple[Issuer, ...] = ()
-    """They only revoke what they have issued."""
+    """Authorities that only revoke certificates that they issued before."""
 
     def named(self, name: str) -> Issuer | None:
         """Return the authority with this name, or None if the operator has removed it."""
@@ -190,16 +191,16 @@ class Issuers(NamedTuple):
 
 
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-"""Number of the curve's points (NIST SP 800-186)."""
+"""Order of the curve P-256 (NIST SP 800-186)."""
 _PUBLISH_SECONDS: Final = 60.0
 _CODES: Final[dict[str, Reason]] = {
     "dns": CNAME_MISSING,
     "unauthorized": CNAME_MISMATCH,
     "incorrectResponse": CNAME_MISMATCH,
 }
-"""Of a domain whose record has not what the authority wants; others are refusals of its own."""
+"""Maps ACME problem types that concern a domain's record; all others become `CA_REFUSED`."""
 _MISSING: Final = ("no txt record", "nxdomain", "error retrieving txt")
-"""What the text of an ``unauthorized`` says if the record is missing, not wrong."""
+"""Texts in a problem's detail that mean that the record is missing, not wrong."""
 _REASONS: Final = {
     "unspecified": 0,
     "keyCompromise": 1,
@@ -207,11 +208,11 @@ _REASONS: Final = {
     "superseded": 4,
     "cessationOfOperation": 5,
 }
-"""Those of RFC 5280 §5.3.1 that the owner of a server's certificate can give."""
+"""Revocation reasons of RFC 5280 §5.3.1 that the owner of a server's certificate can give."""
 
 
 def account_key(keyring: Keyring, directory: str) -> ec.EllipticCurvePrivateKey:
-    """Return the key of the install's account at an authority.
+    """Return the key of the install's account at an authority; `directory` is the authority's URL.
 
     It is derived from the root key, so every node computes the same key, and none is stored.
     """
@@ -220,7 +221,7 @@ def account_key(keyring: Keyring, directory: str) -> ec.EllipticCurvePrivateKey:
 
 
 class AcmeIssuer:
-    """An ACME authority that the operator configured; the account agrees to its terms."""
+    """An ACME authority that the operator configured, and to whose terms the operator agreed."""
 
     name: ClassVar[str] = "acme"
     checks_dns: ClassVar[bool] = True
@@ -228,7 +229,7 @@ class AcmeIssuer:
     def __init__(
         self, directory: acme.Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
     ) -> None:
-        """Use the account of `key`, which is registered when it is first used."""
+        """Use the account of `key`, which is registered at its first use."""
         self._account = acme.AcmeAccount(directory, key, email)
         self._turns = asyncio.Semaphore(acme.MOST_AT_ONCE)
 
@@ -242,12 +243,12 @@ class AcmeIssuer:
         loop = asyncio.get_running_loop()
 
         def publish(proofs: Sequence[acme.ChallengeProof]) -> None:
-            """Publish from the thread of the conversation."""
+            """Publish from the thread of `acme.order`."""
             made = txt.publish({each.domain: each.value for each in proofs})
             asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
 
         try:
-            with _told_as_an_authority():
+            with _translating_authority_errors():
                 async with self._turns:
                     chain = await acme.order(self._account, csr_der, "dns-01", publish)
         finally:
@@ -257,14 +258,14 @@ class AcmeIssuer:
     async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
         """Revoke a certificate that this authority issued; see `Issuer`."""
         code = _REASONS.get(reason or "unspecified", 0)
-        with _told_as_an_authority():
+        with _translating_authority_errors():
             async with self._turns:
                 await acme.revoke(self._account, certificate_der, code)
 
 
 @contextmanager
-def _told_as_an_authority() -> Iterator[None]:
-    """Turn ACME exceptions into those of `Issuer`."""
+def _translating_authority_errors() -> Iterator[None]:
+    """Turn ACME exceptions into `AuthorityRefused` and `AuthorityUnreachable`."""
     try:
         yield
     except acme.AcmeRefused as refusal:
@@ -305,15 +306,16 @@ class Proofs:
 
     grants: DomainGrants
     zone: str
-    """The platform's own, without a dot at its end, where challenges lead to; empty: none."""
+    """The platform's zone, which CNAMEs of challenges point to, without a final dot; empty if the
+    platform has none."""
     checks_dns: bool
-    """The authority that issues reads a TXT record for each domain."""
+    """True if the issuing authority reads a TXT record for each domain."""
 
     def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
-        """Return True if a domain's owner needs no DNS record for its certificate.
+        """Return True if a domain of a certificate needs no DNS record by its owner.
 
-        The operator must have granted the domain. If the authority reads the DNS, the domain must
-        also be in the platform's zone, as we answer for no other.
+        The operator must have granted the domain to the account. If the authority reads the DNS,
+        the domain must also be in the platform's zone, since the platform can answer for no other.
         """
         if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
             return False

@@ -1,7 +1,7 @@
-"""Keys of certificates: the supported kinds, how to make one, and limits of untrusted ones.
+"""Make and seal keys of certificates, and check untrusted keys.
 
-Arithmetic with untrusted numbers holds the interpreter's lock, and takes seconds if they are large
-or odd. So their sizes are checked before any computation.
+Arithmetic with untrusted numbers holds the interpreter's lock, and takes seconds if the numbers are
+large or unusual. So their sizes are checked before any computation.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _RSA_OR_EC: Final = re.compile(
     rb"(?:\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01|\x07\x2a\x86\x48\xce\x3d\x02\x01)",
     re.DOTALL,
 )
-"""How PKCS #8 (RFC 5208 §5) begins for keys of rsaEncryption and id-ecPublicKey."""
+"""The beginning of a PKCS #8 key (RFC 5208 §5) of the type rsaEncryption or id-ecPublicKey."""
 _KEY_PEM: Final = re.compile(
     rb"-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----\s([A-Za-z0-9+/=\s]+)-----END \1-----"
 )
 _UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, InternalError)
 SLOW: Final = frozenset({"rsa-2048", "rsa-4096"})
-"""Keys that take up to seconds of processor time to make."""
+"""Algorithms whose keys take up to several seconds of processor time to generate."""
 _PROBE: Final = b"signed and verified once"
 
 
 def new_private_key(algorithm: KeyAlgorithm) -> PrivateKey:
-    """Make a private key; an RSA key takes up to several seconds of processor time."""
+    """Generate a private key; an RSA key takes up to several seconds of processor time."""
     if algorithm == "ecdsa-p256":
         return ec.generate_private_key(ec.SECP256R1())
     if algorithm == "ecdsa-p384":
@@ -85,7 +85,7 @@ def load_private_key(text: bytes) -> PrivateKey | None:
         label, der = found[1], b64decode(found[2])
         if label == b"PRIVATE KEY" and _RSA_OR_EC.match(der) is None:
             return None
-        # Written anew: so what is read is what was looked at.
+        # Re-encoded, so that the library reads exactly the bytes that were checked.
         read = b"-----BEGIN %b-----\n%b-----END %b-----\n" % (label, encodebytes(der), label)
         key = load_pem_private_key(read, None, unsafe_skip_rsa_key_validation=True)
     except _UNREADABLE:
@@ -94,7 +94,7 @@ def load_private_key(text: bytes) -> PrivateKey | None:
 
 
 def is_light(key: object) -> bool:
-    """Return True if verifying a signature with a public key is fast, whatever its numbers are."""
+    """Return True if verifying a signature with a public key is certain to be fast."""
     if isinstance(key, rsa.RSAPublicKey):
         return key_pairs.is_light(key.key_size, key.public_numbers().e)
     return isinstance(
@@ -105,8 +105,8 @@ def is_light(key: object) -> bool:
 def is_sound(key: rsa.RSAPrivateKey) -> bool:
     """Return True if an RSA key's numbers are consistent; the caller has checked the modulus size.
 
-    The primes are not tested for primality: a test takes seconds if one is small and the other
-    large, and an owner may choose any key whose public half verifies its signatures.
+    The primes are not tested for primality: the test can take seconds, and an owner may choose any
+    key whose public half verifies its signatures.
     """
     numbers = key.private_numbers()
     n, e = numbers.public_numbers.n, numbers.public_numbers.e
@@ -145,8 +145,8 @@ UNREADABLE: Final = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-"""What a stranger's certificate or signing request raises; parts are read only when they are looked
-at, so each look can raise any of these."""
+"""Exceptions that reading an untrusted certificate or signing request can raise. Parts are parsed
+only at access, so every access can raise any of them."""
 
 
 class AccountKeys(Protocol):
@@ -157,14 +157,14 @@ class AccountKeys(Protocol):
     """
 
     async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
-        """Return the id of the account's platform key, and a secret sealed under it."""
+        """Seal a secret for a `context`; return (id of the account's platform key, sealed)."""
 
     async def open(self, account_id: str, kms_key_id: str, sealed: bytes, context: str) -> bytes:
         """Return a secret that was sealed for the same `context`."""
 
 
 class PrivateKeys:
-    """Seals and opens the private keys of certificates, each separately; see `AccountKeys`."""
+    """Seals and opens the private keys of certificates under the KMS keys of accounts."""
 
     def __init__(self, account_keys: AccountKeys) -> None:
         self._account_keys = account_keys
@@ -188,7 +188,7 @@ def context_of(owner_id: str) -> str:
 
 
 _KEY_SECONDS: Final = 1
-"""What one of them takes or less: those that are put off come again one after the other."""
+"""Maximum seconds that a slow key takes; postponed attempts are this far apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +196,12 @@ class SlowKeys:
     """The certificates with slow keys (RSA) that this process is issuing."""
 
     under_way: Counter[str] = field(default_factory=Counter[str])
-    """How many, by account."""
-    put_off: dict[str, int] = field(default_factory=dict)
-    """When the last one comes again that was put off, by account."""
+    """How many slow keys are being issued, by account."""
+    postponed_until: dict[str, int] = field(default_factory=dict)
+    """When the last postponed attempt of each account is due, in microseconds since the epoch."""
 
-    def put_off_seconds(self, account_id: str, now: int) -> float:
-        """Return the seconds to wait before making a slow key, behind the account's others."""
-        at = max(self.put_off.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
-        self.put_off[account_id] = at
+    def seconds_to_postpone(self, account_id: str, now: int) -> float:
+        """Postpone a slow key behind the account's other postponed ones; return the seconds."""
+        at = max(self.postponed_until.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
+        self.postponed_until[account_id] = at
         return (at - now) / MICROSECONDS

@@ -1,7 +1,7 @@
 """The dependencies of certificates, and the port through which TLS servers use them.
 
-`Certificates` resolves a reference, keeps a certificate from deletion while it is in use, and opens
-its key.
+That port is `Certificates`: it resolves references, protects certificates in use from deletion, and
+opens their keys.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Servable(NamedTuple):
     """A certificate with its chain and key, for a server."""
 
     fingerprint: str
-    """It differs after each renewal."""
+    """SHA-256 of the certificate, in hex; it changes with each renewal."""
     expires_at: int
     full_chain_pem: str
-    """The certificate, and behind it its issuers without the root."""
+    """The certificate, followed by its issuers without the root."""
     private_key_pem: bytes
-    """A secret."""
+    """The private key in PEM; a secret."""
 
     def __repr__(self) -> str:
         """Omit the key."""
@@ -62,8 +62,11 @@ class Certificates:
     ) -> Certificate:
         """Return the certificate that a name, an id or a CRN refers to.
 
+        `authorize` raises unless the caller may use the certificate.
+
         Raises:
-            InvalidInput: it is no reference of this account and region; `field` is named.
+            InvalidInput: `reference` is malformed, or of another account or region; the error
+                names `field`.
             AccessDenied: `authorize` refused.
             CertificateMissing: there is no such certificate.
 
@@ -79,14 +82,16 @@ class Certificates:
         *,
         field: str = "certificate",
     ) -> Certificate:
-        """Hold the certificate that a name, an id or a CRN refers to, so that it cannot be deleted.
+        """Record that `used_by` uses a certificate, so that it cannot be deleted; return it.
 
-        Return the certificate. `used_by` is its user's CRN, or a word for a part of the platform.
+        `reference` is a name, an id or a CRN. `used_by` is the CRN of the resource that uses the
+        certificate, or a word for a part of the platform.
 
         Raises:
-            InvalidInput: it is not a reference of this account and region; `field` is named.
+            InvalidInput: `reference` is malformed, or of another account or region; the error
+                names `field`.
             CertificateMissing: there is no such certificate.
-            Conflict: it is revoked, or its owner made the key, so that it is not here.
+            Conflict: it is revoked, or its key is not stored here, since the owner made it.
 
         """
         found = ROWS.resolve(tx, account_id, self._region, field, reference, None)
@@ -102,11 +107,14 @@ class Certificates:
         return held
 
     def release(self, tx: Connection, certificate_id: str, used_by: str) -> None:
-        """Release a certificate; do nothing if `used_by` does not hold it."""
+        """Undo `hold`; do nothing if `used_by` does not hold the certificate."""
         rows.remove_user(tx, certificate_id, used_by)
 
     def fingerprint(self, tx: Connection, account_id: str, certificate_id: str) -> str | None:
-        """Return a value that changes whenever `open` would return another certificate, or None."""
+        """Return a value that changes whenever `open` would return another certificate.
+
+        Return None if the certificate is not issued yet, or was deleted.
+        """
         found = ROWS.find(tx, account_id, certificate_id)
         return None if found is None else found.fingerprint
 
@@ -115,10 +123,10 @@ class Certificates:
     ) -> Servable | None:
         """Return the certificate to serve, or None if it is not issued yet, or was deleted.
 
-        An expired or revoked one is returned too: that is better than serving none.
+        Expired and revoked certificates are returned too: serving them is better than serving none.
 
-        Raise `PlatformError` if the account's KMS key cannot be used now; the caller then continues
-        to serve the certificate it has.
+        Raise `PlatformError` if the account's KMS key cannot be used now; the caller should then
+        continue to serve the certificate that it has.
         """
         found = await database.read(ROWS.find, account_id, certificate_id)
         if found is None or found.certificate_pem is None or found.private_key is None:
@@ -137,24 +145,24 @@ class CertificateSettings(NamedTuple):
     """The operator's settings of certificates."""
 
     url: str
-    """Where clients find the files of the install's own authority."""
+    """Base URL of the files of the install's own authority."""
     directory: Directory | None
     """ACME directory of the authority that issues; None for the install's own authority."""
     email: str
-    """Where that authority writes to."""
+    """The e-mail address for messages from the ACME authority."""
     resolver: tuple[str, int] | None
-    """Address of the DNS resolver; None for those of the machine."""
+    """Address and port of the DNS resolver; None for the resolvers of the machine."""
     grants: tuple[DomainGrant, ...]
     zone: str
-    """The platform's own, without a dot at its end; empty: none."""
+    """The platform's DNS zone, without a final dot; empty if it has none."""
     name_servers: tuple[str, ...]
     dns_address: tuple[str, int] | None
-    """Where the DNS server of the zone listens: address and port; None for no DNS server."""
+    """Address and port on which the zone's DNS server listens; None for no DNS server."""
 
 
 SETTINGS: Final[Port[CertificateSettings]] = Port("certificate.settings")
 CERTIFICATES: Final[Port[Certificates]] = Port("certificate.certificates")
-"""What serves TLS uses the certificates of accounts by it."""
+"""The port through which TLS servers use the certificates of accounts."""
 ACCOUNT_KEYS: Final[Port[AccountKeys]] = Port("certificate.account_keys")
 
 
@@ -172,7 +180,7 @@ class CertificateNeeds:
     events: Events
     slow_keys: SlowKeys = field(default_factory=SlowKeys)
     settings: CertificateSettings | None = None
-    """The DNS server of the zone; None without a zone."""
+    """The settings, from which `serve_zone` starts the DNS server; None for no DNS server."""
 
 
 async def open_needs(opening: Opening) -> CertificateNeeds:
@@ -201,7 +209,7 @@ async def open_needs(opening: Opening) -> CertificateNeeds:
 
 
 async def open_certificates(opening: Opening) -> Certificates:
-    """Return the certificates of accounts, for TLS servers."""
+    """Return the port through which TLS servers use certificates."""
     private_keys = PrivateKeys(await opening.get(ACCOUNT_KEYS))
     return Certificates(opening.install.region, private_keys)
 

@@ -1,6 +1,7 @@
-"""``/v1/certificates``: request, upload, revoke and export; the standard methods show and tag.
+"""``/v1/certificates``: request, upload, recheck, revoke and export, and the standard methods.
 
-``/v1/certificate-authorities`` has what clients need to check certificates, so it is all public.
+``/v1/certificate-authorities`` has the files that clients need to check certificates, so all its
+routes are public.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class CreateCertificate(RequestBody):
 
     name: CertificateName
     domains: Domains | UnsetType = UNSET
-    """In the form of DNS (``xn--``); of a wildcard, the star is its whole first label. With
-    `csr_pem` they may be left out."""
+    """In DNS form (``xn--``); the first label of a wildcard is only a star. With `csr_pem` they may
+    be left out."""
     key_algorithm: KeyAlgorithm | UnsetType = UNSET
-    """Of the key that is made; by default ``ecdsa-p256``. With `csr_pem` it follows from that."""
+    """Algorithm of the new key; by default ``ecdsa-p256``, or with `csr_pem` that of its key."""
     csr_pem: Annotated[str, Meta(max_length=MOST_REQUEST_PEM)] | UnsetType = UNSET
-    """A signing request (PKCS #10 in PEM), to keep the private key to yourself. It is for its names
-    alone, and each renewal has its key again."""
+    """A signing request (PKCS #10 in PEM), to keep the private key to yourself. The certificate is
+    for exactly the names in the request, and each renewal uses the same key."""
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -66,13 +67,13 @@ class UploadCertificate(RequestBody):
 
     name: CertificateName
     certificate_pem: Pem
-    """The certificate alone."""
+    """The certificate without its chain."""
     private_key_pem: Annotated[str, Meta(max_length=MOST_KEY_PEM)]
-    """Its key, without a password; it is never shown again."""
+    """The private key, without a password; it is never shown again."""
     chain_pem: Pem = ""
-    """Its issuers in order, the nearest first."""
+    """The issuers in order, beginning with the one that signed the certificate."""
     domains: Domains | None = None
-    """If given, domains that it must be for."""
+    """Domains that the certificate must be for, if any."""
     tags: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -85,7 +86,7 @@ class ExportedKey(ResponseBody):
 
     certificate: CertificateRecord
     private_key_pem: str
-    """PKCS #8 without a password: a secret. It is given once."""
+    """PKCS #8 without a password: a secret. It can be exported once."""
 
     def __repr__(self) -> str:
         """Show no key."""
@@ -96,7 +97,7 @@ class ExportedKey(ResponseBody):
 async def create_certificate(
     data: JSONBody[CreateCertificate], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:
-    """Let the platform's authority issue a certificate, and renew it from then on."""
+    """Have the platform's authority issue a certificate, and renew it from then on."""
     new = _new(ctx, data, status="issuing", source="acme", issuer=needs.issuers.current.name)
     domains = None if data.domains is UNSET else data.domains
     algorithm = None if data.key_algorithm is UNSET else data.key_algorithm
@@ -122,7 +123,7 @@ async def create_certificate(
 async def upload_certificate(
     data: JSONBody[UploadCertificate], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:
-    """Keep a certificate of another authority, with its key. It is not renewed."""
+    """Store a certificate of another authority, with its key. It is not renewed."""
     new = _new(ctx, data, status="active", source="uploaded")
     checked = await DOCUMENTS.run(
         new.account_id,
@@ -148,7 +149,10 @@ async def upload_certificate(
 async def revoke_certificate(
     certificate_id: FromPath[str], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:
-    """Revoke a certificate; the answer shows it as it was, and a GET `revoked` when it is."""
+    """Begin to revoke a certificate; its status is `revoked` when this is done.
+
+    The answer shows the certificate as it was before.
+    """
     found, now = await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock()
     return await ctx.commit(
         services.revoke_certificate, found, now, needs.events, wrap=CERTIFICATES.at(now)
@@ -159,7 +163,7 @@ async def revoke_certificate(
     CERTIFICATES, "challenges/recheck", "certificate:RecheckChallenges", status=202, statuses=(409,)
 )
 async def recheck_challenges(certificate_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Look at the records of the domains now; a certificate that failed is tried anew."""
+    """Check the DNS records of the domains now; a failed certificate is tried again."""
     found, now = await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock()
     return await ctx.commit(services.recheck_challenges, found, now, wrap=CERTIFICATES.at(now))
 
@@ -173,10 +177,10 @@ async def recheck_challenges(certificate_id: FromPath[str], ctx: Context) -> Rep
 async def export_private_key(
     certificate_id: FromPath[str], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ExportedKey]:
-    """Return a copy of the private key that was made here, once per key (then 409).
+    """Return a copy of a private key that was made here, once per key (then 409).
 
-    Under the same ``Idempotency-Key`` the answer is repeated for 24 hours, so that one that was
-    lost on its way can be had. The settings of the account may forbid it.
+    With the same ``Idempotency-Key``, the answer is repeated for 24 hours, in case it was lost on
+    its way. The settings of the account may forbid the export.
     """
     found = await CERTIFICATES.authorized(ctx, certificate_id)
     await ctx.database.read(services.check_exportable, found)
@@ -207,7 +211,7 @@ _KEPT_SECONDS: Final = 3600
 
 @get(AUTHORITIES + "/root", opt={"action": None, "public": True, "media_types": (PEM,)})
 async def get_root(ctx: Context) -> Response[bytes]:
-    """Return the root certificates in PEM, which clients are to trust; after 15 years two."""
+    """Return the root certificates, which clients must trust, in PEM; after 15 years, two."""
     found = await ctx.database.read(embedded.list_authorities)
     now = ctx.clock()
     roots = [each for each in found if each.role == "root" and each.expires_at > now]
@@ -227,7 +231,7 @@ async def get_authority_certificate(authority_id: FromPath[str], ctx: Context) -
     opt={"action": None, "public": True, "media_types": (LIST,)},
 )
 async def get_revocation_list(authority_id: FromPath[str], ctx: Context) -> Response[bytes]:
-    """Return what an authority has revoked, in DER (RFC 5280 §5); it is signed daily."""
+    """Return an authority's revocation list in DER (RFC 5280 §5); it is signed daily."""
     return _answer((await _authority(ctx, authority_id)).revocation_list, LIST)
 
 

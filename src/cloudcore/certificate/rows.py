@@ -94,9 +94,9 @@ def list_over(tx: Connection, now: int, limit: int) -> list[tuple[str, str]]:
 def list_ending(
     tx: Connection, now: int, days: int, until: int, limit: int
 ) -> list[tuple[str, str]]:
-    """Return (account, id) of active uploads that expire by `until` and lack the `days` warning.
+    """Return (account, id) of active uploads to warn, since they expire between `now` and `until`.
 
-    An upload has that warning if it was warned `days` or fewer before its end.
+    Uploads whose owners already got the warning for `days`, or for fewer, are left out.
     """
     rows = tx.rows(_LIST_ENDING, now=now, days=days, until=until, limit=limit)
     return [(row[0], row[1]) for row in rows]
@@ -110,7 +110,7 @@ certificate_settings = table(
     columns(Moment, "updated_at"),
 )
 
-# What an authority issued for a certificate: revoking it revokes all that have not expired.
+# All that authorities issued for a certificate; revoking it revokes those that have not expired.
 certificate_issues = table(
     "certificate_issues",
     columns(sa.String(64), "fingerprint KEY"),
@@ -122,7 +122,7 @@ certificate_issues = table(
     indexes("certificate_id"),
 )
 
-# TXT values that stand in DNS while an authority checks domains.
+# TXT values that the DNS server answers with while an authority checks domains.
 certificate_texts = table(
     "certificate_texts",
     columns(ByteOrdered, "name KEY"),  # in lower case, ends in a dot
@@ -131,7 +131,7 @@ certificate_texts = table(
     indexes("certificate_id"),
 )
 
-# What serves a certificate; it cannot be deleted meanwhile.
+# What uses a certificate; a certificate in use cannot be deleted.
 certificate_users = table(
     "certificate_users",
     refers("certificate_id KEY", "certificates"),
@@ -139,7 +139,7 @@ certificate_users = table(
     columns(ByteOrdered, "used_by KEY"),
 )
 
-# The authority of the install: a root, and issuing ones below it.
+# The install's own authority: roots, and issuing certificates signed by them.
 certificate_authorities = table(
     "certificate_authorities",
     columns(sa.String(8), "role"),
@@ -154,7 +154,7 @@ certificate_authorities = table(
     sa.UniqueConstraint("role", "generation"),
 )
 
-# Certificates that the authority revoked; those that expired leave the lists.
+# Certificates that the install's own authority revoked; expired ones leave the lists.
 certificate_revocations = table(
     "certificate_revocations",
     columns(ByteOrdered, "serial KEY"),  # in hex
@@ -212,20 +212,20 @@ def add_issue(
 def list_issues(
     tx: Connection, account_id: str, certificate_id: str, now: int
 ) -> list[tuple[str, bytes]]:
-    """Return the (authority, DER) of issued certificates that have not expired."""
+    """Return (authority, DER) of all unexpired certificates issued for a certificate's record."""
     rows = tx.rows(_LIST_ISSUES, account_id=account_id, certificate_id=certificate_id, now=now)
     return [(row[0], bytes(row[1])) for row in rows]
 
 
 def forget_issues(tx: Connection, account_id: str, certificate_id: str, now: int) -> None:
-    """Delete the expired issues of a certificate."""
+    """Delete the expired rows that `add_issue` inserted for a certificate."""
     tx.execute(_FORGET_ISSUES, account_id=account_id, certificate_id=certificate_id, now=now)
 
 
 def put_texts(
     tx: Connection, certificate_id: str, values: Iterable[tuple[str, Sequence[str]]]
 ) -> None:
-    """Set the TXT values of names; remove all earlier values of the certificate."""
+    """Set the TXT values of DNS names; remove all earlier values of the certificate."""
     tx.execute(_CLEAR_TEXTS, certificate_id=certificate_id)
     for name, texts in values:
         for value in texts:
@@ -238,7 +238,7 @@ def txt_values(tx: Connection, name: str) -> list[str]:
 
 
 def add_user(tx: Connection, certificate_id: str, used_by: str) -> None:
-    """Record a user of a certificate; the caller keeps the certificate from deletion meanwhile."""
+    """Record a user of a certificate; the caller must have locked the certificate."""
     tx.execute(_ADD_USER, certificate_id=certificate_id, used_by=used_by)
 
 
@@ -248,6 +248,6 @@ def remove_user(tx: Connection, certificate_id: str, used_by: str) -> None:
 
 
 def list_users(tx: Connection, certificate_id: str) -> list[str]:
-    """Return the CRNs of a certificate's first users."""
+    """Return up to `_MOST_USERS` users (`used_by`) of a certificate, sorted."""
     rows = tx.rows(_USERS, certificate_id=certificate_id, limit=_MOST_USERS)
     return [row[0] for row in rows]

@@ -1,4 +1,4 @@
-"""Changes of certificates, with their rules."""
+"""Request, recheck, revoke, export and delete certificates."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from cloudcore.web.bodies import FaultRecord
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 _NO_ZONE: Final = "invalid"
-"""No name below it exists (RFC 2606); an install without a zone checks none."""
+"""Stands for the zone in installs without one: no name in it exists (RFC 2606)."""
 _WITHOUT_CERTIFICATE: Final = frozenset({"pending_validation", "issuing", "failed"})
 
 
 class ChallengeRecord(ResponseBody):
-    """The proof for one domain: its owner sets the CNAME once."""
+    """The proof for one domain: the domain's owner sets a CNAME once."""
 
     domain: str
     cname_record_name: str
-    """The name of the record; a wildcard and the domain that it is below share one."""
+    """The name of the record; `*.example.com` and `example.com` share one."""
     expected_cname: str
-    """What the record points to."""
+    """What the record must point to."""
     our_dns: bool
-    """The platform hosts the domain: nobody needs to set the record."""
+    """True if the platform hosts the domain, so that nobody needs to set the record."""
     verified: bool
     faults: Sequence[FaultRecord]
     verified_at: RFC3339 | UnsetType = UNSET
-    """When it was first seen; absent before."""
+    """When the domain was first proved; absent before."""
 
 
 def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Certificate:
     """Insert a certificate for an authority to issue, and start its workflow.
 
     Raises:
-        AccessDenied: a domain cannot be proved: the operator has not granted it, and this install
-            has no zone for a challenge.
-        Conflict, QuotaExceeded: as `Methods.create`.
+        AccessDenied: a domain cannot be proved, since the operator has not granted it to the
+            account, and this install has no zone for challenges.
+        Conflict, QuotaExceeded: see `Methods.create`.
 
     """
     hosted = [each for each in new.domains if proofs.is_hosted(tx, new, each)]
@@ -78,7 +78,7 @@ def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Cer
 
 
 def _check_unused(tx: Connection, found: Certificate) -> None:
-    """Refuse to delete a certificate that something serves, or that is being revoked."""
+    """Raise `Conflict` if a certificate to delete is in use, or is being revoked."""
     users = rows.list_users(tx, found.id)
     if users:
         raise Conflict(
@@ -150,7 +150,8 @@ def revoke_certificate(
 ) -> Certificate:
     """Revoke an upload, or start revocation by the authority; return the certificate as it was.
 
-    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if none was issued.
+    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if it has not been issued. Do
+    nothing if it is revoked or being revoked.
     """
     found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.status == "revoked" or found.revocation_asked_at is not None:
@@ -165,7 +166,7 @@ def revoke_certificate(
     if found.is_uploaded:
         revoked = structs.replace(asked, status="revoked")
         ROWS.save(tx, revoked)
-        events.tell(tx, revoked.account_id, REVOKED, [revoked.told], now)
+        events.emit(tx, revoked.account_id, REVOKED, [revoked.event_data], now)
     else:
         ROWS.save(tx, asked)
         WORK.wake(tx, asked, now)
@@ -173,10 +174,10 @@ def revoke_certificate(
 
 
 def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Certificate:
-    """Check the challenges of a certificate again; a failed one is retried.
+    """Have the challenges of a certificate checked again; a failed certificate is retried.
 
-    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if it has no challenges, or
-    is revoked.
+    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if it was uploaded, or is
+    revoked.
     """
     found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.is_uploaded:
@@ -194,8 +195,8 @@ def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Ce
 def check_exportable(tx: Connection, certificate: Certificate) -> None:
     """Check that the private key of a certificate may be exported.
 
-    Raise `AccessDenied` if a setting of the account forbids it, `Conflict` if there is no key that
-    was made here, or its owner has already exported it.
+    Raise `AccessDenied` if a setting of the account forbids it, `Conflict` if the certificate is
+    revoked, has no key that was made here, or its key has already been exported.
     """
     if not find_settings(tx, certificate.account_id).private_key_export:
         raise AccessDenied(
@@ -224,10 +225,11 @@ def check_exportable(tx: Connection, certificate: Certificate) -> None:
 
 
 def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -> Certificate:
-    """Record that a copy of the key is exported; return the certificate.
+    """Record that the private key is exported; return the certificate.
 
-    Raise `AccessDenied` or `Conflict` as `check_exportable` does, or `Conflict` if the key has
-    changed since `opened` was read, `CertificateMissing` if it was deleted meanwhile.
+    `opened` is the certificate whose key the caller has opened. Raise `AccessDenied` or `Conflict`
+    as `check_exportable` does, `Conflict` also if the key has changed since `opened` was read, and
+    `CertificateMissing` if the certificate was deleted meanwhile.
     """
     found = ROWS.lock(tx, opened.account_id, opened.id)
     check_exportable(tx, found)
@@ -235,5 +237,5 @@ def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -
         raise Conflict("the certificate was renewed meanwhile; ask again", reason="renewed")
     exported = structs.replace(found, private_key_exported_at=now, updated_at=now)
     ROWS.save(tx, exported)
-    events.tell(tx, exported.account_id, KEY_EXPORTED, [exported.told], now)
+    events.emit(tx, exported.account_id, KEY_EXPORTED, [exported.event_data], now)
     return exported

@@ -35,7 +35,7 @@ class UpdateCertificateSettings(RequestBody):
     """The settings to change."""
 
     private_key_export: bool | UnsetType | None = UNSET
-    """False to let nobody export private keys that were made here; null is true."""
+    """False to forbid the export of private keys that were made here; null means true."""
 
 
 class CertificateSettingsRecord(ResponseBody):
@@ -48,7 +48,7 @@ class CertificateSettingsRecord(ResponseBody):
 
 
 def find_settings(tx: Connection, account_id: str) -> CertificateSettingsRecord:
-    """Return the settings of an account."""
+    """Return the settings of an account; the defaults if it has changed none."""
     row = tx.row(_FIND, account_id=account_id)
     if row is None:
         return CertificateSettingsRecord(private_key_export=True, updated_at=None)

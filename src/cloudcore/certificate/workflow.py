@@ -1,7 +1,7 @@
 """The workflow of certificates: check, issue, renew and revoke.
 
-If a process dies, an authority may issue twice; nobody has the key of the first certificate then.
-Revoking twice has no further effect.
+If a process dies, an authority may issue a certificate twice; the key of the first one is then
+lost. Revoking twice has no further effect.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepD
 from cloudcore.threads import SLOW_KEYS
 
 _MOST_KEYS: Final = 4
-"""Certificates with slow keys of one account that a process issues at once; further ones leave the
-slots of jobs to other accounts."""
+"""Maximum certificates with slow keys that a process issues at once for one account; further ones
+wait, so that other accounts get the slots of jobs."""
 
 
 Outcome = StepDone[Certificate] | StepRetry[Certificate]
 
 
 def goal(certificate: Certificate, now: int) -> Goal | None:
-    """Return the next step for a certificate, or None; a revocation precedes all others."""
+    """Return the next step for a certificate, or None if there is none; revocation comes first."""
     asked = int(certificate.is_recheck_asked)
     if certificate.revocation_asked_at is not None and certificate.status != "revoked":
         return Goal("revoke")
@@ -71,8 +71,8 @@ def goal(certificate: Certificate, now: int) -> Goal | None:
 async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
     """Check the DNS records of the challenges.
 
-    If all domains are proved, the certificate is issued next; if some are not after
-    `VALIDATION_SECONDS`, it fails.
+    If all domains of a pending certificate are proved, it is issued next; if some are not proved
+    after `VALIDATION_SECONDS`, it fails.
     """
     checks = await check_records(needs.resolver, found.challenges)
     is_last = _is_last(attempt, needs)
@@ -94,13 +94,13 @@ async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
             is_recheck_asked=current.is_recheck_asked and not found.is_recheck_asked,
         )
 
-    def tell(tx: Connection, before: Certificate, after: Certificate) -> None:
+    def emit_event(tx: Connection, before: Certificate, after: Certificate) -> None:
         if after.status == "failed" and before.status != "failed":
-            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
+            needs.events.emit(tx, after.account_id, FAILED, [after.event_data], after.updated_at)
 
     if found.status != "pending_validation" or is_last or not _wrong(checks):
-        return StepDone(change=change, also=tell, keeps_faults=True)
-    return StepRetry(change=change, also=tell)
+        return StepDone(change=change, also=emit_event, keeps_faults=True)
+    return StepRetry(change=change, also=emit_event)
 
 
 async def _issue_in_turn(
@@ -111,7 +111,7 @@ async def _issue_in_turn(
         return await _issue(found, needs, attempt)
     account_id, slow = found.account_id, needs.slow_keys
     if slow.under_way[account_id] >= _MOST_KEYS:
-        return StepRetry(seconds=slow.put_off_seconds(account_id, needs.clock()))
+        return StepRetry(seconds=slow.seconds_to_postpone(account_id, needs.clock()))
     slow.under_way[account_id] += 1
     try:
         return await _issue(found, needs, attempt)
@@ -119,7 +119,7 @@ async def _issue_in_turn(
         slow.under_way[account_id] -= 1
         if not slow.under_way[account_id]:
             del slow.under_way[account_id]
-            slow.put_off.pop(account_id, None)
+            slow.postponed_until.pop(account_id, None)
 
 
 async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
@@ -127,7 +127,7 @@ async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
     issuer = needs.issuers.current
     try:
         await _check_rights(found, needs)
-        # First sealed: what an authority signs then is kept, and it is not asked for more.
+        # The key is sealed first, so that a certificate that the authority issues can be stored.
         try:
             request, sealed = await _request(found, needs)
         except PlatformError as error:
@@ -144,10 +144,10 @@ async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
 def _issued(
     issuer: str, issued: Issued, sealed: tuple[str | None, bytes | None], needs: CertificateNeeds
 ) -> Outcome:
-    """Replace the current certificate and key by the issued ones.
+    """Return the outcome that replaces the current certificate and key by the issued ones.
 
-    `sealed` is the id of the KMS key and the new private key sealed under it; both are None if the
-    owner has the key.
+    `sealed` is (KMS key id, new private key sealed under it); both are None if the owner has the
+    key.
     """
     kms_key_id, private_key = sealed
 
@@ -176,7 +176,7 @@ def _issued(
             tx, *place, issuer, issued.fingerprint, issued.certificate, issued.expires_at
         )
         event = ISSUED if before.certificate_pem is None else RENEWED
-        needs.events.tell(tx, after.account_id, event, [after.told], now)
+        needs.events.emit(tx, after.account_id, event, [after.event_data], now)
 
     return StepDone(change=change, also=note)
 
@@ -184,7 +184,10 @@ def _issued(
 async def _request(
     found: Certificate, needs: CertificateNeeds
 ) -> tuple[bytes, tuple[str | None, bytes | None]]:
-    """Return the signing request in DER, and the sealed new key or (None, None).
+    """Return the signing request in DER, and (KMS key id, new sealed key).
+
+    These two are None if the owner made the request, and so has the key.
+
 
     Raise `PlatformError` if the account's KMS key cannot be used now.
     """
@@ -201,11 +204,11 @@ async def _request(
 async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     """Check that the account may still have a certificate for its domains.
 
-    An authority that reads DNS does not check this for us: it knows one account for all of ours,
-    and may rely on a validation that it made for another of them. So this checks at each attempt:
-    the result of an earlier step may be old, if a worker died.
+    An authority that reads DNS does not check this: the platform has one ACME account for all its
+    accounts, and the authority may rely on a validation that it made for another of them. So this
+    is checked at each attempt: if a worker died, the result of an earlier step may be old.
 
-    Raise `AuthorityRefused` if a grant was removed, or a record no longer points to us,
+    Raise `AuthorityRefused` if a grant was removed, or a CNAME no longer points to the platform,
     `AuthorityUnreachable` if the DNS did not answer.
     """
     refused = []
@@ -232,10 +235,10 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
 def _refused(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, refused: AuthorityRefused
 ) -> Outcome:
-    """Return the outcome after a refusal.
+    """Return the outcome after an authority refused.
 
-    A renewal is retried, and so is an issue that only waits for a record that the authority does
-    not see yet.
+    Renewals are retried. A first issue is retried only while the authority does not see a record
+    yet, for at most `VALIDATION_SECONDS`; otherwise it fails.
     """
     is_renewal = found.certificate_pem is not None
     codes = {each.code for each in refused.domains} or {refused.code}
@@ -252,9 +255,11 @@ def _refused(
     def note(tx: Connection, before: Certificate, after: Certificate) -> None:
         rows.put_texts(tx, after.id, ())
         if is_last:
-            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
+            needs.events.emit(tx, after.account_id, FAILED, [after.event_data], after.updated_at)
         elif is_renewal and all(each.code != "RENEWAL_FAILED" for each in before.faults):
-            needs.events.tell(tx, after.account_id, RENEWAL_FAILED, [after.told], after.updated_at)
+            needs.events.emit(
+                tx, after.account_id, RENEWAL_FAILED, [after.event_data], after.updated_at
+            )
 
     if is_last:
         return StepDone(change=change, also=note, faults=faults, keeps_faults=True)
@@ -264,14 +269,14 @@ def _refused(
 def _not_now(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, problem: Problem
 ) -> Outcome:
-    """Return the outcome when an authority, the DNS or a KMS key is temporarily unavailable."""
+    """Return the outcome, a retry, if an authority, the DNS or a KMS key is unavailable."""
     if found.certificate_pem is None:
         return StepRetry(faults=[problem])
     return _refused(found, needs, attempt, AuthorityRefused(CA_REFUSED, problem.message))
 
 
 async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAttempt) -> Outcome:
-    """Have the authorities revoke all unexpired certificates that they issued for this one."""
+    """Have the authorities revoke all unexpired certificates that they issued for a record."""
     place = found.account_id, found.id
     issues = await needs.database.read(rows.list_issues, *place, needs.clock())
     try:
@@ -283,10 +288,10 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAtt
     def change(current: Certificate, _now: int) -> Certificate:
         return structs.replace(current, status="revoked", renew_at=None, is_recheck_asked=False)
 
-    def tell(tx: Connection, _before: Certificate, after: Certificate) -> None:
-        needs.events.tell(tx, after.account_id, REVOKED, [after.told], after.updated_at)
+    def emit_event(tx: Connection, _before: Certificate, after: Certificate) -> None:
+        needs.events.emit(tx, after.account_id, REVOKED, [after.event_data], after.updated_at)
 
-    return StepDone(change=change, also=tell)
+    return StepDone(change=change, also=emit_event)
 
 
 def _issuer(needs: CertificateNeeds, name: str) -> Issuer:
@@ -308,7 +313,11 @@ def _wrong(checks: Sequence[RecordCheck]) -> list[RecordCheck]:
 def _with_domains(
     faults: Iterable[Fault], checks: Iterable[RecordCheck], now: int
 ) -> tuple[Fault, ...]:
-    """Update the faults of the checked domains: a success clears, another code replaces the old."""
+    """Return `faults` updated by checks of domains.
+
+    A successful check removes the faults of its domain; a failed one replaces them, but keeps the
+    fault with the same code.
+    """
     found = list(faults)
     for each in checks:
         found = [old for old in found if old.subject != each.domain or old.code == each.code]

@@ -1,8 +1,8 @@
 """The name server of the platform's zone: UDP and TCP, in every worker.
 
-It is authoritative for that zone alone, and serves the TXT values of challenges, and the SOA and NS
-records that a zone must have. Responses are small, so that spoofed queries cannot flood their
-victims.
+It is authoritative only for this zone. It serves the TXT values of challenges, and the SOA and NS
+records that a zone must have. Responses are small, so that queries with spoofed sources cannot
+flood a victim.
 
 Sources: RFC 1034, 1035, 2308, 6891, 8482, 9619.
 """
@@ -27,27 +27,29 @@ from cloudcore.certificate.domains import MOST_DOMAINS
 from cloudcore.errors import Unavailable
 
 FindTexts = Callable[[str], Awaitable[Sequence[str]]]
-"""Returns the TXT values of a name, which is in lower case and ends in a dot."""
+"""Returns the TXT values of a DNS name, which is in lower case and ends in a dot."""
 
 MOST_QUERY_BYTES: Final = 512
-"""A query has one name, and some options; a longer one is dropped."""
+"""Maximum bytes of a query, which has one name and some options; longer queries are dropped."""
 MOST_ANSWER_BYTES: Final = 512
-"""Over UDP, whatever the client can take: more must be asked for over TCP."""
+"""Maximum bytes of a response over UDP, whatever size the client accepts; longer responses are sent
+only over TCP."""
 MOST_TEXTS: Final = MOST_DOMAINS
-"""All domains of an old certificate lead to one name, which has a value for each."""
+"""Maximum TXT values in a response: all domains of an old certificate share one name, with a value
+for each domain."""
 _HEADER_BYTES: Final = 12
 _IS_ANSWER: Final = 0x80
 _TEXT_SECONDS: Final = 5
-"""How long resolvers keep values, or that there are none: the next order has others."""
+"""How long resolvers may cache TXT values, or their absence; each order has other values."""
 _ZONE_SECONDS: Final = 3600
 _TIMES: Final = (3600, 600, 604800, _TEXT_SECONDS)
-"""Refresh, retry and expire of the SOA, which no secondary asks for; then RFC 2308's minimum."""
+"""The SOA's refresh, retry and expire, unused as there is no secondary; then RFC 2308's minimum."""
 _UUID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER: Final = re.compile(rb"[1-9][0-9]{0,2}")
 _CHALLENGE: Final = b"_acme-challenge"
 _ANY_CLASS: Final = 255
 _BAD_VERSION: Final = 1
-"""The upper bits of BADVERS, which is 16."""
+"""The upper bits of the response code BADVERS (16, RFC 6891)."""
 _MALFORMED: Final = (
     *(dnslib.DNSError, DnsBufferError, DNSLabelError, struct.error),
     *(ValueError, LookupError, TypeError, OverflowError),
@@ -60,9 +62,9 @@ class Zone(NamedTuple):
     """The zone and its name servers."""
 
     name: str
-    """In lower case, without a dot at its end."""
+    """In lower case, without a final dot."""
     name_servers: tuple[str, ...]
-    """Host names as they stand where the zone is delegated, the first one first."""
+    """Host names as in the delegation of the zone; the first is the primary of the SOA."""
     hosted: tuple[str, ...] = ()
     """Domains in the zone whose challenges need no CNAME."""
 
@@ -77,7 +79,10 @@ class Answerer:
         self._find_texts = find_texts
 
     async def answer(self, data: bytes, *, over_tcp: bool = False) -> bytes | None:
-        """Return the response to a message, or None to send none."""
+        """Return the response to a message, or None if it gets none.
+
+        Messages that are malformed, of a wrong size or responses themselves get none.
+        """
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:
@@ -122,7 +127,10 @@ class Answerer:
         return reply
 
     async def _records(self, question: dnslib.DNSQuestion, below: Labels) -> list[dnslib.RR] | None:
-        """Return a name's records of the requested type, or None if there is no such name."""
+        """Return the records that answer a question, or None if its name does not exist.
+
+        `below` are the labels of the name below the zone's name.
+        """
         kind, name = question.qtype, question.qname
         if not below:
             return self._of_apex(kind)
@@ -150,9 +158,9 @@ class Answerer:
         return []
 
     def _is_hosted(self, labels: Labels) -> bool:
-        """Return True for names that exist but are empty: hosted domains, and names around them.
+        """Return True for names that exist without records: hosted domains, names above and below.
 
-        If one of these did not exist, nothing below it would (RFC 8020).
+        They must exist, since nothing exists below a name that does not (RFC 8020).
         """
         return any(_is_within(labels, each) or _is_within(each, labels) for each in self._hosted)
 
@@ -189,27 +197,27 @@ def _is_within(labels: Labels, zone: Labels) -> bool:
 
 
 MOST_AT_ONCE: Final = 100
-"""Queries of a worker that wait for the database; others are dropped, and come again."""
+"""Maximum UDP queries that a worker answers at once; others are dropped, for clients to repeat."""
 MOST_CONNECTIONS: Final = 50
 MOST_OF_ONE: Final = 10
-"""Connections of one source: an address, or the half of an IPv6 address that is a network's."""
+"""Maximum connections per source: an IPv4 address, or an IPv6 network of 64 bits."""
 _IDLE_SECONDS: Final = 10.0
 _MOST_QUERIES: Final = 100
-"""Of one connection."""
+"""Maximum queries per connection."""
 
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterator[int]:
-    """Serve DNS on an address; yield the port, which several processes may share.
+    """Serve DNS over UDP and TCP; yield the port, which several processes may share.
 
     Raise `OSError` if the address cannot be bound.
     """
     loop = asyncio.get_running_loop()
     queries = QueryTasks(answerer)
     connections = TcpConnections(queries)
-    # First that of TCP: if any port will do, connections to others may use the same number.
+    # Bind TCP first: with port 0, a port free for UDP may be in use by an outgoing TCP connection.
     server = await asyncio.start_server(
         connections.serve, host, port, reuse_port=True, limit=MOST_QUERY_BYTES
     )
@@ -234,7 +242,7 @@ class QueryTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, datagrams: Datagrams, data: bytes, address: object) -> None:
-        """Answer a datagram soon, or drop it if too many are being answered."""
+        """Start to answer a datagram, or drop it if too many are being answered."""
         if len(self._tasks) < MOST_AT_ONCE:
             task = asyncio.create_task(self._answer(datagrams, data, address))
             self._tasks.add(task)
@@ -246,7 +254,7 @@ class QueryTasks:
             task.cancel()
 
     async def answer(self, data: bytes, *, over_tcp: bool) -> bytes | None:
-        """Return the response, or None while the database is unavailable."""
+        """Return the response to a query; None if it gets none, or the database is unavailable."""
         try:
             return await self._answerer.answer(data, over_tcp=over_tcp)
         except Unavailable as error:
@@ -271,7 +279,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def pause_writing(self) -> None:
-        """Drop responses from now on: the socket is full."""
+        """Drop responses from now on, as the socket is full."""
         self._is_full = True
 
     def resume_writing(self) -> None:
@@ -289,7 +297,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
 
 class TcpConnections:
-    """Serves TCP, where each message is preceded by its length (RFC 1035 §4.2.2)."""
+    """Serves TCP connections; each message is preceded by its length (RFC 1035 §4.2.2)."""
 
     def __init__(self, queries: QueryTasks) -> None:
         self._queries = queries
@@ -297,7 +305,7 @@ class TcpConnections:
         self._of_source = Counter[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the queries of a connection, until it is idle or has sent too many."""
+        """Answer the queries of a connection until it is idle or has sent too many; close it."""
         source = _source(writer)
         is_taken = len(self._writers) < MOST_CONNECTIONS and self._of_source[source] < MOST_OF_ONE
         if source and is_taken:
@@ -330,7 +338,7 @@ class TcpConnections:
 
 
 def _source(writer: asyncio.StreamWriter) -> str:
-    """Return the peer's address of a connection, or an empty string if it has already ended."""
+    """Return the source of a connection, as `MOST_OF_ONE` counts it; "" if it has ended."""
     peer = writer.get_extra_info("peername")
     if peer is None:
         return ""

@@ -1,7 +1,10 @@
 """What the commands of families are made of.
 
-`nouns` describes commands: a `Noun`, its `Act`s, options and columns. `noun_parsers` adds their
-parsers (`parser`), `options` reads their options and turns them into requests, and `invocation` is
-one run of a command. `records`, `table`, `progress` and `prompts` print, and ask at the terminal.
-What the product adds, such as its API client, is in `client`.
+- `nouns`: describes commands: a `Noun`, its `Act`s, options and columns.
+- `noun_parsers`, `parser`: add a parser for each command.
+- `options`: adds the options of a command, and turns their values into requests.
+- `invocation`: one run of a command.
+- `records`, `table`, `progress`: print.
+- `prompts`: ask at the terminal.
+- `client`: what the product adds, such as its API client.
 """

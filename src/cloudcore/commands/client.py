@@ -1,4 +1,4 @@
-"""What commands need of the product that they belong to: its API client and its sign-in."""
+"""What commands need from the product they belong to: its API client and its sign-in."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class TokenClaims(msgspec.Struct):
     acc: str | None = None
     """The account's id; None for a person without a role."""
     sid: str | None = None
-    """The session, of people and roles."""
+    """The session, for people and roles."""
     akid: str | None = None
-    """The access key, of service accounts."""
+    """The access key, for service accounts."""
 
 
 class ApiCalls(Protocol):
@@ -40,7 +40,7 @@ class ApiCalls(Protocol):
         document: object = None,
         query: Query | None = None,
     ) -> dict[str, Any]:
-        """Send `document` as JSON; return the answer."""
+        """Send a request with `document` as JSON; return the response's JSON."""
 
     def create(
         self,
@@ -48,10 +48,13 @@ class ApiCalls(Protocol):
         document: object = None,
         query: Query | None = None,
     ) -> dict[str, Any]:
-        """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
+        """Send a POST that takes effect once (``Idempotency-Key``); return the response's JSON."""
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> dict[str, Any]:
-        """PUT the `size` bytes of a file, which a retry reads again; return the answer."""
+        """PUT the `size` bytes of a seekable file; return the response's JSON.
+
+        A retry reads the file again.
+        """
 
     def receive_file(self, path: str, file: BinaryIO) -> int:
         """Write the response body of `path` to a file; return the number of bytes."""
@@ -62,7 +65,7 @@ class ApiCalls(Protocol):
         field: str,
         query: Query | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of all pages of a list."""
+        """Yield the rows of all pages of a list; `field` names the array in each page."""
 
 
 class SignedIn(Protocol):
@@ -78,27 +81,28 @@ class SignedIn(Protocol):
 
     @property
     def role(self) -> str | None:
-        """Return the role in which the person acts, as it was typed at the sign-in."""
+        """Return the role the person acts in, as typed at the sign-in, or None without a role."""
 
     def client(self, *, in_role: bool) -> ApiCalls:
-        """Return a client that acts in the role or, if not `in_role`, as who signed in."""
+        """Return a client that acts in the role or, if not `in_role`, as the one who signed in."""
 
     def claims(self) -> TokenClaims:
-        """Return the claims of the token that commands use."""
+        """Return the claims of the access token that commands use."""
 
     def assume(self, role: str | None) -> None:
-        """Let commands act in a role from now on, or as the person."""
+        """Make later commands act in `role`, or, if it is None, as the person without a role."""
 
 
 class Product(NamedTuple):
-    """What commands use of the product; it is the default ``product`` of the options."""
+    """The product's functions that commands call; parsed options have them as ``product``."""
 
     sign_in: Callable[[argparse.Namespace], SignedIn]
-    """Returns the sign-in to the server that the options name, or the only one."""
+    """Returns the sign-in to the server that the options name; by default, the only sign-in."""
     send_public: Callable[[argparse.Namespace, str, str, object], dict[str, Any]]
-    """Sends a request, with a method, a path and a document, that needs no sign-in."""
+    """Sends a request without a sign-in: options, method, path, document. Returns the response's
+    JSON."""
     crn_of: Callable[[ApiCalls, str], str]
-    """Returns the CRN of what a name without a kind names."""
+    """Returns the CRN of a resource whose name is written without its kind."""
     log_in: Callable[[str, str, str, str, str], None]
-    """Logs a container client of this machine in: a URL, the program, a user name, a password, and
-    the host to log in to."""
+    """Logs in a container client on this machine. Arguments: the server's URL, the client program,
+    a user name, a password, and the host to log in to."""

@@ -99,7 +99,7 @@ class Invocation:
 
     @cached_property
     def above(self) -> Invocation:
-        """Return this run, but for the parent resource."""
+        """Return an invocation of the same command for the parent resource."""
         assert self._noun.parent is not None
         return Invocation(
             self._noun.parent, self._parsed, verb=self.verb, caller=lambda _run: self.client
@@ -113,13 +113,16 @@ class Invocation:
 
     @property
     def names(self) -> dict[str, Any]:
-        """Map each noun's `one` to the name passed for it: the resource and its parents."""
+        """Map `one` and `name` of the noun and its parents to the names on the command line."""
         above = {} if self._noun.parent is None else self.above.names
         return {**above, self._noun.one: self.written, self._noun.name: self.written}
 
     @cached_property
     def record(self) -> Record:
-        """Return the record of the resource that the command names, read from the server."""
+        """Return the record of the named resource, read from the server.
+
+        Raise `Missing` if there is none.
+        """
         noun, written = self._noun, self.written
         if noun.find is not None:
             return noun.find(self, written)
@@ -151,7 +154,7 @@ class Invocation:
         return Invocation(noun, self._parsed, written=written, caller=caller).record
 
     def crn_of(self, written: str) -> str:
-        """Return the CRN of a resource that may be named without one."""
+        """Return `written` if it is a CRN, else the CRN of the resource with this name."""
         if written.startswith("crn:"):
             return written
         return self._product.crn_of(self.client, written)
@@ -195,7 +198,10 @@ class Invocation:
         return own
 
     def confirm(self, question: str) -> None:
-        """Ask for a yes, and return after it; do not ask with ``--yes`` or without a terminal."""
+        """Ask for confirmation; with ``--yes`` or without a terminal, do not ask.
+
+        Raise `CommandFailure` if the answer is not yes.
+        """
         confirm(self._parsed, question)
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:
@@ -207,7 +213,7 @@ class Invocation:
         self._product.log_in(self.sign_in.url, program, username, password, host)
 
     def text(self, words: str, record: Record) -> str:
-        """Replace ``{field}`` by a field of the record, ``{above.field}`` by its parent's."""
+        """Fill in ``{field}`` in `words` from the record, and ``{above.field}`` from its parent."""
         above = {"above": self.above.record} if "{above." in words else {}
         return _Filling().vformat(words, (), {**record, **above})
 
@@ -342,9 +348,10 @@ def one_of(noun: Noun) -> str:
 
 
 def own_crn(client: ApiCalls, crn: Crn) -> Crn | None:
-    """Return a CRN with the account's id instead of a handle; None if it is of another account.
+    """Return a CRN with the account's id for a handle; None if the CRN is of another account.
 
-    Raise `Misuse` if it has a handle, and the caller may not read the handle of its own account.
+    For a person without a role, return the CRN unchanged. Raise `Misuse` if the CRN has a handle,
+    and the caller may not read the handle of its own account.
     """
     own_id = client.account_id
     if own_id is None:  # a person without a role, whom the registry refuses

@@ -96,7 +96,7 @@ def _list(noun: Noun, parsed: argparse.Namespace) -> None:
 
 def _show(noun: Noun, parsed: argparse.Namespace) -> None:
     run = Invocation(noun, parsed, verb="show")
-    # Also after a search for the name: a list may show less of each.
+    # Read even if a search by name has found a row: a list may show fewer fields.
     path = run.path
     record = _with_advice(noun, run, lambda: run.client.call("GET", path))[noun.one]
     if noun.shown is None or run.is_for_program:
@@ -193,7 +193,11 @@ def _send(run: Invocation, act: Act, path: str) -> _Answer:
 
 
 def _with_advice(noun: Noun, run: Invocation, send: Callable[[], _T]) -> _T:
-    """Return the result of `send`; add advice to a CONFLICT error, and an explanation to a 404."""
+    """Return the result of `send`; add the noun's advice to a CONFLICT error.
+
+    Raise `Missing` with the noun's explanation for a 404. Without advice or explanation for the
+    verb, the error is unchanged.
+    """
     try:
         return send()
     except RequestRefused as error:

@@ -77,11 +77,15 @@ OptionKind = Literal[
     all arguments after ``--``
 """
 CellForm = Literal["text", "number", "time", "size", "duration", "whole", "digest", "digests"]
-"""The format of a value in a table.
+"""The format of a value in a table. These are not self-evident:
 
-``whole``: never folded, so that it can be copied. ``digest``: the same, and cut to 12 digits unless
-``--full-digests`` is given, which a command with such a column takes; ``digests``: a text in which
-digests are cut so.
+``whole``
+    a value that is never folded, so that it can be copied
+``digest``
+    like ``whole``, but cut to 12 digits unless ``--full-digests`` is passed; commands with such a
+    column have that option
+``digests``
+    a text whose digests are cut in the same way
 """
 
 
@@ -90,24 +94,25 @@ class Cell(NamedTuple):
 
     heading: str
     field: str = ""
-    """Of a row; ``depth.visible`` is a field of a field."""
+    """The row's field to show; ``depth.visible`` is a nested field."""
     form: CellForm = "text"
     shown: Callable[[Record], object] | None = None
-    """Returns the value of a row instead."""
+    """Returns the value for a row, in place of `field`."""
 
 
 Columns = Sequence[Cell | str]
-"""The columns of a table; a field alone is under its own name, ``created_at`` as CREATED,
-``image_count`` as IMAGES and ``size_bytes`` as SIZE."""
+"""The columns of a table. A bare field name gets its heading from the name: ``created_at`` CREATED,
+``image_count`` IMAGES and ``size_bytes`` SIZE."""
 
 
 class Secret(NamedTuple):
     """A new secret, which is shown only once; ``--quiet`` prints nothing else."""
 
     words: str
-    """The secret, for the help of ``--quiet``."""
+    """The name of the secret, for the help of ``--quiet``."""
     labels: Mapping[str, str]
-    """Fields of the record that a person is shown, by label. The last one is the secret."""
+    """Maps labels to fields of the record; a person is shown all of them. The last field is the
+    secret."""
 
 
 class Option(NamedTuple):
@@ -117,26 +122,26 @@ class Option(NamedTuple):
     """
 
     field: str
-    """``redrive_policy.max_leases`` is a field of a field."""
+    """The request field; ``redrive_policy.max_leases`` is a nested one."""
     words: str
     """Help text."""
     kind: OptionKind = "text"
     name: str = ""
-    """Of the option, without its dashes; by default as the last part of `field` is called, and in
-    the singular for what is repeatable."""
+    """The option's name without dashes; by default the last part of `field`, for the kinds
+    ``numbers``, ``texts`` and ``tags`` in the singular."""
     short: str = ""
-    """A second name of one letter, without its dash."""
+    """A one-letter alias, without its dash."""
     metavar: str = ""
     choices: tuple[str, ...] = ()
     is_argument: bool = False
-    """An argument, without a dash; it must be given unless it `is_optional`."""
+    """A positional argument, without a dash; required unless `is_optional`."""
     is_required: bool = False
     is_optional: bool = False
     is_query: bool = False
-    """It becomes a part of the query, where the others become the body."""
+    """The value is sent in the query string, not in the body."""
     group: str = ""
-    """Of the options of a group at most one can be given, as of those that have one field. If one
-    of them is required, one of the group is."""
+    """At most one option of a group can be passed; options with the same field are a group too. If
+    an option of the group `is_required`, one of the group must be passed."""
 
 
 def argument(
@@ -152,57 +157,59 @@ def argument(
 
 
 Caller = Callable[["Invocation"], "ApiCalls"]
-"""Returns the client by which a command acts."""
+"""Returns the API client with which a command sends its requests."""
 Sentence = str | Callable[["Invocation", Record], str]
-"""A sentence about a record: text with its fields in braces, such as ``{user.name}`` or, of the
-resource above, ``{above.name}``; or a function that returns it."""
+"""A sentence about a record: a text with fields in braces, such as ``{user.name}`` or, for the
+parent resource, ``{above.name}``; or a function that returns the sentence."""
 Naming = str | Callable[["Invocation", Record], str]
-"""The name of a row as other commands take it: a field, or a function that returns it."""
+"""The name of a row, as other commands accept it: a field, or a function that returns the name."""
 
 
 class Act(NamedTuple):
     """A command of a noun besides ``list``, ``show``, ``create``, ``update`` and ``delete``.
 
-    It sends its options as the body (or the query of GET and DELETE), and prints the answer: a
-    table if it has `columns`, or else `said`, or else the record.
+    The command sends its options as the body (of GET and DELETE, as the query), and prints the
+    response: a table if it has `columns`, else the sentence `said`, else the record.
     """
 
     verb: str
     words: str
     """Help text."""
     path: str = ""
-    """After the path of the resource, or of the list if it `is_of_all`. One from the root, as
-    ``/v1/actions``, is of no resource and of none above."""
+    """The path below that of the resource, or of the list if `is_of_all`. A path from the root,
+    such as ``/v1/actions``, is used alone: the command names no resource and no parent."""
     method: str = "POST"
     document: Mapping[str, Any] = {}
     """Fields of the body besides the options."""
     is_of_all: bool = False
-    """It is of the list, and names no resource."""
+    """The command is for the whole list, and names no resource."""
     is_public: bool = False
-    """It is called without a sign-in, at a `path` from the root; by GET with one, if there is one.
-    """
+    """The command needs no sign-in, and its `path` begins at the root; a GET uses a sign-in if
+    there is one."""
     takes_key: bool = False
     """The operation takes an ``Idempotency-Key``."""
     options: tuple[Option, ...] = ()
     answer: str = ""
-    """The field of the answer to print; without one the whole answer."""
+    """The field of the response to print; if empty, the whole response."""
     columns: Columns = ()
     row_name: Naming = ""
-    """The answer is a list with pages; ``--quiet`` prints this of each row."""
+    """If set, the response is a list with pages, and ``--quiet`` prints this name of each row."""
     has_digests: bool = False
     """`run` prints digests, and the command takes ``--full-digests``."""
     said: str = ""
-    """For a person, with fields in braces: of the answer or, if it was read, of the resource."""
+    """Printed for a person. Fields in braces are those of the response or, if the resource was
+    read, of the resource."""
     question: str = ""
-    """Asked before, with fields of the resource in braces."""
+    """The question to confirm before the request, with fields of the resource in braces."""
     run: Callable[[Invocation], bool | None] | None = None
-    """Carries the command out instead; returns False if something was refused (exit status 1)."""
+    """Carries out the command in place of the request; returns False if something was refused (exit
+    status 1)."""
     asks: bool = False
-    """`run` asks itself."""
+    """`run` asks for confirmation itself, and the command takes ``--yes``."""
     secret: Secret | None = None
     """The secret that `run` shows once (`Invocation.say_secret`)."""
     caller: Caller | None = None
-    """By which it acts, if not as the noun."""
+    """Returns the command's client, if it is not the noun's."""
 
 
 def method_act(verb: str, words: str, answer: str, said: str, *, path: str = "") -> Act:
@@ -219,10 +226,10 @@ class Deletion(NamedTuple):
 
     words: str
     question: Sentence
-    """Asked before."""
+    """The question to confirm before the request."""
     said: Sentence = "Deleted {name}"
     options: tuple[Option, ...] = ()
-    """They become the query."""
+    """Sent in the query string."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,64 +240,64 @@ class Noun:
     words: str
     """Help text."""
     path: str = ""
-    """Of the list; from the root (``/v1/…``), or after the path of the parent. By default as the
-    noun is called."""
+    """The API path of the list: from the root (``/v1/…``), or below the parent's path. The default
+    is made from `noun`."""
     one: str = ""
-    """The field of one record in an answer; its name is that of the argument too. By default the
-    singular of `many`."""
+    """The response field with a single record, and the name of the argument; by default `many`
+    without its final s."""
     many: str = ""
-    """The field of a list in an answer; by default as the noun is called."""
+    """The response field with the list; by default `noun`, with underscores."""
     columns: Columns = ()
-    """Of ``list``, which a noun without columns has not."""
+    """The columns of ``list``; without columns, the noun has no ``list``."""
     name: str = "name"
-    """The field of a record by which people name it."""
+    """The field of a record by which users name the resource."""
     name_filter: str = ""
-    """The list's query parameter that selects a name; without one, all pages are read for it."""
+    """The query parameter of the list that selects a name; if empty, all pages are searched."""
     is_named_in_path: bool = False
-    """Paths have the name, not the id."""
+    """API paths contain the name, not the id."""
     singular: str = ""
-    """Name of one for people, if not `one`."""
+    """The singular in messages, if it is not `one`."""
     plural: str = ""
-    """Name of several for people, if not `many`."""
+    """The plural in messages, if it is not `many`."""
     metavar: str = ""
-    """Of the argument, if not as `one`."""
+    """The placeholder of the argument in the help, if it is not made from `one`."""
     known_by: str = ""
-    """Ways to name one, for the help, if not name, id or CRN."""
+    """How users can name the resource, for the help, if not by name, id or CRN."""
     within: str = ""
-    """The field of a record that has its id and CRN, if the record itself has not."""
+    """The field of a record that contains its id and CRN, if the record itself does not."""
     is_of_account: bool = True
-    """The account in its CRN is the caller's."""
+    """The account in the CRN is the caller's."""
     is_lower: bool = False
     """Names are in lower case."""
     find: Callable[[Invocation, str], Record] | None = None
-    """Returns the resource of a name; of an empty name, the obvious one."""
+    """Returns the record of a named resource; for an empty name, that of the default resource."""
     locate: Callable[[Invocation, str], str] | None = None
-    """Returns the path of the resource that a text names, with those above it."""
+    """Returns the API path of a resource from a text that names the resource and its parents."""
     is_single: bool = False
-    """There is one, at `path`: of each resource above it, or of all."""
+    """There is only one such resource, at `path`: one for each parent, or one in all."""
     parent: Noun | None = None
     is_below_option: bool = False
-    """An option names the parent, which has `find`."""
+    """The parent is named by an option, not by an argument; the parent must have `find`."""
     caller: Caller | None = None
-    """By which its commands act, if not in the role or as the program that is signed in."""
+    """Returns the client of its commands, if they do not act as the sign-in and its role."""
     has_show: bool = True
     shown: Callable[[Invocation, Record], None] | None = None
-    """Shows a record to a person instead."""
+    """Shows a record to a person, in place of the default output."""
     quiet: Naming = ""
-    """Printed of each row by ``list --quiet``, if not the name."""
+    """What ``list --quiet`` prints of each row, if not the name."""
     filters: tuple[Option, ...] = ()
-    """Options of ``list``; they become the query."""
+    """Options of ``list``, sent in the query string."""
     create: tuple[Option, ...] | None = None
     created: Sentence = "Created {name}"
     secret: Secret | None = None
-    """The fields of the new record that a creation alone answers."""
+    """The fields of a new record that only the response to its creation contains."""
     update: tuple[Option, ...] | None = None
     updated: Sentence = ""
     delete: Deletion | None = None
     conflicts: Mapping[str, str] = field(default_factory=dict)
-    """Advice after a CONFLICT, by verb, with names of the command line in braces."""
+    """Advice after a CONFLICT, by verb. Names on the command line can be filled in, in braces."""
     missing: Mapping[str, Sentence] = field(default_factory=dict)
-    """Meaning of a 404, by verb, with names of the command line."""
+    """The explanation of a 404, by verb. Names on the command line can be filled in, in braces."""
     acts: tuple[Act, ...] = ()
 
     def __post_init__(self) -> None:

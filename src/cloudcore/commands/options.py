@@ -23,9 +23,9 @@ from cloudcore.commands.records import printable
 Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
 
 _DEST: Final = "field:"
-"""Prefix of a field, so that no option hides one of the command line's own, such as ``run``."""
+"""Prefix of the options' attributes, so that no field hides another attribute such as ``run``."""
 ASKED: Final = ("secret", "asked", "credential")
-"""The kinds of options whose value is typed."""
+"""The kinds of options for which a secret is read from the terminal or standard input."""
 _STDIN: Final = "-"
 _PAIR: Final = "KEY=VALUE"
 _SPAN: Final = re.compile(r"([0-9]{1,6})([mhdw])")
@@ -60,7 +60,7 @@ def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str
 
 
 def is_given(parsed: argparse.Namespace, option: Option) -> bool:
-    """Return True if an option was passed; for a secret to ask for, if its ``--no-…`` was not."""
+    """Return True if an option was passed; for the kind ``asked``, if ``--no-…`` was not passed."""
     given = getattr(parsed, _dest(option))
     return (given is None) if option.kind == "asked" else given is not None
 
@@ -135,7 +135,11 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
 
 
 def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - a field of any kind
-    """Return the document in a file; accept a whole record as ``show`` prints it."""
+    """Return the JSON object in a file.
+
+    Of a whole record as ``show`` prints it (an object with the option's field and ``revision``),
+    return the field.
+    """
     found = _read_document(name)
     return found[option.field] if {option.field, "revision"} <= found.keys() else found
 
@@ -150,7 +154,7 @@ def _typed(option: Option, given: Any) -> Any:  # noqa: ANN401 - as above
 def _read_document(name: str) -> dict[str, Any]:
     """Return the JSON object in a file; ``-`` means standard input.
 
-    Raise `Misuse` if it holds no JSON object.
+    Raise `Misuse` if the file holds no JSON object.
     """
     where, content = _content_of(name)
     try:
@@ -162,7 +166,7 @@ def _read_document(name: str) -> dict[str, Any]:
 def _pairs(texts: Iterable[str], option: str, shape: str) -> dict[str, str]:
     """Parse tags written as ``KEY=VALUE``; if a key is repeated, its last value counts.
 
-    Raise `Misuse` if one has no equals sign; the error names `option` and the expected `shape`.
+    Raise `Misuse` if a tag has no equals sign; the error names `option` and the expected `shape`.
     """
     found = {}
     for text in texts:
@@ -195,7 +199,7 @@ def _text_in(name: str) -> str:
 
 
 def _content_of(name: str) -> tuple[str, bytes]:
-    """Return (name for messages, content) of a file."""
+    """Return (name for messages, content) of a file; ``-`` means standard input."""
     if name == _STDIN:
         return "the standard input", sys.stdin.buffer.read()
     return name, Path(name).read_bytes()

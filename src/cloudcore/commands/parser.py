@@ -1,4 +1,4 @@
-"""An argument parser with grouped commands and suggested corrections; options that many share."""
+"""An argument parser with command groups and suggested corrections; options shared by commands."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class CommandParser(argparse.ArgumentParser):
     """A parser that may have subcommands; without a subcommand it prints its help."""
 
     groups: Sequence[Group] = ()
-    """The groups in which its help lists the subcommands."""
+    """The groups in which the help lists the subcommands."""
     rest = ""
-    """The option that takes all arguments after ``--``, if there is one."""
+    """The attribute that takes all arguments after ``--``; empty if there is none."""
 
     def add_commands(
         self, kind: type[Commands[CommandParser]] | None = None
@@ -57,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse arguments; report an unknown one with the usage of the subcommand it follows."""
+        """Parse arguments; if one is unknown, exit with the usage of the subcommand."""
         given = list(sys.argv[1:] if args is None else args)
         rest: list[str] | None = None
         if self.rest and "--" in given:
@@ -75,7 +75,7 @@ class CommandParser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _joined(self, given: Sequence[str]) -> Iterator[str]:
-        """Join an option with its value if that begins with a dash: argparse would misread it."""
+        """Join an option to its value by ``=`` if the value begins with a dash, for argparse."""
         known, rest = self._option_string_actions, iter(given)
         for each in rest:
             if each == "--":
@@ -92,7 +92,10 @@ class CommandParser(argparse.ArgumentParser):
                 yield each
 
     def _check_option(self, given: str) -> None:
-        """Refuse an unknown option, before missing ones, and suggest a similar one."""
+        """Exit if an option is unknown, and suggest a similar one.
+
+        So an unknown option is reported before missing arguments.
+        """
         name, _, _ = given.partition("=")
         known = self._option_string_actions
         if (

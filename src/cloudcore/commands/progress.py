@@ -48,7 +48,7 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Print the last text, and end the line."""
+        """Print the last text and end the line."""
         self._write()
         if self._is_terminal:
             self._stream.write("\n")

@@ -103,7 +103,7 @@ def checked_secret(typed: str, name: str, ends: str | None = None) -> str:
 
 @contextmanager
 def prompting(prompt: str) -> Iterator[None]:
-    """Show a prompt at the terminal, and turn off the echo during the block."""
+    """Show a prompt and turn off the echo during the block; without a terminal, do nothing."""
     if not sys.stdin.isatty():
         yield
         return

@@ -1,7 +1,6 @@
-"""Print records as a table for persons, or as JSON, JSON lines or YAML for programs.
+"""Print records as a table for people, or as JSON, JSON lines or YAML for programs.
 
-Names and descriptions come from other people, so control characters in them are escaped. New
-secrets are printed once, in a form that pipes.
+Names and descriptions come from other people, so control characters in them are escaped.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ _ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
     "bytes": ("size", ""),
     "count": ("number", "s"),
 }
-"""The form of a field by its last word, and the end of its heading in place of that word."""
+"""Maps the last word of a field's name to the field's form, and to the word's replacement in the
+heading."""
 _DIGEST: Final = re.compile(r"\b(sha256|sha512|blake3):([0-9a-f]{12})[0-9a-f]{52,116}\b")
 
 
@@ -127,7 +127,7 @@ def indented(value: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """Format a JSON value as the text of a table cell."""
+    """Format a JSON value as the text of a table cell; ``-`` if it is empty."""
     if value in (None, "", [], {}):
         return "-"
     match value:
@@ -142,7 +142,7 @@ def text_of(value: object) -> str:
 
 
 def _brief(value: object) -> object:
-    """Shorten an object that refers to another resource to that resource's name."""
+    """Replace an object that refers to another resource by that resource's name, also in lists."""
     match value:
         case {"id": _, "crn": _, "name": str(name), **more} if name and not more:
             return name
@@ -205,7 +205,7 @@ _TEXTS: Final = {"time": time_text, "size": size_text, "duration": duration_text
 
 
 def add_quiet(parser: argparse.ArgumentParser, words: str) -> None:
-    """Add ``--quiet``, which prints only the name of each row, as other commands accept it."""
+    """Add ``--quiet``, which prints only `words`, such as the names of the rows."""
     parser.add_argument("--quiet", "-q", action="store_true", help=f"print only {words}")
 
 
@@ -230,7 +230,11 @@ def shows_digests(cell: Cell) -> bool:
 
 
 def by_column(principal: str, source: str) -> Cell:
-    """Return the column BY, made from the fields of a principal and of its source."""
+    """Return the column BY, which tells who acted.
+
+    `principal` is the field with the principal's CRN, `source` the field with the name and the
+    session behind the CRN.
+    """
 
     def shown(record: Record) -> object:
         crn, behind = record.get(principal), record.get(source)

@@ -14,7 +14,7 @@ _NUMBERS: Final = ("number", "size", "duration")
 _WHOLE: Final = ("whole", "digest")
 _GAP: Final = 2
 _BATCH: Final = 1000
-"""Rows read before the first is written, to size the columns; later rows may widen these."""
+"""Rows read before the first is written, to size the columns; later rows may widen the columns."""
 _WHOLE_WORD: Final = 20
 """A table is folded only if words up to this length stay whole, so that it stays readable."""
 

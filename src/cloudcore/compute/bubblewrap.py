@@ -1,7 +1,7 @@
 """The driver `bubblewrap`: instances without root, in user namespaces of the service's user.
 
-An instance's own files are in memory, since an unprivileged process can limit no other disk.
-Control groups, which must be delegated to the service, limit the rest.
+The files that an instance writes are in memory, since without root no other disk can be limited.
+Control groups, which must be delegated to the service, limit the other resources.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Bubblewrap:
     takes_links = False
 
     def require(self) -> None:
-        """Check that the programs, the library and the control groups exist."""
+        """Raise `DriverUnusable` if a program, the library or the control groups are missing."""
         if os.geteuid() == 0:
             raise DriverUnusable(
                 "compute_driver bubblewrap is for a service without root: set runc"
@@ -53,7 +53,10 @@ class _Bubblewrap:
         require_confinement("compute_driver bubblewrap")
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
-        """Write bwrap's options and the seccomp filter, and make the control groups."""
+        """Write bwrap's options and the seccomp filter, and make the control groups.
+
+        Return bwrap's part of the shim's order. Raise `SandboxFailed` if the groups cannot be made.
+        """
         at = root_folder(folder, *spec.root.layers)
         argv = argv_of(spec)
         write_file(folder / OPTIONS_FILE, ("\0".join(_options(spec, at)) + "\0").encode())
@@ -73,7 +76,7 @@ class _Bubblewrap:
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return the control groups that `order` makes."""
+        """Return the control groups of an instance, which `order` made, as far as they exist."""
         return control_groups.existing(f"{GROUP_PREFIX}{instance_id}")
 
 

@@ -2,9 +2,10 @@
 
 An instance whose pool has a role has a session of that role, named after the instance: an access
 token and a key pair that expire together, as ``POST /v1/assume-role`` issues them. The session is
-replaced halfway through its life, so that a shorter downtime of the install goes unnoticed; also
-after it was revoked (the role's trust policy changed), or when the pool got another role. The
-secrets are in a file of mode 0600 in the instance's folder, and nowhere else in plain text.
+replaced halfway through its life, so that a shorter downtime of the install has no effect. It is
+also replaced after it was revoked (the role's trust policy changed), and when the pool got another
+role. The secrets are in a file of mode 0600 in the instance's folder, and nowhere else in plain
+text.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from cloudcore.iam.service_roles import RoleRefused, RoleSession, ServiceRoles
 from cloudcore.wire import rfc3339
 
 SESSION_SECONDS: Final = 3600
-"""Of a session; the role may not allow less."""
+"""The life of a session; the role must allow as much."""
 _NEW: Final = ".new"
 _MOST_BYTES: Final = 16 * 1024
-"""Of a file; one has a tenth."""
+"""The most bytes of a file; a typical file has a tenth."""
 
 
 class RunningInstance(NamedTuple):
-    """An instance that runs on this machine, with its role."""
+    """An instance that runs on this machine, with its folder and its role."""
 
     id: str
     account_id: str
@@ -64,7 +65,7 @@ class _StoredSession(msgspec.Struct):
 
 
 class _Credentials(msgspec.Struct):
-    """The content of the credentials file; the metadata service shows parts of it."""
+    """The content of the credentials file, parts of which the metadata service shows."""
 
     session_id: str
     renews_at: int
@@ -92,9 +93,10 @@ async def renew(
 ) -> Mapping[str, str]:
     """Make sure that each instance of this machine has valid credentials of its role.
 
-    If all have them, this only reads their files and queries the database once. `is_wanted` returns
-    False for an instance that is being deleted, and otherwise locks its row. Return a map from the
-    id of each instance without credentials to the reason; its old ones were revoked, or expire.
+    Return a map from the id of each instance without credentials to the reason; its previous
+    credentials were revoked, or will expire. If all have valid ones, this only reads their files
+    and queries the database once. `is_wanted` returns False for an instance that is being deleted;
+    otherwise it locks the instance's row.
     """
     held = await asyncio.to_thread(lambda: {each.id: _read(each.folder) for each in instances})
     sids = [each.session_id for each in held.values() if each is not None]
@@ -126,17 +128,17 @@ async def _give(
     of = instance.account_id, role_id, instance.id, SESSION_SECONDS
     path = instance.folder / CREDENTIALS_FILE
     try:
-        await asyncio.to_thread(_begin, path)  # first: else each try on a full disk is a session
+        await asyncio.to_thread(_begin, path)  # first: no session on a full disk
         session = await roles.begin(*of, is_wanted=lambda tx: is_wanted(tx, instance))
         await asyncio.to_thread(_finish, path, _credentials(session))
     except FileNotFoundError:
-        return  # it was removed meanwhile, which ends the session too
+        return  # the instance was removed meanwhile, which also ends the session
 
 
 async def _take(
     database: Database, roles: ServiceRoles, instance: RunningInstance, now: int
 ) -> None:
-    """End the sessions of an instance that no longer has a role, and delete its credentials."""
+    """End the sessions of an instance that no longer has this role, and delete its credentials."""
     await database.write(roles.end, instance.account_id, instance.id, now)
     await asyncio.to_thread((instance.folder / CREDENTIALS_FILE).unlink, missing_ok=True)
 
@@ -183,7 +185,7 @@ def _begin(path: Path) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Delete the unfinished replacement."""
+    """Delete the unfinished replacement of a credentials file."""
     (folder / CREDENTIALS_FILE).with_suffix(_NEW).unlink(missing_ok=True)
 
 

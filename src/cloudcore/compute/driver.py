@@ -9,7 +9,8 @@ from cloudcore.compute.images import ImageRoot
 from cloudcore.nodes.control_groups import Bounds
 
 MOST_LOG_BYTES: Final = 10_000_000
-"""Of an instance's output: two files of half as much, of which the older is written over."""
+"""How much of an instance's output is kept: two files of half as much; the older one is
+overwritten."""
 
 
 class SandboxFailed(Exception):
@@ -27,27 +28,28 @@ class InstanceSpec(NamedTuple):
     hostname: str
     root: ImageRoot
     command: Sequence[str]
-    """Takes the place of the image's entrypoint and arguments; empty leaves them."""
+    """Replaces the image's entrypoint and arguments; empty: those of the image."""
     environment: Mapping[str, str]
-    """Beside that of the image, of which it changes what it names."""
+    """Variables added to those of the image; a variable of the same name is replaced."""
     bounds: Bounds
-    """Without root, what it writes counts as its memory."""
+    """The limits of its resources. Without root, files that it writes count as its memory."""
     disk_mb: int
-    """Of 1,048,576 bytes that it may write."""
+    """How many MiB it may write."""
     ports: Sequence[int]
-    """TCP ports of its program, each reached by the socket `ports/<port>` in its folder too."""
+    """TCP ports of its program; each can also be reached through the socket `ports/<port>` in its
+    folder."""
     has_network: bool
-    """A link is put into its namespace before `go`; else it has its own loopback alone."""
+    """A link is put into its network namespace before `go`. If False, it has only its loopback."""
 
 
-class SeenInstance(NamedTuple):
+class InstanceState(NamedTuple):
     """The state of an instance on this machine."""
 
     status: Literal["starting", "running", "stopped"]
     """Starting until its program runs; stopped if its program or its shim has ended."""
     exit_code: int | None = None
-    """Of its program; 128 and the signal's number if one ended it; None while it runs, or if its
-    shim was killed and nobody knows."""
+    """The exit code of its program, or 128 plus the number of the signal that ended it. None while
+    it runs, or if its shim was killed, so that it is unknown."""
     started_at: int | None = None
     """When its program began, in microseconds since the epoch."""
     problem: str = ""

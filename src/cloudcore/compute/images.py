@@ -1,7 +1,7 @@
 """The interface of the image store of a machine: fetch images, check rights, remove unused layers.
 
-Layers are unpacked once and shared by all instances. They are read-only: an instance has a writable
-layer of its own above them.
+Layers are unpacked once and shared by all instances. They are read-only: each instance has its own
+writable layer above them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MOST_LAYERS: Final = 127
 
 
 class ImageRefused(Exception):
-    """An image cannot be run; the message gives the reason in one line. Retrying is useless."""
+    """An image cannot be run; the message gives the reason in one line. Retrying does not help."""
 
 
 class ImageUser(NamedTuple):
-    """The user and group ids of an image's program inside the instance; they are below `IDS`."""
+    """The user and group ids, below `IDS`, that an image's program has inside the instance."""
 
     uid: int
     gid: int
@@ -33,11 +33,11 @@ class ImageConfig(NamedTuple):
 
     entrypoint: Sequence[str]
     cmd: Sequence[str]
-    """Arguments of the entrypoint; a command itself without one."""
+    """Arguments of the entrypoint; without an entrypoint, the command itself."""
     env: Sequence[str]
     """Each ``NAME=value``."""
     working_dir: str
-    """An absolute path, which need not be there."""
+    """An absolute path, which need not exist."""
     user: ImageUser
     """Names are looked up in the image's own ``etc/passwd`` and ``etc/group``."""
 
@@ -46,15 +46,14 @@ class ImageRoot(NamedTuple):
     """An unpacked image on this machine."""
 
     digest: str
-    """Of the image for this machine's platform, not of an index that names it."""
+    """The digest of the image for this machine's platform, not of an index."""
     layers: Sequence[Path]
-    """Folders, the lowest first: 1 to `MOST_LAYERS`, each as overlayfs takes a lower one.
-
-    A deleted name is a character device 0:0. A folder that hides what lies below it has the
-    extended attribute ``trusted.overlay.opaque`` if this process is root, ``user.overlay.opaque``
-    if not (mount option ``userxattr``), each ``y``. If this process is root, user id `n` inside is
-    the first id for instances plus `n` here, and the same of groups; else all is this user's.
-    """
+    """Folders, the lowest first: 1 to `MOST_LAYERS`, each in the form of a lower layer of
+    overlayfs. A deleted name is a character device 0:0. A folder that hides the same folder in
+    lower layers has the extended attribute ``trusted.overlay.opaque`` if this process is root, else
+    ``user.overlay.opaque`` (mount option ``userxattr``), with the value ``y``. If this process is
+    root, user id `n` inside is the first id for instances plus `n` on this machine, and group ids
+    likewise; else all files belong to this process's user."""
     config: ImageConfig
 
 
@@ -67,35 +66,35 @@ class Images(Protocol):
         It is ``<name>``, of the account itself, or ``<account>/<name>``, with or without the host
         by which clients reach this install, and a tag (``latest`` without one) or digest.
 
-        Raise `InvalidInput` if it is malformed, or names another install.
+        Raise `InvalidInput` if the reference is malformed, or names another install.
         """
 
     async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
         """Fetch an image with all its layers to this machine, with the rights of an account's role.
 
         Without a role, the rights are those of an unauthenticated client. Layers that are already
-        unpacked are not read again; the rights are checked each time. To run the same image again,
-        append the digest to the reference: ``<name>:<tag>@<digest>``.
+        unpacked are not read again; the rights are checked each time. To get the same image again
+        later, append the digest to the reference: ``<name>:<tag>@<digest>``.
 
         Raise `ImageRefused` if there is no such image, the role may not fetch it, it is for another
-        kind of machine, or its contents are refused; `Unavailable` if the image store or the
-        machine's disk is not available now.
+        platform, or its contents are refused; `Unavailable` if the image store or the machine's
+        disk is temporarily unavailable.
         """
 
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
         """Check that a role of the account, or an unauthenticated client, may still fetch an image.
 
-        It does not check that the image still exists.
+        Whether the image still exists is not checked.
 
-        Raise `ImageRefused` if the account or the role is gone or suspended, or may not fetch
-        the image.
+        Raise `ImageRefused` if the account or the role is gone or suspended, or may not fetch the
+        image.
         """
 
     async def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove the layers of all other images, and what killed fetches have left behind.
+        """Remove the layers of all other images, and the leftovers of killed fetches.
 
-        An image that is being fetched stays. A fetched image survives the first call that does not
-        name it, so that the caller of `fetch` has time to record it.
+        An image that is being fetched stays. A fetched image survives the first call without its
+        digest, so that the caller of `fetch` has time to record it.
         """
 
 

@@ -27,24 +27,25 @@ from cloudcore.resources.resource import (
 SERVICE: Final = "compute"
 Status = Literal["provisioning", "active", "scaling", "degraded", "deleting"]
 MOST_INSTANCES: Final = 20
-"""Of one pool."""
+"""The most instances of one pool."""
 MOST_PORTS: Final = 10
 MOST_GROUPS: Final = 5
 MOST_WORDS: Final = 100
 MOST_VARIABLES: Final = 100
 MOST_TEXT_BYTES: Final = 32 * 1024
-"""Of the words of a command together, and of an environment."""
+"""The most bytes of a command, and of an environment."""
 KEPT_SECONDS: Final = 24 * 3600
-"""Seconds for which a deleted pool keeps its row: deleting it again is 204 until then."""
+"""How long a deleted pool keeps its row; until then, deleting it again is 204."""
 IMAGE_REFUSED: Final = "IMAGE_REFUSED"
 INSTANCE_CRASHING: Final = "INSTANCE_CRASHING"
 """An instance ended five times in ten minutes."""
 ROLL_STOPPED: Final = "ROLL_STOPPED"
-"""An instance of the new version does not become ready; those of the old one go on."""
+"""An instance of the new version does not become ready; instances of the old version keep
+running."""
 INSTANCE_FAILED: Final = "INSTANCE_FAILED"
 """An instance could not be made or started."""
 ROLE_REFUSED: Final = "ROLE_REFUSED"
-"""There are no credentials of the pool's role."""
+"""An instance has no credentials of the pool's role."""
 NO_ADDRESS: Final = "NO_ADDRESS"
 """The subnet has no address left, or is gone."""
 COMPUTE_OFF: Final = "COMPUTE_OFF"
@@ -57,9 +58,9 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 class Version(Struct, frozen=True):
-    """The configuration that an instance is started with.
+    """The configuration with which an instance is started.
 
-    If its pool has another, it is replaced.
+    An instance is replaced if its pool has another version.
     """
 
     image_digest: str
@@ -69,7 +70,7 @@ class Version(Struct, frozen=True):
     cpu_millis: int
 
     def __repr__(self) -> str:
-        """Omit the values of the environment."""
+        """Return only the image's digest: the environment must not get into logs."""
         return f"Version({self.image_digest})"
 
 
@@ -153,12 +154,12 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     image_digest: Annotated[str | None, own(shows_null=True)] = None
     """Of the image that instances are started with; null until it was fetched."""
     names: Annotated[dict[str, str], own(hidden=True)] = field(default_factory=dict)
-    """Of its role, subnet and security groups, by their ids; they never change."""
+    """The names of its role, subnet and security groups, by id; names never change."""
     vpc_id: Annotated[str | None, own(hidden=True)] = None
     generation: Annotated[int, own(hidden=True)] = 1
-    """Counts the images that its owner wanted, one after the other."""
+    """Counts the changes of `image` by its owner."""
     fetched: Annotated[int, own(hidden=True)] = 0
-    """The generation that `image_digest` is of."""
+    """The generation to which `image_digest` belongs."""
 
     @property
     def crn(self) -> str:
@@ -167,7 +168,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
     @property
     def version(self) -> Version | None:
-        """Return the configuration for the pool's instances; None until the image is fetched."""
+        """Return the version for the pool's instances; None until the current image is fetched."""
         if self.image_digest is None or self.fetched != self.generation:
             return None
         return Version(
@@ -176,9 +177,9 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
 
 def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> InstancePool:
-    """Check that a program can be started with the command and the environment of a pool.
+    """Check the command, the environment and the lists of a new or changed pool; return the pool.
 
-    Raise `InvalidInput` if it cannot; the error names the field.
+    Raise `InvalidInput`, naming the field, if one is not valid.
     """
     check_words(new.command)
     check_environment(new.environment)
@@ -192,7 +193,7 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Check that a command has no NUL character and is not too long."""
+    """Raise `InvalidInput` if a command has a NUL character or is too long."""
     if any("\0" in each for each in words):
         raise invalid_field("command", "no NUL")
     if _bytes_of(*words) > MOST_TEXT_BYTES:
@@ -200,7 +201,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def check_environment(variables: Mapping[str, str]) -> None:
-    """Check the names, values, number and length of environment variables."""
+    """Raise `InvalidInput` for bad names or values of variables, or too many or too long ones."""
     if len(variables) > MOST_VARIABLES:
         raise invalid_field("environment", f"at most {MOST_VARIABLES} variables")
     for name, value in variables.items():
@@ -255,7 +256,8 @@ InstanceStatus = Literal["starting", "running", "unhealthy", "stopping", "stoppe
 class Instance(Record, frozen=True, kw_only=True):
     """One running copy of a pool's image.
 
-    Its row exists before anything of it is on the machine, and is deleted after all of it is gone.
+    Its row is inserted before anything of the instance is on the machine, and deleted after all of
+    it is gone.
     """
 
     pool: Annotated[Reference, own()]
@@ -282,13 +284,14 @@ class Instance(Record, frozen=True, kw_only=True):
     ports: Annotated[list[int], own(hidden=True)] = field(default_factory=list)
     interface_id: Annotated[str | None, own(hidden=True)] = None
     exits: Annotated[tuple[int, ...], own(hidden=True)] = ()
-    """The last moments at which its program ended, the newest last."""
+    """The last times at which its program ended, the newest last."""
     not_before: Annotated[int | None, own(hidden=True)] = None
-    """Not before this its program is started again, or is ended if it goes."""
+    """When its program may be started again; for a leaving instance, when the program may be
+    stopped."""
 
     @property
     def is_leaving(self) -> bool:
-        """Return True if the instance is being stopped for good."""
+        """Return True if the instance is being stopped permanently."""
         return self.status == "stopping"
 
     @property
@@ -304,7 +307,7 @@ INSTANCE: Final = Resource(
     many="instances",
     key="id",
     methods=(),
-    told=(),
+    methods_with_events=(),
     refers={"pool": ReferenceTarget(INSTANCE_POOL, INSTANCE_POOL.action("get"))},
 )
 """The instances of pools. Rights to them are rights to their pool."""

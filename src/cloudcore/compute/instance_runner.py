@@ -1,6 +1,7 @@
 """Start and stop the instances of this machine, and check which are ready.
 
-Every call may be repeated after a crash at any point. What owners want is decided elsewhere.
+Every call may be repeated after a crash at any point. The reconciler decides what to start and
+stop.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from msgspec import structs
 from cloudcore.account_rows import handle_of
 from cloudcore.compute import credentials, instances, rollout
 from cloudcore.compute.credentials import InstanceIdentity, RunningInstance
-from cloudcore.compute.driver import InstanceSpec, SeenInstance
+from cloudcore.compute.driver import InstanceSpec, InstanceState
 from cloudcore.compute.images import ImageRoot
 from cloudcore.compute.instance_pool import ROLE_REFUSED, Instance, InstancePool, InstanceStatus
 from cloudcore.compute.rows import POOLS
@@ -32,22 +33,23 @@ if TYPE_CHECKING:
     from cloudcore.compute.shim_instances import ShimInstances
 
 PROCESSES: Final = 512
-"""Of an instance, threads included."""
+"""The most processes of an instance, threads included."""
 GRACE_SECONDS: Final = 10
 """Between SIGTERM and SIGKILL."""
 RIGHT_SECONDS: Final = 60
-"""For so long instances are started after the pool was allowed to have their image."""
+"""How long instances are started without another check that the pool may fetch their image."""
 _PROBE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 0.2
-"""A connection that lasts so long was taken; the shim ends one at once that is refused inside."""
+"""A connection was accepted if it lasts this long; the shim closes at once one that is refused
+inside."""
 _AGAIN_SECONDS: Final = 5
-"""Between two connections to the port of an instance that is ready."""
+"""Between two probes of the port of an instance that is ready."""
 _FAILING_SECONDS: Final = 15
-"""After these without a connection, a ready one is unhealthy."""
+"""A ready instance is unhealthy after its port has accepted no connection for this long."""
 
 
 class _Image(NamedTuple):
-    """An image, and the pool whose right to fetch it was checked."""
+    """An image, and the pool whose right to fetch the image was checked."""
 
     pool_id: str
     reference: str
@@ -55,27 +57,27 @@ class _Image(NamedTuple):
 
 
 class InstanceRunner:
-    """Carries out the decisions of the reconciler."""
+    """Starts and stops instances for the reconciler, and checks which are ready."""
 
     def __init__(self, needs: ComputeNeeds, driver: ShimInstances) -> None:
         self._needs = needs
         self._driver = driver
         self._roots: dict[_Image, ImageRoot] = {}
-        """The images that instances were started with; they are kept here."""
+        """The images with which instances were started; the image store must not remove them."""
         self._allowed_at: dict[_Image, int] = {}
-        """When it was asked last if the pools may have them."""
+        """When the pool's right to each image was checked last."""
         self._accepted_at: dict[str, int] = {}
-        """When a port took a connection last, by the id of the instance."""
+        """When its port last accepted a connection, by the id of the instance."""
         self._failing: dict[str, int] = {}
-        """Since when a port takes none."""
+        """Since when its port accepts no connections, by the id of the instance."""
 
     async def root_of(self, pool: InstancePool, instance: Instance) -> ImageRoot:
         """Return an instance's image; fetch it again after a restart of the service.
 
         The pool's right to the image was checked at most `RIGHT_SECONDS` ago.
 
-        Raise `ImageRefused` if it is gone, or may not be fetched any more; `PlatformError` if it is
-        temporarily impossible.
+        Raise `ImageRefused` if the image is gone, or the pool may not fetch it any more;
+        `PlatformError` if fetching is temporarily impossible.
         """
         images, now = self._needs.images, self._needs.clock()
         image = _Image(pool.id, instance.image, instance.image_digest)
@@ -93,7 +95,7 @@ class InstanceRunner:
     async def bring_up(self, pool: InstancePool, instance: Instance, root: ImageRoot) -> None:
         """Start an instance with its network and credentials, and then its program.
 
-        Raise `SandboxFailed` if it cannot be started, `PlatformError` if it is temporarily
+        Raise `SandboxFailed` if it cannot be started, `PlatformError` if that is temporarily
         impossible.
         """
         needs, driver, version = self._needs, self._driver, instance.version
@@ -132,9 +134,9 @@ class InstanceRunner:
             each.pop(instance.id, None)
 
     async def statuses(
-        self, found: Iterable[Instance], seen: Mapping[str, SeenInstance], now: int
+        self, found: Iterable[Instance], seen: Mapping[str, InstanceState], now: int
     ) -> Mapping[str, InstanceStatus]:
-        """Map id to status, for each instance whose program runs."""
+        """Map id to status, for each instance whose program runs and which is not leaving."""
         running = [each for each in found if _is_up(seen.get(each.id)) and not each.is_leaving]
         asked = [each for each in running if each.ports and self._is_due(each, now)]
         answers = await asyncio.gather(*map(self._accepts, asked))
@@ -154,7 +156,7 @@ class InstanceRunner:
     async def keep_images(
         self, pools: Mapping[str, InstancePool], mine: Iterable[Instance]
     ) -> None:
-        """Remove the images that no pool and no instance uses."""
+        """Remove from this machine the images that no pool and no instance uses."""
         wanted = {each.image_digest for each in mine}
         wanted |= {each.image_digest for each in pools.values() if each.image_digest is not None}
         for image in [each for each in self._roots if not _is_wanted(each, pools, wanted)]:
@@ -177,7 +179,7 @@ class InstanceRunner:
         )
 
     async def _renew(self, pools: Mapping[str, InstancePool], mine: Sequence[Instance]) -> None:
-        """Renew credentials, and store in the pools which instances have none."""
+        """Renew credentials, and store as faults of the pools which instances have none."""
         needs, has_role = self._needs, [each for each in mine if _role_of(pools, each) is not None]
         if not has_role:
             return
@@ -208,8 +210,8 @@ class InstanceRunner:
             return True
         return now >= later(self._accepted_at.get(instance.id, 0), _AGAIN_SECONDS)
 
-    def _status(self, instance: Instance, seen: SeenInstance, now: int) -> InstanceStatus:
-        """Return the status of an instance whose program runs, from the last probes of its port."""
+    def _status(self, instance: Instance, seen: InstanceState, now: int) -> InstanceStatus:
+        """Return the status of an instance whose program runs, by the last probes of its port."""
         started_at = seen.started_at or now
         if not instance.ports:
             is_ready = now >= later(started_at, rollout.READY_SECONDS)
@@ -233,7 +235,7 @@ class InstanceRunner:
 
 async def _lasts(folder: Path, name: str) -> bool:
     """Return True if the socket accepts a connection and does not close it at once."""
-    # By way of a descriptor: the path of a socket has at most 107 bytes (unix(7)).
+    # Through a descriptor, as the path of a socket has at most 107 bytes (unix(7)).
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         path = f"/proc/self/fd/{descriptor}/{name}"
@@ -253,7 +255,7 @@ def _is_wanted(image: _Image, pools: Container[str], digests: Container[str]) ->
     return image.pool_id in pools and image.digest in digests
 
 
-def _is_up(seen: SeenInstance | None) -> bool:
+def _is_up(seen: InstanceState | None) -> bool:
     return seen is not None and seen.status == "running"
 
 
@@ -267,7 +269,7 @@ def _ipv4(instance: Instance) -> str | None:
 
 
 def _interface(pool: InstancePool, instance: Instance) -> InterfacePlan:
-    """Return the interface of an instance, with the security groups of the VPC's plan."""
+    """Return the plan of an instance's interface, without groups: those of the VPC's plan apply."""
     assert instance.interface_id is not None
     assert pool.subnet is not None
     ipv4, ipv6 = _ipv4(instance), instance.address_ipv6
@@ -284,7 +286,7 @@ def _note_problems(
 ) -> None:
     """Add a fault to a pool for each of these instances that has no credentials.
 
-    Remove that fault for the others.
+    Remove that fault for the other instances in `ids`.
     """
     asked = set(ids)
 

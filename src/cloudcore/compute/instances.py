@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
 
 DRAIN_SECONDS: Final = 5
-"""For so long a ready instance goes on after it was taken from load balancers."""
+"""How long a ready instance keeps running after load balancers were told to stop using it."""
 _MOST: Final = 100
 """More than a pool ever has."""
 
@@ -34,7 +34,7 @@ _MOST: Final = 100
 def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> Instance | None:
     """Insert an instance of a pool, with an address if the pool has a subnet.
 
-    Return None if the pool was changed meanwhile.
+    Return None if the pool was changed meanwhile, is gone, or is being deleted.
 
     Raise `PlatformError` if the subnet has no address left, or is gone.
     """
@@ -73,17 +73,20 @@ def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> In
 def note_fault(
     tx: Connection, of: InstancePool | Instance, code: str, words: str, now: int
 ) -> None:
-    """Add a fault to a pool, for one of its instances if `of` is one; the work is retried."""
+    """Add a fault to a pool; if `of` is an instance, to the pool of that instance, about it."""
     pool_id, subject = (of.pool.id, of.id) if isinstance(of, Instance) else (of.id, "")
     POOLS.change(
         tx, of.account_id, pool_id, lambda one: one.with_fault(code, words, now, subject), now
     )
 
 
-def let_go(
+def mark_leaving(
     tx: Connection, seen: Instance, needs: ComputeNeeds, now: int, *, at_once: bool
 ) -> Instance | None:
-    """Mark an instance as leaving; load balancers stop using it before its program is stopped."""
+    """Mark an instance as leaving; load balancers stop using it before its program is stopped.
+
+    Return the instance, or None if its row is gone. `at_once`: stop it without that delay.
+    """
     found = _locked(tx, seen)
     if found is None or found.is_leaving:
         return found
@@ -103,7 +106,10 @@ def note_up(
     needs: ComputeNeeds,
     now: int,
 ) -> Instance | None:
-    """Store that the program of an instance runs, and its readiness. Return the stored instance."""
+    """Store that the program of an instance runs, and its `status`.
+
+    Return the stored instance, unchanged if it is leaving, or None if its row is gone.
+    """
     pool, found = _locked_pool(tx, seen), _locked(tx, seen)
     if pool is None or found is None or found.is_leaving:
         return found
@@ -128,7 +134,8 @@ def note_end(
 ) -> Instance | None:
     """Store that an instance's program has ended, and when to restart it.
 
-    `problem` is the reason, if it could not be started.
+    `problem` is why it could not be started; empty if it was. Return the stored instance, unchanged
+    if it is leaving, or None if its row is gone.
     """
     pool, found = _locked_pool(tx, seen), _locked(tx, seen)
     if pool is None or found is None or found.is_leaving:
@@ -156,7 +163,10 @@ def note_end(
 
 
 def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
-    """Store that an instance is started again."""
+    """Store that a stopped instance is started again.
+
+    Return the stored instance, unchanged if it is not stopped, or None if its row is gone.
+    """
     found = _locked(tx, seen)
     if found is None or found.status != "stopped":
         return found
@@ -168,7 +178,10 @@ def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
 
 
 def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> None:
-    """Delete the row of an instance that is gone from the machine, and end its sessions."""
+    """Delete the row of an instance that is gone from the machine.
+
+    End its sessions, and release its addresses.
+    """
     found = _locked(tx, seen)
     if found is None:
         return
@@ -179,8 +192,8 @@ def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> 
     needs.pool_changed(tx, found.account_id, found.pool.id, now)
 
 
-def note_told(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> None:
-    """Update the status of a pool, and remove the faults that are over.
+def update_pool_status(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> None:
+    """Update the status of a pool, and remove the faults that no longer apply.
 
     Publish an event if its status changed.
     """
@@ -195,13 +208,16 @@ def note_told(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int)
 
 
 def is_staying(tx: Connection, instance_id: str, account_id: str) -> bool:
-    """Return True if an instance is to keep running."""
+    """Return True if an instance has a row and is not leaving."""
     found = INSTANCE_ROWS.find(tx, account_id, instance_id)
     return found is not None and not found.is_leaving
 
 
 def holds(tx: Connection, instance_id: str, account_id: str) -> bool:
-    """Lock an instance's row until `tx` ends; return True if the instance is to keep running."""
+    """Lock an instance's row until `tx` ends.
+
+    Return True if the row exists and the instance is not leaving.
+    """
     found = INSTANCE_ROWS.try_lock(tx, account_id, instance_id)
     return found is not None and not found.is_leaving
 

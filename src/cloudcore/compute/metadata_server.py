@@ -1,18 +1,18 @@
-"""The metadata service of one instance, as bytes in and bytes out.
+"""The metadata service of one instance: it takes bytes and returns bytes, without sockets.
 
-A program in an instance gets a token by ``PUT``, and sends it with each ``GET``: so neither a web
-page nor a proxy that can be made to request an address gets an answer (as with the second version
-of AWS's service). Three more refusals serve the same end: a forwarded request, a request whose
-``Host`` is a name (an attacker can point a name here), and a redirect or form, which can set no
-header.
+A program in an instance gets a token by ``PUT``, and sends it with each ``GET``. So neither a web
+page, nor a proxy that can be tricked into a request, gets an answer (as with the second version of
+AWS's service). For the same reason, these are refused: a forwarded request; a request whose
+``Host`` is a name, since an attacker can point a name here; and any request without the header of
+the token, as redirects and forms cannot set headers.
 
 The answers come from two files of the instance's folder, each a JSON object that is read at each
 request, so that a file can be replaced by a rename at any time: ``instance.json``, and
 ``credentials.json`` if the instance has a role.
 
 It speaks HTTP/1.1 (RFC 9112) without request bodies, and with bounds on all input. The owner of the
-sockets feeds a `MetadataConversation` for each connection, and closes it at its `deadline`. This
-file imports the standard library alone.
+sockets feeds a `MetadataConversation` for each connection, and closes the connection at its
+`deadline`. This file imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ACCESS_TOKEN_PATH: Final = "/latest/entrepot/iam/access-token"  # noqa: S105 - a
 CREDENTIALS_PATH: Final = "/latest/entrepot/iam/credentials"
 
 MAX_CONNECTIONS: Final = 32
-"""The most open connections; further ones wait."""
+"""The most open connections; further connections wait."""
 REQUEST_SECONDS: Final = 10.0
 """Seconds that a connection may take to send its next request."""
 MAX_HEAD_BYTES: Final = 8 * 1024
@@ -71,11 +71,11 @@ class Request(NamedTuple):
     method: str
     path: str
     fields: Mapping[str, str]
-    """By name in lower case; no name comes twice."""
+    """Header fields by name in lower case; each name occurs once."""
 
 
 class Response(NamedTuple):
-    """An answer."""
+    """The answer to a request."""
 
     status: HTTPStatus
     body: str
@@ -84,7 +84,7 @@ class Response(NamedTuple):
 
 
 class _Refused(Exception):
-    """The request is refused with this status."""
+    """Raised to refuse a request; `response` is the answer."""
 
     def __init__(
         self, status: HTTPStatus, words: str, field: tuple[str, str] | None = None
@@ -107,11 +107,11 @@ class MetadataService:
         self._folder = folder
         self._now = now
         self.monotonic = monotonic
-        # Tokens are not kept: each says when it ends, and is signed. They end with this process.
+        # Tokens are not stored: each has its expiry and a signature, by a key of this process.
         self._key = secrets.token_bytes(32)
 
     def answer(self, request: Request) -> Response:
-        """Return the answer to a request."""
+        """Return the answer to a request; a refusal is an answer, too."""
         try:
             return self._answer(request)
         except _Refused as refused:
@@ -171,7 +171,7 @@ class MetadataService:
         return hmac.digest(self._key, signed, hashlib.sha256)
 
     def _role(self) -> dict[str, Any]:
-        """Return the unexpired credentials of the instance's role."""
+        """Return the credentials of the instance's role; raise `_Refused` if none are valid now."""
         role = self._read(CREDENTIALS_FILE)
         try:
             texts = [role[name] for name in ("access_token", *_SECRETS, *_ROLE)]
@@ -185,7 +185,7 @@ class MetadataService:
         return role
 
     def _read(self, name: str) -> dict[str, Any]:
-        """Return the content of a file of the instance's folder."""
+        """Return the JSON object in a file of the instance's folder, or raise `_Refused`."""
         try:
             with (self._folder / name).open("rb") as file:
                 found = json.loads(file.read(_MAX_FILE_BYTES))
@@ -210,9 +210,10 @@ class MetadataConversation:
         self._received = b""
         self._requests = 0
         self.is_over = False
-        """True if the connection is to be closed when the last answer is sent."""
+        """True if the connection is to be closed after the last answer is sent."""
         self.deadline = service.monotonic() + REQUEST_SECONDS
-        """When to close it if `receive` did not answer before, by the clock of the service."""
+        """When to close the connection, by the clock of the service; each complete request moves
+        it."""
 
     def receive(self, data: bytes) -> bytes:
         """Take received bytes; return the responses to the requests that are now complete."""
@@ -242,7 +243,10 @@ class MetadataConversation:
         return _encoded(self._service.answer(request), closes=self.is_over)
 
     def _last(self, status: HTTPStatus, response: Response | None = None) -> bytes:
-        """Return the last response and end the connection: the next request's start is unknown."""
+        """Return the last response, and mark the connection as over.
+
+        After a malformed request, the start of the next one is unknown.
+        """
         self.is_over = True
         return _encoded(response or Response(status, status.description + "\n"), closes=True)
 

@@ -1,8 +1,8 @@
 """Create, change, delete and show instance pools, and run their workflow.
 
-The workflow only fetches the image, and waits for the end of all instances. Only the reconciler
-(`cloudcore.compute.reconciler`) starts and stops processes, so that an instance is never started
-twice.
+The workflow only fetches the image and, to delete a pool, waits until all instances have ended.
+Only the reconciler (`cloudcore.compute.reconciler`) starts and stops processes, so that an instance
+is never started twice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OFF: Final = Problem(
 
 
 def goal(pool: InstancePool, _now: int) -> Goal | None:
-    """Return the next step for a pool, or None."""
+    """Return the goal of a pool's next step, or None if there is nothing to do."""
     if pool.status == DELETING:
         return Goal("end")
     if pool.fetched != pool.generation:
@@ -57,7 +57,7 @@ def goal(pool: InstancePool, _now: int) -> Goal | None:
 
 
 async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
-    """Fetch the image to this machine; from then on, instances are started with it."""
+    """Fetch the image to this machine; then instances are started with it."""
     if needs.driver is None:
         return StepRetry(faults=[_OFF])
     try:
@@ -76,21 +76,21 @@ def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> 
 
 
 async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
-    """Wait until all instances are gone."""
+    """Retry until all instances of a deleted pool are gone."""
     if await needs.database.read(count_instances, found.account_id, found.id):
         return StepRetry(seconds=_LOOK_SECONDS) if needs.driver else StepRetry(faults=[_OFF])
 
-    def tell(tx: Connection, current: InstancePool, _after: InstancePool) -> None:
+    def emit_event(tx: Connection, current: InstancePool, _after: InstancePool) -> None:
         needs.pool_changed(tx, current.account_id, current.id, needs.clock())
 
-    return StepDone(also=tell)
+    return StepDone(also=emit_event)
 
 
 WORK: Final[Work[InstancePool, ComputeNeeds]] = Work(
     POOLS,
     goal=goal,
     steps={"fetch": Step(_fetch), "end": Step(_end)},
-    step_seconds=1800,  # of an image of many gigabytes
+    step_seconds=1800,  # an image of many gigabytes takes so long
     node_of=lambda pool: pool.node,
 )
 PLACING: Final = Placing(POOLS, WORK.wake)
@@ -110,9 +110,10 @@ class PoolTarget(NamedTuple):
 
     instance_id: str
     address: str | None
-    """In its subnet; None if it is reached by `socket_folder`, or from nowhere here."""
+    """The address in its subnet; None if it has none, or has a socket folder instead."""
     socket_folder: Path | None
-    """Has a socket for each port of its program."""
+    """The folder with a socket for each port of its program; None on other machines, and if it has
+    an address."""
     is_ready: bool
 
 
@@ -193,7 +194,7 @@ def update(
     right_to: RightTo,
     now: int,
 ) -> InstancePool:
-    """Change fields of a pool; its instances are adapted later.
+    """Change fields of a pool; the reconciler later starts, stops or replaces instances.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;
@@ -215,7 +216,7 @@ def update(
     if changed == old:
         return old
     if (role := _role(old)) is not None and _differ(changed, old, _PROGRAM):
-        right_to(PASS_ROLE)(role.crn)  # another program would act in it
+        right_to(PASS_ROLE)(role.crn)  # another program would get the role's rights
     WORK.begin(tx, structs.replace(changed, updated_at=now), old)
     _check_room(tx, changed, old)
     if changed.image != old.image:
@@ -243,11 +244,17 @@ class PoolTargets:
         reference: str,
         authorize: Authorize | None = None,
     ) -> InstancePool:
-        """Return the pool that an id, a name or a CRN refers to; errors as `resolve`."""
+        """Return the pool that an id, a name or a CRN refers to.
+
+        Errors are those of `cloudcore.resource_references.resolve`.
+        """
         return POOLS.resolve(tx, account_id, region, "pool", reference, authorize)
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
-        """Return the pool's instances on this machine as targets; empty if the pool is deleted."""
+        """Return a pool's instances as targets; empty if the pool is deleted.
+
+        An instance can be reached only from this machine, unless networks have namespaces.
+        """
         pool, needs = POOLS.find(tx, account_id, pool_id), self._needs
         if pool is None:
             return ()
@@ -285,11 +292,11 @@ def _no_machine(words: str) -> Conflict:
 
 
 def _check_room(tx: Connection, new: InstancePool, old: InstancePool | None) -> None:
-    """Refuse instances or memory beyond the account's quotas."""
+    """Raise `QuotaExceeded` for instances or memory beyond the account's quotas."""
     before = (0, 0) if old is None else (old.size, old.size * old.memory_mb)
     for of, more, words in (
         (WANTED_INSTANCES, new.size - before[0], "instances in all its pools"),
         (WANTED_MEMORY, new.size * new.memory_mb - before[1], "MiB of memory of instances"),
     ):
         if more > 0:
-            of.check_and_tell(tx, new.account_id, more, new.updated_at, words)
+            of.check_and_emit(tx, new.account_id, more, new.updated_at, words)

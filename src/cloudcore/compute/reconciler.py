@@ -1,8 +1,8 @@
-"""Make the instances of this machine match their rows; nothing else starts or stops one.
+"""Make the instances of this machine match their rows; nothing else starts or stops them.
 
 One process of a machine does so in a loop: it reads the rows, looks at what runs, stores the
 differences, and starts the necessary actions. A row is inserted before anything of its instance
-exists, and deleted after all of that is gone. So after a crash, the next process finds each
+exists, and deleted after all of the instance is gone. So after a crash, the next process finds each
 instance by its row, adopts what runs, and removes what has no row.
 """
 
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cloudcore.compute import instances, rollout, rows
-from cloudcore.compute.driver import SandboxFailed, SeenInstance
+from cloudcore.compute.driver import InstanceState, SandboxFailed
 from cloudcore.compute.images import ImageRefused
 from cloudcore.compute.instance_pool import (
     INSTANCE_FAILED,
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 1
 _RETRY_SECONDS: Final = 5
-"""Before what the platform could not do is tried again."""
+"""The pause after a failed action."""
 _MOST_FAILURES: Final = 3
 """Consecutive failures of an action after which its pool gets a fault."""
 _AT_ONCE: Final = 8
-"""Instances that are ended at once, each of which may take all its grace: a pool that goes leaves
-threads of the driver to others."""
+"""How many instances are ended concurrently. Each may take all its grace, so a deleted pool leaves
+some threads of the driver to other instances."""
 _KEEP_SECONDS: Final = 600
-"""Between two looks for images that nothing is of."""
+"""Between two searches for unused images."""
 _CREDENTIALS_SECONDS: Final = 10
 _log = logging.getLogger(__name__)
 
@@ -64,21 +64,23 @@ class InstanceReconciler:
         self._runner = InstanceRunner(needs, driver)
         self._look_seconds = look_seconds
         self._acting: dict[str, asyncio.Task[None]] = {}
-        """What is being done, by the id of the instance; one thing at a time."""
+        """The running actions by the id of the instance, one at a time for each."""
         self._fetching: set[str] = set()
-        """Instances whose image is being got: the one thing that is given up half-way."""
+        """Instances whose image is being fetched: only this action is cancelled if the instance
+        leaves."""
         self._launched: set[str] = set()
-        """Instances whose program was let run: if one is seen ended, that is another end."""
+        """Instances whose program was started: if they are found ended, the program has ended
+        again."""
         self._paused: dict[str, int] = {}
-        """What is not tried again before a moment, by the id of a pool or an instance."""
+        """When actions may be tried again, by the id of a pool or an instance."""
         self._failures: dict[str, int] = {}
-        """How often in turn something failed that is tried again."""
+        """How often in a row an action has failed, by the id of the instance."""
         self._ending = asyncio.Semaphore(_AT_ONCE)
         self._kept_at = 0
         self._renewed_at = 0
 
     async def run(self) -> None:
-        """Call `look` in a loop until cancelled; cancelling also cancels the actions under way."""
+        """Call `look` in a loop until cancelled; cancelling also cancels the running actions."""
         async with asyncio.TaskGroup() as group:
             while True:
                 try:
@@ -88,7 +90,7 @@ class InstanceReconciler:
                 await asyncio.sleep(self._look_seconds)
 
     async def look(self, group: asyncio.TaskGroup) -> None:
-        """Store what has changed since the last look, and start the necessary actions."""
+        """Store what has changed since the last look; start the necessary actions in `group`."""
         needs, now = self._needs, self._needs.clock()
         pools = {
             each.id: each for each in await needs.database.read(rows.POOLS_ON.all, needs.node.name)
@@ -103,7 +105,7 @@ class InstanceReconciler:
         for pool in pools.values():
             mine[pool.id] = await self._planned(pool, mine[pool.id], now)
             if rollout.told(pool, mine[pool.id], now) != pool:
-                await needs.database.write(instances.note_told, pool, needs, now)
+                await needs.database.write(instances.update_pool_status, pool, needs, now)
         for pool_id, several in mine.items():
             for each in several:
                 self._begin(group, each, pools.get(pool_id), seen.get(each.id), now)
@@ -115,7 +117,7 @@ class InstanceReconciler:
     async def _noted(
         self,
         found: Instance,
-        seen: SeenInstance | None,
+        seen: InstanceState | None,
         ready: Mapping[str, InstanceStatus],
         now: int,
     ) -> Instance | None:
@@ -148,9 +150,9 @@ class InstanceReconciler:
         plan = rollout.plan(pool, mine, now)
         going: dict[str, Instance | None] = {}
         for each in plan.stops:
-            gone = await write(instances.let_go, each, needs, now, at_once=is_ending)
+            gone = await write(instances.mark_leaving, each, needs, now, at_once=is_ending)
             going[each.id] = gone
-            if each.id in self._fetching:  # an image may be large
+            if each.id in self._fetching:  # fetching a large image takes long
                 self._acting[each.id].cancel()
         has = [going.get(each.id, each) for each in mine]
         starts = 0 if self._paused.get(pool.id, 0) > now else plan.starts
@@ -168,7 +170,7 @@ class InstanceReconciler:
         group: asyncio.TaskGroup,
         instance: Instance,
         pool: InstancePool | None,
-        seen: SeenInstance | None,
+        seen: InstanceState | None,
         now: int,
     ) -> None:
         """Start the necessary action on an instance of this machine, if there is one."""
@@ -206,8 +208,8 @@ class InstanceReconciler:
         problem = ""
         try:
             await work
-        except SandboxFailed as error:  # which is noted already
-            why = error.__cause__ or error  # with the folders of this machine
+        except SandboxFailed as error:  # already stored as a fault
+            why = error.__cause__ or error  # it names folders of this machine
             _log.warning("the instance %s is looked at again: %s", instance_id, why)
         except PlatformError as error:
             _log.warning("the instance %s is looked at again: %s", instance_id, error)
@@ -231,7 +233,10 @@ class InstanceReconciler:
         await self._needs.database.write(instances.note_fault, *fault)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
-        """Start an instance; if the instance is at fault for a failure, store that it has ended."""
+        """Start an instance.
+
+        If its image is refused or its sandbox fails, store that the instance has ended.
+        """
         needs, problem = self._needs, ""
         try:
             self._fetching.add(instance.id)

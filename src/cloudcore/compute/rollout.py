@@ -1,8 +1,8 @@
 """Decide from rows alone which instances of a pool to start, and which to stop.
 
-An instance whose version differs from its pool's is replaced: one more is started, and when that is
-ready one of the old ones is stopped, and so on. So a new version that fails does no harm: its first
-instance is retried, and the old ones keep running.
+An instance whose version differs from its pool's is replaced: one more instance is started, and
+when that is ready, an old one is stopped, and so on. So a new version that fails does no harm: its
+first instance is retried, and the old ones keep running.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cloudcore.jobs.faults import Fault
 from cloudcore.resources.resource import DELETING
 
 READY_SECONDS: Final = 5
-"""An instance without ports is ready when it has run for these."""
+"""An instance without ports is ready after it has run this long."""
 UNHEALTHY_SECONDS: Final = 60
-"""One with ports is unhealthy if none was connected to for these."""
+"""An instance with ports is unhealthy if it accepts no connection this long after its start."""
 STABLE_SECONDS: Final = 60
-"""One that has ended before must have run for these, before another one goes for it."""
+"""An instance that has ended before must have run this long before an old one is stopped for it."""
 FIRST_PAUSE_SECONDS: Final = 1
 LONGEST_PAUSE_SECONDS: Final = 60
 MOST_EXITS: Final = 5
 EXITS_SECONDS: Final = 600
-"""An instance is crashing that ended `MOST_EXITS` times in these."""
+"""An instance is crashing if it ended `MOST_EXITS` times within this time."""
 
 
 class RolloutPlan(NamedTuple):
@@ -38,7 +38,7 @@ class RolloutPlan(NamedTuple):
 
 
 def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> RolloutPlan:
-    """Return how many instances to add, and which to stop."""
+    """Return how many instances of a pool to start, and which to stop."""
     staying = [each for each in instances if not each.is_leaving]
     if pool.status == DELETING:
         return RolloutPlan(stops=staying)
@@ -67,35 +67,41 @@ def _least_wanted(instances: Iterable[Instance]) -> list[Instance]:
 
 
 def is_stable(instance: Instance, now: int) -> bool:
-    """Return True if an instance is ready and, if it has crashed, has run for a while since."""
+    """Return True if an instance is ready and, if it has ended before, has run for a minute."""
     if not instance.is_ready or instance.started_at is None:
         return False
     return not instance.exits or now >= instance.started_at + STABLE_SECONDS * MICROSECONDS
 
 
 def exits_after(instance: Instance, now: int) -> tuple[int, ...]:
-    """Return the recent exit times of an instance that exits at `now`, with this exit."""
+    """Return the exit times of the last ten minutes of an instance that exits at `now`.
+
+    At most ten are returned, with `now` as the last.
+    """
     since = now - EXITS_SECONDS * MICROSECONDS
     return (*(each for each in instance.exits if each > since), now)[-_KEPT_EXITS:]
 
 
 def pause_seconds(exits: Sequence[int]) -> float:
-    """Return the delay before an instance is started again: 1 s, doubled up to 60 s."""
+    """Return the pause before an instance is started again: 1 s, doubled up to 60 s.
+
+    The number of `exits`, the recent exit times, determines the pause.
+    """
     return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (len(exits) - 1)))
 
 
 _KEPT_EXITS: Final = 10
-"""More than are needed to count, and to know the longest pause."""
+"""More than are needed to detect a crashing instance, and to reach the longest pause."""
 
 
 def is_crashing(instance: Instance, now: int) -> bool:
-    """Return True if an instance exited too often in the last ten minutes."""
+    """Return True if an instance exited `MOST_EXITS` times or more in the last ten minutes."""
     since = now - EXITS_SECONDS * MICROSECONDS
     return sum(each > since for each in instance.exits) >= MOST_EXITS
 
 
 def is_settled(pool: InstancePool, instances: Sequence[Instance]) -> bool:
-    """Return True if a pool has the wanted number of instances, and all are ready."""
+    """Return True if a pool has its number of instances, all ready and of the pool's version."""
     version = pool.version
     return (
         version is not None
@@ -105,7 +111,7 @@ def is_settled(pool: InstancePool, instances: Sequence[Instance]) -> bool:
 
 
 def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> InstancePool:
-    """Return a pool with its current status, and without the faults that are over."""
+    """Return a pool with its current status, and without the faults that no longer apply."""
     faults = tuple(each for each in pool.faults if not _is_over(each, pool, instances, now))
     status: Status = pool.status
     if status == DELETING:
@@ -120,14 +126,17 @@ def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> Instanc
 
 
 def stops_roll(pool: InstancePool, instance: Instance, instances: Sequence[Instance]) -> bool:
-    """Return True if an instance has the new version while instances of an old one still run."""
+    """Return True if an instance has the pool's version while instances of another one still run.
+
+    If such an instance fails, the rollout stops.
+    """
     version = pool.version
     is_new = version is not None and instance.version == version
     return is_new and any(each.version != version and not each.is_leaving for each in instances)
 
 
 def _is_over(fault: Fault, pool: InstancePool, instances: Sequence[Instance], now: int) -> bool:
-    """Return True if a fault is about one instance, and no longer applies."""
+    """Return True if a fault no longer applies; False for a fault of another code."""
     of = next((each for each in instances if each.id == fault.subject), None)
     match fault.code:
         case "INSTANCE_CRASHING":

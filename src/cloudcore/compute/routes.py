@@ -1,4 +1,4 @@
-"""``/v1/instance-pools``: create, change and delete pools; their instances, and what they wrote."""
+"""``/v1/instance-pools``: pools, their instances, and the output of instances."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _UNTRUSTED: Final = {
 
 
 class LogsQuery(Struct, kw_only=True):
-    """How much of the output is wanted."""
+    """How much of the output is returned."""
 
     tail: Annotated[int, Meta(ge=1, le=MOST_LOG_BYTES)] = MOST_LOG_BYTES
-    """Bytes at its end; 10,000,000 are kept."""
+    """How many bytes at the end of the output; 10,000,000 are kept."""
 
 
 @INSTANCE_POOLS.answers.creates(
@@ -55,10 +55,10 @@ class LogsQuery(Struct, kw_only=True):
 async def create_instance_pool(
     data: JSONBody[CreateInstancePool], ctx: Context, needs: Needs[ComputeNeeds]
 ) -> Reply[ResponseBody]:
-    """Create an instance pool, whose instances are started by and by.
+    """Create an instance pool, whose instances are started some time later.
 
-    An account has at most 50. A role needs `iam:PassRole`, and trusts instances by its trust
-    policy. It is 409 if no machine runs instances.
+    An account has at most 50. For a role, the caller needs `iam:PassRole`, and the role's trust
+    policy must allow instances. It is 409 if no machine runs instances.
     """
     new = INSTANCE_POOLS.new(ctx, INSTANCE_POOLS.given(data))
     _check_image(needs, new.image)
@@ -78,22 +78,23 @@ async def update_instance_pool(
     """Change an instance pool.
 
     Another size starts or ends as many instances as differ. Another image, command, environment,
-    memory or processor replaces all, one after the other, each when the one before is ready.
+    memory or processor replaces all instances, one after the other, each when the one before is
+    ready.
     """
     found = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
     changes, now = INSTANCE_POOLS.given(data), ctx.clock()
     if "image" in changes:
         _check_image(needs, changes["image"])
-    wrap, told = INSTANCE_POOLS.one, INSTANCE_POOLS.changed_at(now)
+    wrap, details = INSTANCE_POOLS.one, INSTANCE_POOLS.details_if_changed(now)
     change = (found, changes, needs, ctx.right_to, now)
-    return await ctx.commit(pools.update, *change, wrap=wrap, told=told)
+    return await ctx.commit(pools.update, *change, wrap=wrap, details=details)
 
 
 @delete(INSTANCE_POOL.path_of_one, status_code=204, opt={"action": INSTANCE_POOL.action("delete")})
 async def delete_instance_pool(instance_pool_id: FromPath[str], ctx: Context) -> None:
     """End every instance of a pool, also those that are being started, and delete the pool.
 
-    Again, it is 204 too, for a day after the pool is gone.
+    A repeated request is 204 too, for a day after the pool is gone.
     """
     try:
         found = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
@@ -145,10 +146,11 @@ async def get_instance_logs(
     ctx: Context,
     needs: Needs[ComputeNeeds],
 ) -> Response[bytes]:
-    """Return the end of what the program of an instance wrote, as it wrote it.
+    """Return the end of the output of an instance's program, unchanged.
 
-    The last 10,000,000 bytes are kept, also when it is started again, until the instance goes. The
-    machine that has them answers; another one says which that is (503).
+    The last 10,000,000 bytes are kept, also when the program is started again, until the instance
+    is removed. Only the machine of the instance answers; another one answers 503 with that
+    machine's name.
     """
     pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
     tail = ctx.query(LogsQuery).tail

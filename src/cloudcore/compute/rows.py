@@ -64,7 +64,7 @@ _DELETED: Final = Statement(
     )
 )
 forget_deleted: Final = deletion(_p.deleted_at, kept_seconds=KEPT_SECONDS)
-"""Deletes a batch of the rows of pools that were deleted long ago."""
+"""Deletes a batch of the rows of pools that were deleted over a day ago."""
 _MEMORY_BY_ACCOUNT: Final = Statement(
     sa.select(_i.account_id, sa.func.sum(_i.memory_mb)).group_by(_i.account_id)
 )
@@ -78,7 +78,7 @@ def _sum(of: sa.ColumnElement[int]) -> sa.Select[int]:
 
 
 WANTED_INSTANCES: Final = Counted(INSTANCES, _sum(_p.size))
-"""The wanted instances of all pools of an account."""
+"""The sum of the sizes of all pools of an account."""
 WANTED_MEMORY: Final = Counted(MEMORY, _sum(_p.size * _p.memory_mb))
 
 
@@ -97,7 +97,7 @@ def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
 
 
 def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) -> str | None:
-    """Return the name of a recently deleted pool, or None if there is no such pool."""
+    """Return the name of a recently deleted pool, or None if no deleted pool has this id."""
     row = tx.row(_DELETED, account_id=account_id, region=region, id=pool_id)
     return None if row is None else str(row[0])
 
@@ -108,7 +108,7 @@ async def memory_by_account(database: Database) -> Mapping[str, int]:
 
 
 async def cpu_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to the processors of its instances, in thousandths."""
+    """Map account id to the thousandths of a processor of its instances."""
     return await database.read(_by_account, _CPU_BY_ACCOUNT)
 
 

@@ -1,6 +1,6 @@
-"""The driver `runc`: instances as containers, each in a range of unused user ids.
+"""The driver `runc`: instances as containers, in a range of otherwise unused user ids.
 
-It needs root. The shim runs `runc`, so an instance's mounts are in the shim's namespace alone.
+It needs root. The shim runs `runc`, so an instance's mounts are only in the shim's mount namespace.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROGRAMS: Final = {
     "mkfs.ext4": "e2fsprogs",
     "unshare": "util-linux",
 }
-"""And the Debian packages that have them."""
+"""The programs, and the Debian packages that have them."""
 
 
 def runc_driver(folder: Path, first_uid: int) -> ShimInstances:
@@ -61,7 +61,7 @@ class _Runc:
         self._first_uid = first_uid
 
     def require(self) -> None:
-        """Check that the service runs as root, and that the programs exist."""
+        """Raise `DriverUnusable` if the service does not run as root, or a program is missing."""
         if os.geteuid() != 0:
             raise DriverUnusable("compute_driver runc needs root: without it, set bubblewrap")
         require_programs("compute_driver runc", _PROGRAMS)
@@ -75,7 +75,7 @@ class _Runc:
             "users": Users(first + crc32(spec.id.encode()) % IDS, first, IDS),
             "runtime": "runc",
             "launch": [
-                *("runc", "--root", "runc", "--log", os.devnull),  # so it tells errors plainly
+                *("runc", "--root", "runc", "--log", os.devnull),  # errors as plain text
                 *("run", "--detach", "--pid-file", PID_FILE, spec.id),
             ],
             "groups": [],
@@ -134,7 +134,7 @@ def _shims() -> Path:
 def _resources(spec: InstanceSpec) -> dict[str, Any]:
     memory = spec.bounds.memory_mb * MIB
     return {
-        "memory": {"limit": memory, "swap": memory},  # both together: none may be swapped out
+        "memory": {"limit": memory, "swap": memory},  # no swap: both limits together
         "pids": {"limit": spec.bounds.processes},
         "cpu": {
             "quota": spec.bounds.cpu_millis * PERIOD_US // 1000,

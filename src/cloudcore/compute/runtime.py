@@ -1,4 +1,4 @@
-"""The compute family in a server."""
+"""The compute family at run time: its routes, job kind, reconciler and samples."""
 
 from __future__ import annotations
 

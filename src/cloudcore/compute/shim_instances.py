@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from cloudcore.compute.driver import MOST_LOG_BYTES, InstanceSpec, SandboxFailed, SeenInstance
+from cloudcore.compute.driver import MOST_LOG_BYTES, InstanceSpec, InstanceState, SandboxFailed
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.shim.namespaces import INSTANCE_FD
 from cloudcore.nodes import control_groups, detached_process
@@ -40,10 +40,10 @@ from cloudcore.nodes.shim_driver import (
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GROUP_PREFIX: Final = "entrepot-"
-"""Of the names of control groups."""
+"""The prefix of the names of control groups."""
 SHM_MB: Final = 64
 NO_PROC_FILES: Final = ("keys", "kcore", "latency_stats", "timer_list", "sched_debug", "kmsg")
-"""Files in `/proc` that tell of the machine: instances see them empty."""
+"""Files in `/proc` with information about the machine: instances see them empty."""
 NO_PROC_FOLDERS: Final = ("acpi", "asound", "scsi", "pressure")
 READ_ONLY_PROC: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 
@@ -60,7 +60,7 @@ def argv_of(spec: InstanceSpec) -> Sequence[str]:
 
 
 def environment_of(spec: InstanceSpec) -> dict[str, str]:
-    """Return the environment of an instance."""
+    """Return the environment of an instance: the pool's variables override the image's."""
     image = dict(each.partition("=")[::2] for each in spec.root.config.env)
     return {"PATH": DEFAULT_PATH, "HOSTNAME": spec.hostname} | image | dict(spec.environment)
 
@@ -77,10 +77,10 @@ def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]
 
 
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
-"""Of their own: what they wait for takes up to the grace of a stop."""
+"""Separate threads, as stopping an instance blocks one for up to its grace."""
 _SHIM: Final = "cloudcore.compute.shim.program"
 _TO_PREPARE: Final = 60.0
-"""Seconds that a shim may take until its instance can run."""
+"""How long a shim may take to prepare its instance, in seconds."""
 _TRIAL: Final = ".trial"
 """The folder of the instance that `check` runs."""
 T = TypeVar("T")
@@ -126,7 +126,8 @@ class ShimInstances:
     def check(self) -> None:
         """Check that instances can run here, by running a trial program in one.
 
-        Raise `DriverUnusable`, with a one-line reason, if that fails or a limit cannot be enforced.
+        Raise `DriverUnusable`, with a one-line reason, if the trial fails or a limit cannot be
+        enforced.
         """
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
@@ -144,7 +145,7 @@ class ShimInstances:
                 seen = self._seen_one(_TRIAL)
                 said = seen.problem or self.logs(_TRIAL, 500).decode(errors="replace").strip()
             except SandboxFailed as failed:
-                seen, said = SeenInstance("stopped"), str(failed)
+                seen, said = InstanceState("stopped"), str(failed)
             self._remove(_TRIAL)
         if seen.exit_code != 0:
             driver = self._confinement.name
@@ -154,8 +155,8 @@ class ShimInstances:
         """Make the folder, the namespaces and the shim of an instance; its program waits for `go`.
 
         Return the network namespace that links can be put into, or None if this driver supports no
-        links. An instance that is starting or running stays as it is. One that has ended starts
-        again with an empty disk; its output is retained.
+        links. An instance that is starting or running stays as it is. An instance that has ended
+        starts again with an empty disk; its output is retained.
 
         Raise `SandboxFailed` if the instance cannot be created.
         """
@@ -168,12 +169,12 @@ class ShimInstances:
         """
         await self._alone(instance_id, lambda: self._go(instance_id))
 
-    async def seen(self) -> Mapping[str, SeenInstance]:
-        """Map id to instance, for all with anything on this machine."""
+    async def seen(self) -> Mapping[str, InstanceState]:
+        """Map id to state, for each instance that has a folder on this machine."""
         return await self._programs.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """Stop an instance: SIGTERM to its program, after the grace SIGKILL to all processes.
+        """Stop an instance: SIGTERM to its program, and after the grace SIGKILL to all processes.
 
         Its folder stays, with its output and exit code. Do nothing if the instance has already
         ended.
@@ -185,9 +186,9 @@ class ShimInstances:
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of an instance's output, both streams interleaved, or no bytes.
+        """Return the end of an instance's output: `tail_bytes`, but at most `MOST_LOG_BYTES`.
 
-        At most `MOST_LOG_BYTES`.
+        Both streams are interleaved. Return no bytes if there is no output.
         """
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
@@ -242,7 +243,7 @@ class ShimInstances:
         elif "status" not in read_json(folder / STATE):
             raise SandboxFailed(f"there is no instance {instance_id}")
 
-    def _seen(self) -> Mapping[str, SeenInstance]:
+    def _seen(self) -> Mapping[str, InstanceState]:
         try:
             found = [each.name for each in self._base.iterdir() if not each.name.startswith(".")]
         except FileNotFoundError:
@@ -252,7 +253,7 @@ class ShimInstances:
             name: each._replace(problem=self._told(each.problem)) for name, each in seen.items()
         }
 
-    def _seen_one(self, instance_id: str) -> SeenInstance:
+    def _seen_one(self, instance_id: str) -> InstanceState:
         folder = self.folder(instance_id)
         is_alive = living(folder) is not None
         state = read_json(folder / STATE)
@@ -260,7 +261,7 @@ class ShimInstances:
             state["status"] = "stopped"
         known = ("exit_code", "started_at", "problem")
         told = {name: state[name] for name in known if name in state}
-        return SeenInstance(state.get("status", "starting"), **told)
+        return InstanceState(state.get("status", "starting"), **told)
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
         stop(self.folder(instance_id), grace_seconds)
@@ -274,13 +275,13 @@ class ShimInstances:
     def _remove(self, instance_id: str) -> None:
         self._end(instance_id)
         folder, end = self.folder(instance_id), time.monotonic() + TO_END
-        while folder.exists():  # a shim that is unknown here still writes its state at its end
+        while folder.exists():  # a shim that this process does not know may still write its state
             shutil.rmtree(folder, ignore_errors=True)
             if time.monotonic() > end:
                 raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
 
     def _end(self, instance_id: str) -> None:
-        """Kill an instance, and remove its control groups."""
+        """Kill an instance, and remove its control groups; raise `SandboxFailed` if that fails."""
         if not kill(self.folder(instance_id)):
             raise SandboxFailed(f"the shim of {instance_id} does not end")
         try:
@@ -303,9 +304,9 @@ class ShimInstances:
 
 
 def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
-    """Send a line to a shim, and wait until it answers.
+    """Send a line to a shim, and wait until the shim answers.
 
-    Raise `SandboxFailed` if it ends, or does not answer in time.
+    Raise `SandboxFailed` if the shim ends, or does not answer in time.
     """
     try:
         ask(folder, process, line, seconds)
@@ -316,8 +317,8 @@ def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> N
 def root_folder(*used: Path) -> str:
     """Return a folder over which a shim mounts an instance's root: `/mnt`, `/media` or `/srv`.
 
-    It contains neither the paths `used` nor Python. All users may enter its parents, as an instance
-    runs as a user id that does not exist on this machine.
+    The folder contains neither the paths `used` nor Python. All users may enter its parents, as an
+    instance runs as a user id that does not exist on this machine.
 
     Raise `SandboxFailed` if there is no such folder.
     """

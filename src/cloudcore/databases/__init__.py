@@ -1,7 +1,9 @@
 """Database clusters and their backups.
 
-`clusters` is ``/v1/clusters`` and their workflow; `backups` is the backups of a cluster, their
-schedule and their restoration. On the cluster's machine, both use `servers`, which runs PostgreSQL,
-and `archive`, which stores backups and WAL in a bucket. Only the watches of these two packages read
-the rows of clusters.
+`clusters`: ``/v1/clusters``, and the workflow that makes, starts and stops clusters.
+`backups`: backups of a cluster, their schedule and their restoration.
+`servers`: runs PostgreSQL on the cluster's machine.
+`archive`: stores backups and WAL in a bucket.
+
+In `servers` and `archive`, only the watches read the rows of clusters.
 """

@@ -26,11 +26,11 @@ class ServerCertificate(NamedTuple):
     key_pem: str
     """A secret."""
     ca_pem: str
-    """The root that clients check it by."""
+    """The root certificate by which clients check this one."""
     expires_at: int
 
     def __repr__(self) -> str:
-        """Return only its expiry, as the key must not get into logs."""
+        """Return only the expiry, as the key must not get into logs."""
         return f"ServerCertificate({self.expires_at})"
 
 
@@ -45,7 +45,7 @@ class DatabaseTerms(NamedTuple):
     """The operator's settings for database clusters."""
 
     address: str = "127.0.0.1"
-    """Where servers of this machine listen, and what clients of them connect to."""
+    """The address on which servers of this machine listen, and to which their clients connect."""
     first_port: int = 20_000
     last_port: int = 20_999
     networks: Sequence[Network] = ()

@@ -1,4 +1,4 @@
-"""The databases family in a server."""
+"""The databases family at run time: its routes, job kinds, schedules and watches."""
 
 from __future__ import annotations
 

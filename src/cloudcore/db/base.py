@@ -29,7 +29,7 @@ class Connection(Protocol):
     def joins_changes(self) -> bool:
         """Return True if one statement can make several changes, with ``WITH``.
 
-        PostgreSQL can, which saves round trips. SQLite cannot, and does not need it.
+        PostgreSQL can, which saves round trips. SQLite cannot; its statements need no round trips.
         """
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
@@ -59,20 +59,20 @@ class ConstraintViolated(Exception):
 class OutcomeUnknown(Unavailable):
     """The connection broke during the commit: the change may be committed, now or later, or not.
 
-    Until the database has decided, the rows that it changed are locked; but a change of one
-    statement (`Statement`) may not have locked any yet.
+    Until the database has decided, the changed rows are locked. But a change of one whole statement
+    (`Statement.is_whole`) may not have locked its rows yet.
     """
 
 
 class Large(Generic[P, T]):
-    """Wraps a query for up to megabytes, which takes milliseconds, mostly to allocate memory.
+    """Wraps a query that returns up to megabytes: it takes milliseconds, mostly for allocations.
 
     Where `Database.read` runs other queries on the event loop, it runs `Large` ones in a thread,
     one at a time; accounts take turns.
     """
 
     def __init__(self, account_id: str, query: Callable[Concatenate[Connection, P], T]) -> None:
-        """Wrap `query`, which takes a turn of the account."""
+        """Wrap `query`, which is run when it is the account's turn."""
         self.account_id = account_id
         self._query = query
 
@@ -88,8 +88,8 @@ class CommitMark:
     """A number in memory shared between a process and its forks; create it before forking.
 
     Each `change` stores a random value, which differs from the previous one (except once in 2^64),
-    however many processes change it at a time and wherever one of them dies. Reading it takes no
-    lock and no system call; an aligned store of eight bytes is never half visible.
+    however many processes change the number at a time and wherever one of them dies. Reading takes
+    no lock and no system call; an aligned store of eight bytes is never half visible.
     """
 
     def __init__(self) -> None:
@@ -122,8 +122,8 @@ class Database(Protocol):
     ) -> T:
         """Run `change` in its own transaction and return its result once it is durable.
 
-        An exception of `change` rolls it back and is raised here. Conflicts between writers
-        (PostgreSQL: deadlock, serialization) are retried.
+        If `change` raises an exception, it is rolled back, and the exception is raised here.
+        Conflicts between writers (PostgreSQL: deadlock, serialization) are retried.
 
         Raise `OutcomeUnknown` if it is unknown whether the change was committed.
         """
@@ -142,17 +142,17 @@ class Database(Protocol):
         """Call `listener` on the event loop after each commit of a change that called `announce`.
 
         Changes of other processes are not reported. The listener is called before the change's
-        caller resumes, even if that was cancelled; it must be quick and must not raise.
+        caller resumes, and also if that caller was cancelled. It must be quick and must not raise.
         """
 
     def version(self) -> int | None:
-        """Return a number that changes with each commit of any process, or None if it is not known.
+        """Return a number that changes with each commit of any process, or None if it is unknown.
 
-        If it is equal before and after some reads, no commit became visible between them. On
-        PostgreSQL that holds for commits that this server has answered; others are noticed a
+        If the number is equal before and after some reads, no commit became visible between them.
+        On PostgreSQL that holds for commits that this server has answered; others are noticed a
         fraction of a second later (`postgresql_watch`). Only equality has a meaning: the number
-        need not grow, and other processes have other numbers. It costs microseconds; call it on the
-        loop.
+        need not grow, and differs between processes. The call takes microseconds; make it on the
+        event loop.
         """
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ def open_database(
 ) -> Database:
     """Open the migrated database at `url`; call this on the event loop's thread.
 
-    Threads and connections do not survive a fork: open it in each process. `url` is
+    Threads and connections do not survive a fork: open the database in each process. `url` is
     ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``). Workers of a server share `mark`, through which they learn of
     each other's commits on PostgreSQL. Once `stopping` is set, calls no longer wait for a server
@@ -43,7 +43,7 @@ def is_postgresql(url: str) -> bool:
 
 
 def sqlite_path(url: str) -> Path:
-    """Return the file path in an SQLite database URL."""
+    """Return the file path in an SQLite database URL; raise `ValueError` for another URL."""
     if not url.startswith(_SQLITE):
         raise ValueError("the URL of a database begins with sqlite:/// or postgresql://")
     return Path(url.removeprefix(_SQLITE))

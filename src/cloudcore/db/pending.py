@@ -14,8 +14,8 @@ from cloudcore.errors import Unavailable
 CHANGES: Final = "database.changes"
 FAILURES: Final = "database.failures"
 MICROSECONDS: Final = "database.microseconds"
-"""Keys of what is counted: changes that ended, those of them that the database could not make, and
-the time between call and result."""
+"""Metric keys: the number of changes that ended, the number of those that the database could not
+make, and the total time from call to result."""
 
 Count = Callable[[str, int], None]
 
@@ -89,7 +89,7 @@ def _settle(callers: list[Pending]) -> None:
 
 
 class ChangesByThread:
-    """Base of databases that run changes in a thread; it counts the changes."""
+    """Base of databases that run changes in threads; it counts the changes."""
 
     def __init__(self, count: Count) -> None:
         """Store `count`, which is called with metric keys and amounts."""

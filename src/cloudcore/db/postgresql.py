@@ -1,15 +1,15 @@
 """The metadata database on PostgreSQL: threads that each hold a connection.
 
-Readers and writers have separate threads, so a read never waits for a write; `Large` queries have a
-reader of their own, which takes turns by account. Every statement is prepared once per connection.
+Readers and writers have separate threads, so a read never waits for a write; `Large` queries have
+their own reader, which takes turns by account. Every statement is prepared once per connection.
 Writes run at READ COMMITTED; the changes lock rows themselves.
 
-Changes are retried after a conflict (deadlock, serialization); calls whose connection broke before
-COMMIT was sent are retried on a new connection. If it breaks during COMMIT, or during a statement
-that is a whole change (`Statement`) and so has neither BEGIN nor COMMIT, the caller gets
-`OutcomeUnknown`. Connections break together, as when the server restarts. So for a while after one
-broke, each connection is checked before it runs a whole-change statement. A connection whose server
-is silent counts as broken, too (`postgresql_link`).
+Changes are retried after a conflict (deadlock, serialization). Calls whose connection broke before
+COMMIT was sent are retried on a new connection. The caller gets `OutcomeUnknown` if the connection
+breaks during COMMIT, or during a statement that is a whole change (`Statement.is_whole`), as such a
+statement has neither BEGIN nor COMMIT. Connections break together, as when the server restarts. So
+for a while after one broke, each connection is checked before it runs a whole-change statement. A
+connection whose server is silent counts as broken, too (`postgresql_link`).
 
 Durability: COMMIT returns once its WAL record is on disk. A relaxed change does not wait for its
 record, but the WAL is one sequence: the next durable commit flushes all earlier records.
@@ -59,10 +59,10 @@ from cloudcore.threads import FairQueue
 READERS = 4
 WRITERS = 8
 PATIENCE_SECONDS = 10.0
-"""Seconds after the call in which a query or change may still be retried; or started, if a
-connection broke in the last such seconds."""
+"""Seconds after the call during which a query or change may be retried. If a connection broke in
+the last such seconds, a call that has waited longer is not even started."""
 WARY_SECONDS = 1.0
-"""Seconds after a connection broke in which the others may be found broken too."""
+"""Seconds after a connection broke during which the others are checked before use."""
 
 _BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_RELAXED = _BEGIN + b"; SET LOCAL synchronous_commit = off"
@@ -76,7 +76,7 @@ _refusals = Refusals()
 
 
 class _Breaks:
-    """When a connection of this process last broke or could not be opened."""
+    """The time when a connection of this process last broke or could not be opened."""
 
     __slots__ = ("at",)
 
@@ -112,9 +112,9 @@ class PostgresqlConnection:
         self._unasked.register(raw.pgconn.socket, select.POLLIN)
         self.is_announced = False
         self.is_begun = False
-        """A transaction was begun, and not ended."""
+        """True if a transaction was begun and has not ended."""
         self.is_whole = False
-        """The change was one statement, which is committed."""
+        """True if the change was one statement, which is already committed."""
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         """Return the first row of a query, or None."""
@@ -135,9 +135,10 @@ class PostgresqlConnection:
         self.is_announced = True
 
     def run(self, change: Callable[[Connection], T], *, is_relaxed: bool = False) -> T:
-        """Run a whole change; raise a database error that it swallowed: the transaction is lost.
+        """Run a whole change; raise its last `ConstraintViolated` again if the change caught it.
 
-        The transaction begins with the first statement that needs one; end it by `command`.
+        After such an error the transaction is lost. The transaction begins with the first statement
+        that needs one; end it by `command`.
         """
         self._refusal = None
         self.is_announced = self.is_begun = self.is_whole = False
@@ -149,7 +150,7 @@ class PostgresqlConnection:
         return result
 
     def command(self, words: bytes) -> bytes | None:
-        """End the transaction by COMMIT or ROLLBACK; return the database's answer."""
+        """End the transaction by COMMIT or ROLLBACK; return the command status of the server."""
         self.is_begun = False
         return _command(self.raw, words)
 
@@ -204,7 +205,7 @@ class PostgresqlDatabase(ChangesByThread):
 
         Processes that share `mark` learn of each other's commits at once. Once `stopping` is set, a
         call whose connection broke is retried only once, instead of for `PATIENCE_SECONDS`: a
-        server that stops has little time, which it needs to report what it could not write.
+        process that stops has little time, which it needs to report what it could not write.
 
         Raise `Unavailable` if the database cannot be reached.
         """
@@ -236,8 +237,8 @@ class PostgresqlDatabase(ChangesByThread):
     def version(self) -> int | None:
         """Return a number that changes with each commit of processes that share the mark.
 
-        Other processes' commits change it within `postgresql_watch.EVERY_SECONDS`; if it may miss
-        some, return None.
+        Commits of other processes change it within `postgresql_watch.EVERY_SECONDS`. Return None if
+        the number may miss some of these.
         """
         changes = self._watch.changes()
         return None if changes is None else self._mark.value() << 64 | changes
@@ -254,7 +255,7 @@ class PostgresqlDatabase(ChangesByThread):
 
 
 _Call = tuple[Pending, float]
-"""A call, and until when it may still be started or retried."""
+"""A call, and the time until which it may still be started or retried."""
 
 
 class _Threads:
@@ -325,11 +326,11 @@ class _Threads:
                 pending.error = error
             self._offer(inbox)  # before the answer: the caller's next call then gets this session
             answer([pending])
-            del accepted, pending  # while idle, keep nothing that the call got and gave
+            del accepted, pending  # while idle, hold no arguments or results of the call
         session.drop()
 
     def _offer(self, inbox: queue.SimpleQueue[_Call | None]) -> None:
-        """Hand a thread its next call, when there is one; None ends it while closing."""
+        """Put the next call into a thread's inbox once there is one, or None to end the thread."""
         with self._lock:
             if self._waiting:
                 inbox.put(self._waiting.take())
@@ -395,12 +396,12 @@ class _Session:
             if connection.is_begun:
                 self._commit(connection)
         finally:
-            self._mark.change()  # also if the outcome is unknown, and before the caller is told
+            self._mark.change()  # also if the outcome is unknown, and before the caller resumes
         pending.is_announced = connection.is_announced
         return result
 
     def is_lost(self, error: psycopg.Error) -> bool:
-        """Return True and drop the connection if `error` means that a new connection is needed."""
+        """Return True, and drop the connection, if a new one is needed after `error`."""
         raw = self._connection.raw if self._connection is not None else None
         if raw is None or raw.closed or isinstance(error, ReadOnlySqlTransaction):
             self.drop()
@@ -443,7 +444,7 @@ class _Session:
 
 
 def _command(raw: psycopg.Connection, words: bytes) -> bytes | None:
-    """Run BEGIN, COMMIT or ROLLBACK, at a third of the cost of a cursor."""
+    """Run BEGIN, COMMIT or ROLLBACK, at a third of the cost of a cursor; return the status."""
     raw.pgconn.send_query(words)
     result = raw.wait(execute(raw.pgconn))[-1]
     if raw.closed:

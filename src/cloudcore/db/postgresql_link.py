@@ -2,10 +2,11 @@
 
 If packets are dropped on the way, or a proxy in between survives its server, a dead connection
 looks like a long statement: nothing arrives, and nothing breaks. So after `SILENT_SECONDS` of
-silence, the server is asked on another connection for the state of this one. If the server is
-working on the statement, the wait goes on. If not, or if it does not answer there either, the
-connection is closed, and its statement fails as if the connection had broken, or with
-`ServerSilent`. Then, and after a new connection was not answered, none is opened for two seconds.
+silence, the server is asked on another connection for the state of the silent one. If the server is
+working on the statement, the wait goes on. Otherwise, or if the server does not answer there
+either, the connection is closed, and its statement fails as if the connection had broken, or with
+`ServerSilent`. After the latter, and after a new connection was not answered, no connection is
+opened for two seconds.
 """
 
 from __future__ import annotations
@@ -26,20 +27,22 @@ from psycopg.types.numeric import Int8Dumper, IntLoader
 T = TypeVar("T")
 
 SILENT_SECONDS: Final = 5.0
-"""Time without a byte of an answer after which the server is asked what it does."""
+"""Seconds without a byte of an answer, after which the server is asked for the connection's
+state."""
 LOOK_SECONDS: Final = 3
-"""Time until that question has a connection, and then an answer."""
+"""Seconds until this question must have a connection, and then an answer."""
 _GRACE_SECONDS: Final = 1.0
-"""Time that an answer may be on its way when the server says that it has ended its work."""
+"""Seconds to wait for an answer on its way, if the server says that it has ended its work."""
 CONNECT_SECONDS: Final = 5
 REFUSED_SECONDS: Final = 60.0
-"""Time for which refusals of that connection count as work: a pooler refuses without a server."""
+"""Seconds for which refusals of the question's connection count as "at work": a pooler refuses
+connections while it has no server."""
 PAUSE_SECONDS: Final = 2.0
-"""Time for which a server that was silent is not asked for a connection."""
+"""Seconds for which no connection to a silent server is opened."""
 _INTERVAL: Final = 0.1
-"""How often psycopg says that nothing came."""
+"""Seconds after which psycopg reports that nothing has arrived."""
 
-# Bounds of the server's own, for clients that are gone.
+# Limits that the server applies by itself, if the client is gone.
 _SESSION = """
 SET default_transaction_isolation = 'read committed';
 SET statement_timeout = '60s';
@@ -48,8 +51,8 @@ SET idle_in_transaction_session_timeout = '60s';
 SET jit = off;
 SELECT pg_backend_pid()
 """
-# A server that waits for its client, to send it an answer, works on nothing. The state of a session
-# that has another role than the login is not told: it counts as one that works.
+# A server process that waits to send an answer to its client works on nothing. The state of a
+# session with another role than the login is hidden; it counts as working.
 _IS_AT_WORK: Final = (
     b"SELECT count(*) FROM pg_stat_activity"
     b" WHERE pid = %s AND coalesce(state, 'active') NOT LIKE 'idle%%'"
@@ -66,13 +69,14 @@ class GuardedConnection(psycopg.Connection):
 
     looks: _Looks | None = None
     server_pid = 0
-    """The process of the server, as the server says: a pooler in between says another one.
+    """Process id in the server, as the server itself reports it: a pooler in between reports
+    another.
 
-    Zero until it has said so: then a server that answers at all is waited for.
+    Zero until the server has reported it. Until then, any answer of the server counts as "at work".
     """
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        """Wait for the connection's result; raise `OperationalError` if it was closed."""
+        """Return the result of `gen`; raise `OperationalError` if the server is found silent."""
         return super().wait(self._noticing(gen), interval, timeout)
 
     def _noticing(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
@@ -91,7 +95,10 @@ class GuardedConnection(psycopg.Connection):
             return result
 
     def _look(self) -> None:
-        """Close the connection, and raise `OperationalError`, unless the server works on it."""
+        """Return if the server works on the statement; else close, and raise `OperationalError`.
+
+        Also return if an answer has arrived meanwhile, or if this connection has no `looks`.
+        """
         if self.looks is None:
             return
         since = time.monotonic() - SILENT_SECONDS
@@ -126,7 +133,7 @@ class _Looks:
         self._refused_since: float | None = None
 
     def check(self) -> None:
-        """Raise `ServerSilent` if the server did not answer a moment ago."""
+        """Raise `ServerSilent` if the server was found silent less than `PAUSE_SECONDS` ago."""
         if time.monotonic() < self._silent_at + PAUSE_SECONDS:
             raise ServerSilent("the server is silent; it is asked again soon")
 
@@ -138,7 +145,7 @@ class _Looks:
         """Return False if the server process `pid` is idle or gone.
 
         `since` is when the connection last received something, by the monotonic clock. If another
-        query failed after that, assume that this one would fail, too.
+        query failed after that time, assume that this one would fail, too.
 
         Raise `ServerSilent` if the server does not answer.
         """
@@ -156,9 +163,9 @@ class _Looks:
             return is_at_work
 
     def _is_refusal(self, error: psycopg.Error) -> bool:
-        """Return True if the server answered, but refused, such as for too many clients.
+        """Return True if the server answered, but refused a connection, as with too many clients.
 
-        After a minute of such answers, return False once.
+        After `REFUSED_SECONDS` of such answers, return False once.
         """
         if "FATAL" not in str(error):
             return False

@@ -1,6 +1,6 @@
 """Locks between processes of several machines, held in the PostgreSQL that they share.
 
-A lock belongs to a connection of its own (an advisory lock of its session), so it ends with the
+Each lock is held by its own connection (an advisory lock of the session), so it ends with the
 process that holds it, but also if the connection breaks. So long work checks now and then that its
 lock is still held.
 """
@@ -18,13 +18,15 @@ from cloudcore.db.postgresql_link import connect
 from cloudcore.errors import Unavailable
 
 _LOCKS: Final = 0x656E6C6B
-"""First number of all these locks; the second one is of the schema, for each install, and name."""
+"""First number of all these locks; the second is a hash of the schema, which differs by install,
+and the lock's name."""
 _PLACE: Final = f"({_LOCKS}, hashtext(current_schema() || ' ' || %s))"
 _ALONE: Final = f"SELECT pg_advisory_lock{_PLACE}"
 _TRY_ALONE: Final = f"SELECT pg_try_advisory_lock{_PLACE}"
 _TRY_SHARED: Final = f"SELECT pg_try_advisory_lock_shared{_PLACE}"
 _FOR_LONG: Final = b"SET idle_session_timeout = 0"
-"""Else a server with such a limit ends the connection, and so the lock, of long work."""
+"""Otherwise a server with such a timeout would end the connection, and so the lock, during long
+work."""
 _PATIENT: Final = "SET statement_timeout = 0; SET lock_timeout = '{milliseconds}ms'"
 
 
@@ -33,7 +35,7 @@ class LockTaken(Exception):
 
 
 class LockLost(Exception):
-    """The connection that held the lock broke: others may have taken it meanwhile."""
+    """The connection that held the lock broke: others may have taken the lock meanwhile."""
 
 
 class HeldLock:
@@ -43,7 +45,7 @@ class HeldLock:
         self._raw = raw
 
     def check(self) -> None:
-        """Check that the lock has been held until now. Blocks.
+        """Return if the lock has been held without a break until now. Blocks.
 
         Raise `LockLost` if the lock may have been lost.
         """
@@ -65,8 +67,8 @@ class SharedLock:
     def shared(self) -> Iterator[None]:
         """Hold the lock shared in the block; a connection that breaks does not end the block.
 
-        Raise `LockTaken` if another process holds it exclusively, or waits to; `Unavailable` if the
-        database cannot be reached.
+        Raise `LockTaken` if another process holds the lock exclusively, or waits for that;
+        `Unavailable` if the database cannot be reached.
         """
         with self._taken(_TRY_SHARED):
             yield
@@ -84,10 +86,10 @@ class SharedLock:
     def alone_within(self, patience_seconds: float) -> Iterator[HeldLock]:
         """Wait until no other process holds the lock, then hold it exclusively in the block.
 
-        During the wait, new requests to share it are refused, so that the wait ends.
+        During the wait, new requests for a shared lock are refused, so that the wait ends.
 
-        Raise `LockTaken` if others hold it after `patience_seconds`, `Unavailable` if the database
-        cannot be reached.
+        Raise `LockTaken` if others hold the lock after `patience_seconds`, `Unavailable` if the
+        database cannot be reached.
         """
         milliseconds = max(1, round(patience_seconds * 1000))
         with self._connected() as raw:

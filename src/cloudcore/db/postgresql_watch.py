@@ -1,11 +1,12 @@
 """Watch a PostgreSQL database for commits of any process: poll its snapshot.
 
 A snapshot names the transactions that are not visible: those from `xmax` on, and a list of earlier
-ones that still run. A transaction that writes has a number, is in one of the two until it commits,
-and in neither afterwards. So two equal snapshots mean that nothing became visible between them, by
-any process or program; no writer has to announce anything, and nothing can get lost. `NOTIFY` would
-be slower: it takes one lock for the whole server until its transaction is on disk, so that commits
-no longer share a flush (16 writers: half the rate, measured on PostgreSQL 15).
+ones that still run. A transaction that writes has a number, which belongs to one of these two
+groups until it commits, and to neither afterwards. So two equal snapshots mean that nothing became
+visible between them, by any process or program; no writer has to announce anything, and nothing can
+get lost. `NOTIFY` would be slower: it takes one lock for the whole server until its transaction is
+on disk, so that commits no longer share a flush (16 writers: half the rate, measured on PostgreSQL
+15).
 
 A poll costs some 20 µs of processor time here and 30 in the server. Polling pauses while nobody
 calls `CommitWatch.changes`.
@@ -28,12 +29,12 @@ from cloudcore.db.refusals import Refusals
 
 EVERY_SECONDS: Final = 0.025
 KNOWN_SECONDS: Final = 0.25
-"""Seconds after which an answer no longer counts. A commit elsewhere is noticed after
-`EVERY_SECONDS`, and never later than this: without a newer answer, nothing is known."""
+"""Seconds for which the answer to a poll is valid. A commit elsewhere is noticed after
+`EVERY_SECONDS`; if no newer answer arrives within this time, `changes` returns None."""
 ANSWER_SECONDS: Final = 2.0
-"""Seconds until the connection is given up because no answer came."""
+"""Seconds without an answer after which the connection is given up."""
 WANTED_SECONDS: Final = 2.0
-"""Seconds for which the questions go on after somebody wanted to know."""
+"""Seconds for which polling goes on after the last call of `changes`."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _STOP_SECONDS: Final = 5.0
 
@@ -43,10 +44,10 @@ _REFUSED: Final = "commits cannot be watched; until they can, requests ask the d
 
 
 class CommitWatch:
-    """Polls the snapshot on its own connection and thread, both made at the first use."""
+    """Polls the snapshot on its own connection and thread, which are made at the first use."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
-        """Store `connect`, which opens the connection, also in place of a broken one."""
+        """Store `connect`, which opens the connection, and opens another after it broke."""
         self._connect = connect
         self._refusals = Refusals()
         self._lock = threading.Lock()
@@ -61,8 +62,8 @@ class CommitWatch:
     def changes(self) -> int | None:
         """Return the number of changes seen, or None if the last poll was too long ago.
 
-        If two calls return the same number, nothing became visible between the last polls before
-        them. So that misses commits of at most the last `KNOWN_SECONDS`, usually `EVERY_SECONDS`.
+        If two calls return the same number, nothing became visible between the polls that preceded
+        them. So a caller misses only commits of the last `KNOWN_SECONDS`, usually `EVERY_SECONDS`.
         """
         now = time.monotonic()
         self._wanted_at = now
@@ -128,7 +129,7 @@ class CommitWatch:
             self._stopped.wait(EVERY_SECONDS)
 
     def _rest_unless_wanted(self) -> None:
-        """If `changes` was not called lately, wait until it is."""
+        """If `changes` was not called in the last `WANTED_SECONDS`, wait for the next call."""
         if self._is_wanted():
             return
         self._wanted.clear()
@@ -140,7 +141,7 @@ class CommitWatch:
 
 
 def _snapshot(raw: psycopg.Connection, readable: select.poll) -> bytes | None:
-    """Return the server's snapshot, as text; raise `psycopg.Error` as `_answer` does."""
+    """Return the server's snapshot as text; raise the errors of `_answer`."""
     raw.pgconn.send_query_prepared(_NAME, None)
     return _answer(raw, readable).get_value(0, 0)
 

@@ -1,7 +1,8 @@
 """Log and translate errors of a database that is full, read-only or unreachable.
 
 A full disk is distinguished from a failed one: SQLite reports both as "disk I/O error". A driver's
-message may name hosts, ports, users, files and statements, so only the operator sees it.
+message may name hosts, ports, users, files and statements, so it is logged, but not sent to
+clients.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cloudcore.errors import Unavailable
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MAY_BE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _FILE_BYTES: Final = 32 << 10
-"""Size of the smallest file that SQLite makes beside a database (``-shm``)."""
+"""Size of the smallest file that SQLite creates beside a database (``-shm``)."""
 
 
 class DiskFull(Unavailable):
@@ -40,7 +41,8 @@ class DiskFull(Unavailable):
 def is_full(path: Path, error: BaseException | None) -> bool:
     """Return True if an error of SQLite or the system means that the disk of `path` is full.
 
-    For an error that may have other causes, write some bytes beside `path`, and delete them.
+    If the error may have other causes, test the disk: write some bytes beside `path`, and delete
+    them.
     """
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
@@ -70,13 +72,13 @@ def _refusal(folder: Path) -> int | None:
 
 
 AGAIN_SECONDS: Final = 60.0
-"""Seconds until a failure of the same kind is logged again."""
+"""Seconds before a failure of the same kind is logged again."""
 
 _log = logging.getLogger(__name__)
 
 
 class Refusals:
-    """The failures of one database. Each kind is logged at once, then at most every minute."""
+    """Logs the failures of a database: each kind at once, then at most once a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -86,7 +88,10 @@ class Refusals:
     def unavailable(
         self, sentence: str, error: BaseException, kind: type[Unavailable] = Unavailable
     ) -> Unavailable:
-        """Log why the database refused, and return the error for its callers."""
+        """Log why the database refused, and return an error of `kind` with the message `sentence`.
+
+        `error` appears only in the log.
+        """
         now = self._clock()
         with self._lock:
             is_new = now - self._told_at.get(sentence, -AGAIN_SECONDS) >= AGAIN_SECONDS

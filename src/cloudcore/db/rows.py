@@ -30,7 +30,7 @@ def first(query: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def value(name: str, column: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
-    """Return a bind parameter with a column's type, for use in a query's list of columns."""
+    """Return a bind parameter with the type of `column`, for a query's list of columns."""
     return sa.bindparam(name, type_=column.type)
 
 
@@ -40,12 +40,12 @@ def columns_of(table: sa.Table, names: Iterable[str]) -> sa.Select[Any]:
 
 
 def given(*columns: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that each of these columns equals the parameter with its name."""
+    """Return the condition that each of these columns equals the parameter of the same name."""
     return sa.and_(*(column == sa.bindparam(column.key) for column in columns))
 
 
 def bound(names: Iterable[str]) -> dict[str, sa.BindParameter[Any]]:
-    """Map each column name to the parameter with the same name, for an INSERT or UPDATE."""
+    """Map each column name to the parameter of the same name, for an INSERT or UPDATE."""
     return {name: sa.bindparam(name) for name in names}
 
 
@@ -57,7 +57,7 @@ def insert_new(table: sa.Table, names: Iterable[str]) -> Insert:
 def insert_or_change(table: sa.Table, names: Sequence[str], changed: Sequence[str] = ()) -> Insert:
     """Return an INSERT of one row that updates the row with the same primary key, if there is one.
 
-    By default, all columns but the key are `changed`.
+    The columns `changed` are updated; by default, all columns but the key.
     """
     key = [column.name for column in table.primary_key]
     new = insert(table).values(bound(names))
@@ -100,16 +100,16 @@ BATCH: Final = 500
 """Maximum rows that one statement deletes."""
 
 Forget = Callable[[Connection, int], int]
-"""Deletes a batch of the rows that have expired at a moment; returns how many it deleted."""
+"""Deletes a batch of the rows that have expired at a moment; returns the number deleted."""
 
 
 class Sweep(Statement):
-    """Deletes expired rows, of all accounts; a `Forget`."""
+    """A statement that deletes expired rows of all accounts; a `Forget`."""
 
     def __init__(self, construct: sa.ClauseElement, kept_seconds: int, unit: int) -> None:
-        """Store the statement; rows expire `kept_seconds` after their moment.
+        """Store the statement; a row expires `kept_seconds` after the moment in its column.
 
-        Moments are multiples of `unit` microseconds.
+        The column counts in units of `unit` microseconds.
         """
         super().__init__(construct)
         self._kept = kept_seconds * MICROSECONDS
@@ -125,8 +125,8 @@ def deletion(
 ) -> Sweep:
     """Return a statement that deletes the `BATCH` expired rows with the earliest `moment`.
 
-    Rows expire `kept_seconds` after their moment; moments are multiples of `unit` microseconds.
-    Only rows that meet the conditions `also` are deleted. An index should begin with the moment.
+    A row expires `kept_seconds` after its moment, which is in units of `unit` microseconds. Only
+    rows that meet the conditions `also` are deleted. An index should begin with the moment.
     """
     table = moment.table
     before: sa.ColumnElement[int] = sa.bindparam("before")
@@ -138,14 +138,14 @@ def deletion(
         .offset(ZERO)
     )
     key = sa.tuple_(*table.primary_key)
-    # Again for a row that another transaction has changed meanwhile; the sum keeps the planner from
-    # reading the moment's index twice.
+    # Repeat the condition, for a row that another transaction has changed meanwhile; the sum keeps
+    # the planner from reading the moment's index twice.
     is_due = moment + ZERO <= before
     return Sweep(table.delete().where(key.in_(oldest), is_due, *also), kept_seconds, unit)
 
 
 async def forget_all(database: Database, forget: Forget, now: int) -> int:
-    """Call `forget` in one transaction after another, until it deletes nothing.
+    """Run `forget` in one transaction after another, until it deletes nothing.
 
     Return the total number of deleted rows.
     """

@@ -32,7 +32,7 @@ def partial_index(
     where: sa.ColumnElement[bool] | sa.TextClause,
     unique: bool = False,
 ) -> sa.Index:
-    """Return an index of only the rows that meet a condition, for both databases."""
+    """Return an index of only the rows that meet the condition `where`, for both databases."""
     return sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 

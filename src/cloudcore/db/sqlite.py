@@ -3,8 +3,8 @@
 `Large` queries run on a third thread: they take milliseconds, mostly to allocate memory.
 
 Reads: pages are read by system call, not mapped (``mmap_size``). At the first read after a commit
-of another connection, SQLite forgets the pages that it has read, and would unmap the whole file. To
-map it again and fault each page in costs twice as much as to read the same pages.
+of another connection, SQLite drops its cached pages, and would unmap the whole file. To map it
+again and fault each page in costs twice as much as to read the same pages.
 
 Writes are in `cloudcore.db.sqlite_writer`.
 """
@@ -26,9 +26,9 @@ from cloudcore.db.sqlite_writer import Writer
 from cloudcore.threads import FairThread
 
 HEADER_BYTES: Final = 48
-"""Size of the header, which is there twice: a writer changes one after the other."""
+"""Size of one of the two equal headers of the WAL index; a writer changes one after the other."""
 _VERSION: Final = 3_007_000
-"""Of this format, in its first four bytes; the only one there is."""
+"""The only version of the index's format that exists, stored in its first four bytes."""
 
 _MAPPING: Final = re.compile(
     rb"^([0-9a-f]+)-[0-9a-f]+ r..s 0+ [0-9a-f]+:[0-9a-f]+ (\d+) .*-shm$", re.MULTILINE
@@ -48,7 +48,7 @@ class CommitCount:
     def value(self) -> int:
         """Return a number that changes if anything was committed since the last call.
 
-        Call it only while a connection of this process has the database open.
+        Call this only while a connection of this process has the database open.
         """
         headers = self._headers.raw
         if headers != self._seen:  # also if a writer is just changing them: they change again
@@ -60,7 +60,7 @@ class CommitCount:
 def commit_count(path: Path) -> CommitCount | None:
     """Return a commit counter for the database at `path`, which a connection has already read.
 
-    None if this process has not mapped the WAL index, or its format is unknown.
+    Return None if this process has not mapped the WAL index, or the index has an unknown format.
     """
     try:
         number = path.with_name(f"{path.name}-shm").stat().st_ino
@@ -106,7 +106,7 @@ class SqliteDatabase(ChangesByThread):
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `query` on the event loop, without a thread switch: tens of microseconds."""
+        """Run `query` on the event loop, in tens of microseconds; run a `Large` one in a thread."""
         if isinstance(query, Large):
             large: Any = query  # mypy takes its parameters for others than those of `read`
             found: T = await self._large.run(
@@ -132,9 +132,9 @@ class SqliteDatabase(ChangesByThread):
     def version(self) -> int | None:
         """Return a number that changes after a commit of this process or another.
 
-        It is read where SQLite's own readers look for commits. Where that place is unknown, it is
-        ``data_version``, which changes with commits of all other connections, including the
-        writer's.
+        It comes from the headers in which SQLite's own readers look for commits (`CommitCount`). If
+        these are unknown, it is ``data_version``, which changes with commits of all other
+        connections, including the writer's. Return None if the database cannot be read.
         """
         if self._commits is not None:
             return self._commits.value()

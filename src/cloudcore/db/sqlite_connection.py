@@ -55,7 +55,7 @@ def is_damage(error: BaseException) -> bool:
 
 
 def unusable(path: Path, error: Exception, verb: str) -> Unavailable:
-    """Return the error that a database cannot be opened, read or migrated (`verb`)."""
+    """Return the error for a database that cannot be opened, read or migrated (`verb`)."""
     if is_damage(error):
         return DatabaseDamaged(path, error)
     if is_full(path, error):
@@ -70,12 +70,12 @@ def unusable(path: Path, error: Exception, verb: str) -> Unavailable:
 
 
 def translated(error: BaseException, path: Path) -> BaseException:
-    """Convert an SQLite error to the error for callers; return a bug unchanged."""
+    """Convert an SQLite error to the error for callers; return any other error unchanged."""
     return refused(error, path) if primary_code(error) in _NOT_NOW else error
 
 
 def refused(error: BaseException, path: Path) -> Unavailable:
-    """Return the error for a call that the database refuses now."""
+    """Log why the database refuses a call now, and return the error for the caller."""
     code = primary_code(error) or primary_code(error.__cause__) or 0
     sentence = _NOT_NOW.get(code, _REFUSED)
     unavailable = _refusals.unavailable(sentence, error)
@@ -83,7 +83,7 @@ def refused(error: BaseException, path: Path) -> Unavailable:
 
 
 def primary_code(error: BaseException | None) -> int | None:
-    """Return the primary code of SQLite's error, or None."""
+    """Return the primary code of an SQLite error, or None for any other error."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
@@ -124,7 +124,7 @@ class SqliteConnection:
         self.is_announced = True
 
     def run(self, change: Callable[[Connection], T]) -> T:
-        """Run a whole change; raise a database error that it swallowed, as on PostgreSQL."""
+        """Run a whole change; raise its last `ConstraintViolated` again if the change caught it."""
         self._refusal = None
         self.is_announced = False
         result = change(self)
@@ -141,7 +141,7 @@ class SqliteConnection:
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Open an existing database file, ``ro`` or ``rw``, with the common settings."""
+    """Open an existing database file with the common settings; `mode` is ``ro`` or ``rw``."""
     raw = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -156,10 +156,10 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def restrict_access(path: Path) -> None:
-    """Create the database file if absent; set mode 0600 on it, its ``-wal`` and its ``-shm`` file.
+    """Create the database file if absent; make it and its companion files inaccessible to others.
 
-    SQLite creates these two with the mode of the database. An existing file is not opened: closing
-    it would drop the locks that this process holds on it.
+    SQLite creates the companions ``-wal`` and ``-shm`` with the mode of the database. Existing
+    files are not opened: closing one would drop the locks that this process holds on it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -176,9 +176,7 @@ def restrict_access(path: Path) -> None:
 
 
 def check_damage(path: Path, *, at_most: int | None = None) -> None:
-    """Check a database file for damage.
-
-    For a file of more than `at_most` bytes, read only the schema.
+    """Check a database file for damage; if it has more than `at_most` bytes, read only the schema.
 
     Raise `DatabaseDamaged` if the file is damaged, `sqlite3.OperationalError` if it cannot be read.
     """
@@ -196,15 +194,15 @@ def check_damage(path: Path, *, at_most: int | None = None) -> None:
 
 
 _PAGES: Final = 2048
-"""Pages copied between two calls of `tell`: 8 MiB."""
+"""Pages copied between two calls of `on_progress`: 8 MiB."""
 
 
-def copy_database(source: Path, target: Path, tell: Callable[[int, int], None]) -> None:
+def copy_database(source: Path, target: Path, on_progress: Callable[[int, int], None]) -> None:
     """Copy the current state of the database at `source` to the new file `target`, durably.
 
-    A read transaction is open meanwhile, so the copy is consistent; in WAL mode it does not block
-    writers. The copy is a single file without a log. `tell` is called with the number of pages
-    copied, and of all pages.
+    The copy runs in a read transaction, so it is consistent; in WAL mode it does not block writers.
+    The copy is a single file without a log. `on_progress` is called with the number of pages copied
+    so far, and the number of all pages.
 
     Raise `DatabaseDamaged` if the copy, and so the source, is damaged; `sqlite3.Error` if reading
     or writing failed.
@@ -212,7 +210,7 @@ def copy_database(source: Path, target: Path, tell: Callable[[int, int], None]) 
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def progress(_status: int, remaining: int, total: int) -> None:
-        tell(total - remaining, total)
+        on_progress(total - remaining, total)
 
     with closing(connect(source, "ro")) as original, closing(sqlite3.connect(target)) as copy:
         # Without a transaction of its own, a copy begins anew after each commit of others.
@@ -230,7 +228,7 @@ def copy_database(source: Path, target: Path, tell: Callable[[int, int], None]) 
 
 @contextmanager
 def reading(path: Path) -> Iterator[Connection]:
-    """Open a database that no process writes to, for queries on this thread."""
+    """Yield a connection to a database that no process writes to, for queries on this thread."""
     raw = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None
     )
@@ -240,6 +238,6 @@ def reading(path: Path) -> Iterator[Connection]:
 
 @contextmanager
 def reading_live(path: Path) -> Iterator[Connection]:
-    """Open a database that other processes may write to, for queries on this thread."""
+    """Yield a connection to a database that others may write to, for queries on this thread."""
     with closing(connect(path, "ro")) as raw:
         yield SqliteConnection(raw)

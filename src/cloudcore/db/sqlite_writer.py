@@ -53,7 +53,7 @@ class WriteLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock; wait for it without a time limit."""
+        """Hold the lock during the block; wait for it without a time limit."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             yield
@@ -61,7 +61,7 @@ class WriteLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the lock's file."""
         os.close(self._descriptor)
 
 
@@ -107,7 +107,7 @@ class Writer:
         self._thread.join()
 
     def close(self) -> None:
-        """Empty the log, unless it is in use, and close the connection; the writer has ended.
+        """Empty the log, unless it is in use, and close the connection; call this after `join`.
 
         While a reader is open, SQLite does not remove the files beside the database.
         """
@@ -134,7 +134,7 @@ class Writer:
             except Exception as error:  # noqa: BLE001 - without this thread all writes would hang
                 self._fail_group(group, error)
             answer(group)
-            del group  # while idle, keep nothing that its changes got and gave
+            del group  # while idle, hold no arguments or results of its changes
 
     def _wait_for_work(self) -> bool:
         if not self._accepted:
@@ -168,8 +168,8 @@ class Writer:
     def _run_together(self, group: list[Pending]) -> bool:
         """Run changes without savepoints: for each savepoint, SQLite copies the pages that change.
 
-        If a change raises, roll back all. Return False if the others must then be run again, each
-        separately.
+        If a change raises an error, roll back all. Then return False if the others must be run
+        again, each in its own savepoint.
         """
         stop_at = time.monotonic() + GROUP_SECONDS
         while self._accepted and (not group or time.monotonic() < stop_at):
@@ -184,7 +184,7 @@ class Writer:
 
     def _begin(self, *, relaxed: bool) -> None:
         if self._log_suspect:
-            self._fold_log()
+            self._checkpoint_log()
         if self._is_full:
             self._use_log_again()
         if relaxed != self._relaxed:
@@ -208,7 +208,7 @@ class Writer:
         self._raw.execute("RELEASE change")
 
     def _caused_by(self, error: BaseException) -> BaseException:
-        """Return the error for a change's caller; raise if the error has ended the transaction."""
+        """Return the error for a change's caller; raise if `error` has ended the transaction."""
         if not self._raw.in_transaction:  # errors such as a full disk end the whole transaction
             raise sqlite3.OperationalError(f"the transaction was lost: {error}") from error
         return translated(error, self._path)
@@ -229,7 +229,7 @@ class Writer:
                 pending.error = refused(error, self._path)
                 pending.error.__cause__ = error
 
-    def _fold_log(self) -> None:
+    def _checkpoint_log(self) -> None:
         """Checkpoint the log and truncate it.
 
         After a failed sync the kernel may mark pages as clean that never reached the disk. A later
@@ -243,7 +243,7 @@ class Writer:
         self._log_suspect = False
 
     def _use_log_again(self) -> None:
-        """Restart the log from its beginning if possible: on a full disk it cannot grow.
+        """Restart the log from its beginning if possible, because on a full disk it cannot grow.
 
         A checkpoint that only changes existing pages of the database needs no space.
         """

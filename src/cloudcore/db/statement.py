@@ -36,9 +36,9 @@ from sqlalchemy.types import TypeEngine
 class _PostgresqlCompiler(PGCompiler):
     """Compiles ``column IN (listed)`` as ``column = ANY(array)``.
 
-    Like ``IN (1, 2)``, that can use an index. A semijoin can too, if the planner knows the table.
-    But for a table that was never analyzed, the planner assumes that few rows share an owner, so it
-    reads all of them and filters afterwards.
+    Like ``IN (1, 2)``, this form can use an index. A semijoin can use one too, if the planner has
+    statistics of the table. But for a table that was never analyzed, the planner assumes that few
+    rows share an owner, so it reads all of them and filters afterwards.
     """
 
     def visit_in_op_binary(self, binary: Any, _operator: Any, **kwargs: Any) -> str:  # noqa: ANN401
@@ -57,11 +57,11 @@ class Statement:
     """A statement for both databases; parameters are bound by name."""
 
     def __init__(self, construct: ClauseElement, *, is_whole: bool = False) -> None:
-        """Make a statement; `is_whole`: it is the only statement of the change that runs it.
+        """Make a statement; `is_whole` means that a change consists of this statement alone.
 
-        If it is the first statement of its change, PostgreSQL commits it at once, without BEGIN and
-        COMMIT. It must change nothing if it reports no changed rows or violates a constraint; only
-        then may the change run other statements.
+        If a change begins with a whole statement, PostgreSQL commits the statement at once, without
+        BEGIN and COMMIT. If the statement reports no changed rows, or violates a constraint, it
+        must have changed nothing; only then may the change run other statements.
         """
         self._construct = construct
         self.is_whole = is_whole
@@ -96,7 +96,7 @@ def compile_all(*, for_postgresql: bool) -> None:
 
 
 class TableLock(ClauseElement):
-    """Waits for transactions that write to a table, and blocks others until this one ends."""
+    """Waits for transactions that write to a table, then blocks new ones until this one ends."""
 
     def __init__(self, table: Table) -> None:
         self.table: Final = table
@@ -138,7 +138,7 @@ def _array(element: _Texts, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN40
 
 
 def _listed_texts(element: ClauseElement) -> _Texts | None:
-    """Return the JSON array function in a query that `listed` made, or None for another query."""
+    """Return the JSON array function in a query made by `listed`, or None for any other query."""
     query = getattr(element, "element", element)
     sources = query.get_final_froms() if isinstance(query, Select) else []
     function = getattr(sources[0], "element", None) if len(sources) == 1 else None
@@ -150,8 +150,8 @@ def _listed_texts(element: ClauseElement) -> _Texts | None:
 def listed(parameter: str) -> Select[tuple[str]]:
     """Return a query for the strings in the list `parameter`, which is encoded by `text_list`.
 
-    Use: ``column.in_(listed("digests"))``. The SQL text is the same for lists of any length, so it
-    is prepared once.
+    Use: ``column.in_(listed("digests"))``. The SQL text is the same for lists of any length, so the
+    database prepares it only once.
     """
     table: FromClause = _Texts(bindparam(parameter, type_=String())).table_valued(
         column("value", String()), name="listed"
@@ -180,17 +180,17 @@ def unseen(parameter: str, kind: TypeEngine[Any]) -> Any:  # noqa: ANN401 - like
     """Return a parameter of type `kind` that PostgreSQL plans without its value.
 
     PostgreSQL plans the first five executions for their actual values, then once for any value. It
-    keeps that generic plan unless the plan looks more expensive than the first five, planning
-    included. For a page of a long list it does: without a known limit, the page is estimated at a
-    tenth of the list. So each execution would be planned, which takes longer than reading the page.
-    With the limit, the range and the owner of the list unseen, all the plans look the same, and the
-    generic one is kept.
+    keeps this generic plan unless the plan looks more expensive than the first five, planning
+    included. For a page of a long list it looks so: without a known limit, the page is estimated at
+    a tenth of the list. Then each execution would be planned, which takes longer than reading the
+    page. With the limit, the range and the owner of the list unseen, all the plans look the same,
+    and the generic one is kept.
     """
     return _Unseen(bindparam(parameter, type_=kind))
 
 
 class _Unindexed(GenericFunction[Any]):
-    """A column that SQLite compares with a value, but does not search by."""
+    """A column that SQLite compares with a value, but for which it uses no index."""
 
     name = "entrepot_unindexed"
     inherit_cache = True

@@ -13,7 +13,7 @@ from cloudcore.db.schema import Id, metadata
 
 _COLUMN: Final = re.compile(r"(\w+)( KEY)?( NULL)?(?: DEFAULT (\S+))?")
 RowNumber = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-"""Of a key: SQLite assigns numbers only to one of the exact type INTEGER."""
+"""Type of a key: SQLite assigns numbers only to a key of the exact type INTEGER."""
 
 
 def table(
@@ -36,13 +36,13 @@ def table(
 def columns(kind: Any, listed: str) -> list[sa.Column[Any]]:  # noqa: ANN401 - a type or its class
     """Return columns of one type, listed as in SQL: ``a KEY, b, c NULL, d DEFAULT 0``.
 
-    Only those marked NULL may be null. Raise `ValueError` for other words.
+    Only columns marked NULL may be null. Raise `ValueError` if `listed` has another form.
     """
     return [_column(each, kind) for each in listed.split(", ")]
 
 
 def refers(column: str, to: str, ondelete: str | None = None) -> sa.Column[Any]:
-    """Return a column, written as in `columns`, that refers to the id of another table's row."""
+    """Return a column, written as in `columns`, that refers to the id of a row of `to`."""
     return _column(column, Id, sa.ForeignKey(f"{to}.id", ondelete=ondelete))
 
 
@@ -73,7 +73,10 @@ def indexes(*each: str) -> list[sa.Index]:
 def named_index(
     name: str, listed: str, where: str | None = None, *, is_unique: bool = False
 ) -> sa.Index:
-    """Return an index on the columns ``a, b``; only of the rows that meet `where`, if passed."""
+    """Return an index on the columns `listed` (``a, b``).
+
+    With `where`, only rows that meet the condition are indexed.
+    """
     condition = None if where is None else sa.text(where)
     return sa.Index(
         name,

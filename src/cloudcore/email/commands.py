@@ -18,7 +18,7 @@ _RECORD: Final = (
 
 
 def _show_record(run: Invocation) -> bool:
-    """Show the DNS record that the owner of a domain publishes; return False if it has a fault."""
+    """Show the DNS record to publish for a domain; return False if the identity has a fault."""
     found = run.record
     if "dkim" in found:
         run.show_rows([found["dkim"]], _RECORD)

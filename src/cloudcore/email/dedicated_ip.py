@@ -25,10 +25,10 @@ from cloudcore.resources.resource import (
 WarmupStatus = Literal["new", "warming", "warmed", "paused"]
 DAY: Final = 24 * 3600 * MICROSECONDS
 CAPS: Final = (50, 100, 500, 1_000, 5_000, 10_000, 20_000, 40_000, 70_000, 100_000)
-"""Most recipients of each day (UTC) of the warm-up, from the day of the first one. There is no
-limit after the last of them."""
+"""The most recipients on each day (UTC) of the warm-up, which begins with the first recipient.
+After the last of these days there is no limit."""
 WINDOW: Final = 1_000
-"""Outcomes that are looked back at."""
+"""How many of the last outcomes are considered."""
 MOST_BOUNCED: Final = WINDOW // 10
 """More bounces than these among the last `WINDOW` outcomes pause an address."""
 PAUSED: Final = "email.dedicated_ip.paused"
@@ -54,8 +54,8 @@ class DedicatedIP(Record, frozen=True, kw_only=True):
     sent: Annotated[int, own(hidden=True)] = 0
     """Recipients on that day."""
     outcomes: Annotated[bytes, own(hidden=True)] = b""
-    """The last `WINDOW` outcomes as a number: below its highest bit one bit each, 1 for a bounce,
-    the last one lowest."""
+    """The last `WINDOW` outcomes as a big-endian number. Below its highest bit, each bit is an
+    outcome, 1 for a bounce; the latest is the lowest bit."""
 
 
 def as_of(of: DedicatedIP, now: int) -> DedicatedIP:
@@ -72,7 +72,7 @@ def as_of(of: DedicatedIP, now: int) -> DedicatedIP:
 
 
 def room(of: DedicatedIP, now: int) -> int | None:
-    """Return how many more recipients the address may send to today, or None if unlimited."""
+    """Return how many more recipients the address may send to today; None if unlimited."""
     age = 0 if of.warmup_started_at is None else _age(of, now)
     if age >= len(CAPS):
         return None
@@ -80,12 +80,12 @@ def room(of: DedicatedIP, now: int) -> int | None:
 
 
 def sent_today(of: DedicatedIP, now: int) -> int:
-    """Return the recipients counted today (or on a later day, if the clock went back)."""
+    """Return how many recipients were counted today (or on a later day, if the clock went back)."""
     return of.sent if of.day >= now // DAY else 0
 
 
 def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
-    """Return the dedicated IP with `recipients` added to today's count."""
+    """Return the dedicated IP with `recipients` added to today's count; this starts its warm-up."""
     return as_of(
         structs.replace(
             of,
@@ -98,7 +98,10 @@ def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
 
 
 def share(of: DedicatedIP, recipients: int, now: int) -> float:
-    """Return today's recipients plus these, divided by today's cap (the last cap if warm)."""
+    """Return the used part of today's cap after `recipients` more, as a number from 0.
+
+    An address that is warmed is compared with the last cap.
+    """
     left, sent = room(of, now), sent_today(of, now)
     return (sent + recipients) / (CAPS[-1] if left is None else max(1, left + sent))
 
@@ -106,8 +109,7 @@ def share(of: DedicatedIP, recipients: int, now: int) -> float:
 def with_outcome(of: DedicatedIP, *, bounced: bool, was_sent: bool = False) -> DedicatedIP:
     """Return an address with one more outcome; pause it if too many recent outcomes are bounces.
 
-    `was_sent` means that the message was counted as accepted before it bounced; that count is
-    replaced.
+    `was_sent`: the message was counted as accepted before it bounced; its outcome is replaced.
     """
     bits = int.from_bytes(of.outcomes, "big") or 1
     taken = ~bits & (bits + 1)  # the lowest 0
@@ -126,7 +128,7 @@ def with_outcome(of: DedicatedIP, *, bounced: bool, was_sent: bool = False) -> D
 
 
 def _age(of: DedicatedIP, now: int) -> int:
-    """Return the days since the warm-up began."""
+    """Return the days (UTC) since the warm-up began."""
     assert of.warmup_started_at is not None
     return max(0, now // DAY - of.warmup_started_at // DAY)
 

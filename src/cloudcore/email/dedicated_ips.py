@@ -35,13 +35,13 @@ IP_POOL_METHODS: Final = Methods(
 
 
 EVERY_SECONDS: Final = 24 * 3600
-"""Between two looks for addresses that are not in the inventory."""
+"""How often addresses that are not in the inventory are looked for."""
 _MOST_NAMED: Final = 20
 _log = logging.getLogger(__name__)
 
 
 class RequestDedicatedIP(RequestBody):
-    """Which pool an address is to be in."""
+    """The pool that a new dedicated IP is to be in."""
 
     ip_pool: str | None = None
     """Id, CRN or name of an IP pool; empty or absent: the address is in none yet."""
@@ -100,13 +100,13 @@ async def request_dedicated_ip(
 
 @custom_method(DEDICATED_IP_METHODS, "pause", "email:PauseDedicatedIP")
 async def pause_dedicated_ip(dedicated_ip_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Let no more mail be accepted for a dedicated IP; what waits already leaves from it."""
+    """Let no more mail be accepted for a dedicated IP; mail that waits is still sent from it."""
     return await _changed(ctx, dedicated_ip_id, "paused")
 
 
 @custom_method(DEDICATED_IP_METHODS, "resume", "email:ResumeDedicatedIP")
 async def resume_dedicated_ip(dedicated_ip_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Go on with a dedicated IP that is paused; what bounced before is forgotten.
+    """Resume a dedicated IP that is paused; what bounced before is forgotten.
 
     The days of its warm-up went on meanwhile.
     """
@@ -117,8 +117,8 @@ async def _changed(
     ctx: RequestContext, dedicated_ip_id: str, status: WarmupStatus
 ) -> Reply[ResponseBody]:
     found, now = await DEDICATED_IP_METHODS.authorized(ctx, dedicated_ip_id), ctx.clock()
-    wrap, told = DEDICATED_IP_METHODS.at(now), DEDICATED_IP_METHODS.changed_at(now)
-    return await ctx.commit(set_status, found, status, now, wrap=wrap, told=told)
+    wrap, details = DEDICATED_IP_METHODS.at(now), DEDICATED_IP_METHODS.details_if_changed(now)
+    return await ctx.commit(set_status, found, status, now, wrap=wrap, details=details)
 
 
 def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> DedicatedIP:
@@ -126,7 +126,7 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
     Raises:
         Conflict: no address is free.
-        NotFound: its pool was deleted meanwhile.
+        NotFound: the pool was deleted meanwhile.
         QuotaExceeded: the account has reached its quota.
 
     """
@@ -139,15 +139,15 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
         if address not in taken:
             with suppress(Conflict):  # another account was faster
                 made = DEDICATED_IP_ROWS.add(tx, structs.replace(new, address=address))
-                DEDICATED_IP_ROWS.counted.tell(tx, new.account_id, use, new.created_at)
+                DEDICATED_IP_ROWS.counted.emit_level(tx, new.account_id, use, new.created_at)
                 return made
     raise Conflict("no dedicated IP is left; the operator of the install adds some")
 
 
 def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: int) -> DedicatedIP:
-    """Pause a dedicated IP, or resume it (status ``new``).
+    """Pause a dedicated IP (status ``paused``), or resume it (status ``new``); return it.
 
-    Raise `NotFound` if it was deleted meanwhile.
+    Resuming forgets its outcomes. Raise `NotFound` if it was deleted meanwhile.
     """
     old = DEDICATED_IP_ROWS.lock(tx, found.account_id, found.id)
     if (old.warmup_status == "paused") == (status == "paused"):
@@ -157,7 +157,7 @@ def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: in
     return DEDICATED_IP_ROWS.save(tx, as_of(changed, now))
 
 
-async def tell_others(needs: EmailNeeds) -> None:
+async def log_unlisted(needs: EmailNeeds) -> None:
     """Log the dedicated IPs of accounts that are missing from the operator's inventory."""
     find = partial(sender_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
     found = await needs.database.read(find)

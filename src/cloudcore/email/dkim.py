@@ -36,30 +36,31 @@ _SIGNED: Final = (
     b"list-unsubscribe",
     b"list-unsubscribe-post",
 )
-"""The fields that a signature covers where a message has them (RFC 6376 §5.4.1, RFC 8058 §4)."""
+"""The header fields that a signature covers if a message has them (RFC 6376 §5.4.1, RFC 8058
+§4)."""
 OpenKey = Callable[[SendingIdentity], bytes]
 """Returns the private key of a domain."""
 
 
 def new_key() -> tuple[bytes, str]:
-    """Make a key; return (private key in PEM, public key in DER as base64).
+    """Generate a key; return (private key in PEM, public key in DER as base64).
 
-    It takes up to several seconds of processor time.
+    This takes up to several seconds of processor time.
     """
     key = rsa.generate_private_key(65537, _BITS)
-    # What signs reads the older form.
+    # dkimpy reads the older format.
     private = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return private, b64encode(public).decode()
 
 
 def seal_key(keyring: Keyring, identity_id: str, key: bytes) -> bytes:
-    """Seal the private key of an identity."""
+    """Seal the private key of an identity, for `open_key`."""
     return keyring.seal(key, _context(identity_id))
 
 
 def open_key(keyring: Keyring, identity: SendingIdentity) -> bytes:
-    """Return the private key of an identity."""
+    """Return the private key of a domain identity, in PEM."""
     assert identity.dkim_key is not None, "a domain has a key"
     return keyring.open(identity.dkim_key, _context(identity.id))
 
@@ -83,11 +84,11 @@ def is_record_of(text: bytes, public: str) -> bool:
 
 
 def signed(message: bytes, identity: SendingIdentity, open_key: OpenKey) -> bytes:
-    """Sign a message for a domain, and return it; other signatures in it stay.
+    """Return a message with the DKIM signature of a domain added; other signatures in it stay.
 
-    The message is in SMTP form, with CRLF. Signing takes milliseconds of a core, so call it in a
-    thread. The signature covers the body and the fields `_SIGNED`, and that there is no second
-    sender (RFC 6376 §8.15).
+    A message of an identity that is no domain is returned unchanged. The message is in SMTP form,
+    with CRLF. Signing takes milliseconds of a core, so call this in a thread. The signature covers
+    the body and the fields `_SIGNED`, and that there is no second sender (RFC 6376 §8.15).
     """
     if identity.kind != "domain":
         return message

@@ -30,7 +30,7 @@ EMAIL: Final[Family[EmailNeeds]] = Family(
     resources=(SUPPRESSION, IP_POOL, DEDICATED_IP, SENDING_IDENTITY, TEMPLATE, MESSAGE),
     skus=(MESSAGES,),
     recorded_actions=(CONFIRM,),
-    told_changes={UNSUBSCRIBE: "email.suppression.created"},
+    event_types_by_action={UNSUBSCRIBE: "email.suppression.created"},
     other_events=(VERIFIED, FAILED, PAUSED),
     event_words={
         PAUSED: "A dedicated IP sends no more, as too much of its mail bounced",

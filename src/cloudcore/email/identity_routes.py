@@ -32,7 +32,7 @@ from cloudcore.wire import ResponseBody
 async def verify_identity(identity_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Look for the record of a domain now, or send an address a new link.
 
-    The link before is no longer valid. An address that is verified is refused (409).
+    The previous link is no longer valid. An address that is already verified is refused (409).
     """
     found = await IDENTITIES.authorized(ctx, identity_id)
     now = ctx.clock()
@@ -59,7 +59,7 @@ async def show_identity_confirmation(request: Request[Any, Any, Any]) -> Respons
 async def confirm_identity(
     request: Request[Any, Any, Any], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Response[str]:
-    """Confirm an address, as the page's button asks."""
+    """Confirm an address, at the request of the page's button."""
     token = token_of(await request.body())
     try:
         found = await ctx.database.write(_confirm, ctx, needs, token)

@@ -1,8 +1,8 @@
 """Verify sending identities: look up the DKIM record of a domain, or mail a link to an address.
 
 The record is looked up regularly, as no mail may be sent from a domain whose owner has removed it.
-Nothing changes while no name server answers. The token of the link is derived from the root key and
-a nonce, which each new mail changes; only the token's hash is stored.
+While no name server answers, the status does not change. The token of the link is derived from the
+root key and a nonce; each new mail changes the nonce. Only the token's hash is stored.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from cloudcore.web.rate_limits import Budget, count_request
 
 CONFIRM_PATH: Final = "/v1/identity-confirmations"
 CONFIRMATION_SECONDS: Final = 72 * 3600
-"""Seconds for which a link confirms."""
+"""How long a link is valid."""
 _HOUR: Final = 3600
 OF_ADDRESS: Final = Budget(limit=10, window_seconds=_HOUR, is_extended=False)
-"""Mails to an address, of all accounts together."""
+"""Confirmation mails to an address, of all accounts together."""
 OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
-"""Mails of an account to all addresses."""
+"""Confirmation mails of an account to all addresses."""
 
 
 class BadToken(InvalidInput):
@@ -56,7 +56,7 @@ class BadToken(InvalidInput):
 
 
 def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIdentity:
-    """Return an address with a new confirmation token, whose mail is due now."""
+    """Return an address identity with a new confirmation token, whose mail is due now."""
     nonce = base64url.encode(os.urandom(24))
     return structs.replace(
         identity,
@@ -70,7 +70,8 @@ def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIde
 def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
     """Count a confirmation mail, as the address may be a stranger's.
 
-    Raise `TooManyConfirmations` if this address, or all those of the account, got too many.
+    Raise `TooManyConfirmations` if this address, or all addresses of the account together, got too
+    many mails.
     """
     local, _, domain = identity.value.rpartition("@")
     address = sha256(f"{local.partition('+')[0]}@{domain}".encode()).hexdigest()
@@ -89,7 +90,10 @@ def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
 
 
 def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
-    """Verify the address whose link has this token; raise `BadToken` if there is none."""
+    """Verify the identity whose confirmation link has this token; return the identity.
+
+    Raise `BadToken` if the token is unknown or expired.
+    """
     found = lock_confirmed_by(tx, _hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:
         raise BadToken
@@ -112,7 +116,11 @@ def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
 def mail_of(
     identity: SendingIdentity, account: str, keyring: Keyring, url: str, sender: str
 ) -> EmailMessage:
-    """Return the mail with the link; `account` is the account's name, `url` the platform's base."""
+    """Return the confirmation mail for an address.
+
+    `account` is the account's name, `url` the platform's base URL, `sender` the mailbox that the
+    mail is from.
+    """
     assert identity.confirmation_nonce is not None
     query = urlencode({"token": _token(keyring, identity.id, identity.confirmation_nonce)})
     mail = EmailMessage(policy=SMTP)
@@ -142,23 +150,23 @@ def _hash(token: str) -> bytes:
 
 EVERY_SECONDS: Final = 60
 PENDING_SECONDS: Final = 72 * 3600
-"""A domain fails whose record is not there after these."""
+"""A domain fails if its record is still missing after this time."""
 _PAUSES: Final = {"pending": 300, "verified": 3600, "failed": 3600}
-"""Seconds between two looks for a record, by status."""
+"""Seconds between two lookups of a record, by status."""
 _PAGE: Final = 100
 
 Outcome = StepDone[SendingIdentity] | StepRetry[SendingIdentity]
 
 
 def goal(identity: SendingIdentity, now: int) -> Goal | None:
-    """Return the next step for an identity, or None."""
+    """Return the goal of an identity's next step, or None if nothing is due."""
     if identity.check_at is None or identity.check_at > now:
         return None
     return Goal("look" if identity.kind == "domain" else "ask", identity.asked)
 
 
 def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
-    """Return the problem with the TXT records at a domain's selector, or None if they are right."""
+    """Return what is wrong with the TXT records at a domain's selector; None if they are right."""
     assert identity.dkim_selector is not None
     assert identity.dkim_public is not None
     name = record_name(identity.dkim_selector, identity.value)
@@ -173,7 +181,7 @@ def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
 
 
 async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Look up the DKIM record of a domain."""
+    """Look up the DKIM record of a domain, and store the result."""
     assert found.dkim_selector is not None
     try:
         texts = await needs.resolver.texts(record_name(found.dkim_selector, found.value))
@@ -194,7 +202,7 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt
             status=status,
             verified_at=verified_at,
             checked_at=now,
-            # Who asked meanwhile may have published it after this look.
+            # If the owner asked for a check meanwhile, the record may be newer than this lookup.
             check_at=following if current.asked == found.asked else current.check_at,
             faults=tuple(each for each in current.faults if problem and each.code == problem.code),
         )
@@ -205,7 +213,7 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt
 
 
 async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Send the confirmation mail to an address."""
+    """Send the confirmation mail to an address, or store why that is not possible."""
 
     def change(current: SendingIdentity, _now: int) -> SendingIdentity:
         is_same = current.asked == found.asked
@@ -230,15 +238,15 @@ async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt)
 def _tell(
     needs: EmailNeeds, tx: Connection, before: SendingIdentity, after: SendingIdentity
 ) -> None:
-    """Publish an event if a domain has become verified, or unverified."""
+    """Publish an event if the status of the domain has changed."""
     if before.status != after.status:
         tell_status(needs, tx, after)
 
 
 def tell_status(needs: EmailNeeds, tx: Connection, identity: SendingIdentity) -> None:
-    """Publish the changed status of an identity."""
+    """Publish an event with the new status of an identity."""
     event = VERIFIED if identity.status == "verified" else FAILED
-    needs.events.tell(tx, identity.account_id, event, [identity.event_data], identity.updated_at)
+    needs.events.emit(tx, identity.account_id, event, [identity.event_data], identity.updated_at)
 
 
 WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(

@@ -19,16 +19,17 @@ from cloudcore.quotas.quota_checks import QuotaChecks
 MAIL: Final[Port[PlatformMail | None]] = Port("email.mail")
 """Sends the platform's own mail."""
 RESOLVER: Final[Port[tuple[str, int] | None]] = Port("email.resolver")
-"""Address of the DNS resolver; None for those of the machine."""
+"""The address of the DNS resolver; None for the machine's resolvers."""
 
 
 class ReturnMail(NamedTuple):
-    """The address on which the mail server for return paths listens."""
+    """The domain of return paths, and where this install accepts mail to them."""
 
     domain: str = ""
-    """Of return paths; empty: messages have none of ours, and nothing is read."""
+    """The domain of our return paths. Empty: messages have none of ours, and no mail is
+    accepted."""
     address: tuple[str, int] | None = None
-    """Where this install takes that mail: address and port; None if it does not."""
+    """The address and port of the mail server for return paths; None if this install runs none."""
 
 
 NO_RETURN_MAIL: Final = ReturnMail()
@@ -39,9 +40,9 @@ class SendingTerms(NamedTuple):
     """The operator's terms for the mail of accounts."""
 
     sender: MailSender | None = None
-    """Hands it over, or None if the install sends none."""
+    """Hands messages over to mail servers; None if the install sends no mail of accounts."""
     most_a_second: int = 10
-    """Messages that are accepted of an identity in a second."""
+    """How many messages of an identity are accepted in a second."""
 
 
 NOT_SENT: Final = SendingTerms()
@@ -49,7 +50,7 @@ SENDING: Final[Port[SendingTerms]] = Port("email.sending")
 
 
 DEDICATED_IPS: Final[Port[Sequence[str]]] = Port("email.dedicated_ips")
-"""The addresses that accounts may get for themselves."""
+"""The inventory of addresses from which accounts may request some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +67,15 @@ class EmailNeeds:
     resolver: DnsResolver
     sending: SendingTerms = NOT_SENT
     room: QuotaChecks = field(default_factory=QuotaChecks)
-    """Which accounts were found to have room for messages that wait."""
+    """Which accounts were found to have room for more unsent messages."""
     mail: PlatformMail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
     return_mail: ReturnMail = NO_RETURN_MAIL
     dedicated_ips: Sequence[str] = ()
-    """The addresses that accounts may get for themselves."""
+    """The inventory of addresses from which accounts may request some."""
 
     def return_path(self, message_id: str, position: int) -> str:
-        """Return the envelope sender of a message to one recipient.
+        """Return the envelope sender of a message to the recipient at a position.
 
         It is empty, the null sender, if the operator has configured no domain for return paths.
         """

@@ -1,8 +1,8 @@
 """Describe IP pools, sending identities, suppressions, templates and messages.
 
-Mail comes from a *sending identity*: a domain or an address whose ownership the account has proved.
-A *suppression* is an address that gets no mail from the account. A *message* is accepted mail to
-some recipients, each with a status of its own.
+Mail is sent from a *sending identity*: a domain or an address whose ownership the account has
+proved. A *suppression* is an address that gets no mail from the account. A *message* is accepted
+mail to some recipients, each with a status of its own.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ FAILED: Final = "email.identity.failed"
 CONFIRM: Final = "email:ConfirmIdentity"
 """The action of a used link in the audit log; no policy names it."""
 WARNINGS: Final = frozenset({"DNS_UNREACHABLE", "MAIL_UNREACHABLE"})
-"""Faults that may go by themselves."""
+"""Faults that may disappear by themselves."""
 _MOST_CHARACTERS: Final = 253
-"""Of a name in the DNS (RFC 1035 §2.3.4), in text."""
+"""The length limit of a DNS name as text (RFC 1035 §2.3.4)."""
 
 
 class SendingIdentity(Worked, frozen=True, kw_only=True):
@@ -97,21 +97,22 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
     dkim_key: Annotated[bytes | None, own(hidden=True)] = None
     """The private key, sealed."""
     check_at: Annotated[int | None, own(hidden=True, form="time")] = None
-    """When there is work: a record to look for, or a mail to send; None if there is none."""
+    """When the record is looked up, or the confirmation mail is sent, next; None if neither is
+    due."""
     asked: Annotated[int, own(hidden=True)] = 0
-    """How often its owner has asked for that."""
+    """How often the owner has requested that."""
     confirmation_nonce: Annotated[str | None, own(hidden=True)] = None
     confirmation_hash: Annotated[bytes | None, own(hidden=True)] = None
     confirmation_expires_at: Annotated[int | None, own(hidden=True, form="time")] = None
 
     @property
     def domain(self) -> str:
-        """Return the domain from which the identity sends mail."""
+        """Return the domain of the identity, or of its address."""
         return self.value.rpartition("@")[2]
 
     @property
     def event_data(self) -> dict[str, object]:
-        """Return the data of the identity's events."""
+        """Return the data of an event about the identity."""
         return {
             "identity": {"id": self.id, "crn": SENDING_IDENTITY.crn_of(self), "name": self.value},
             "status": self.status,
@@ -138,7 +139,7 @@ def normal(value: str, kind: Kind) -> str:
 
 
 def selector_of(identity_id: str) -> str:
-    """Return the DKIM selector of a domain's key, which differs for each identity."""
+    """Return the DKIM selector of a domain's key, which is different for each identity."""
     return f"m{identity_id.replace('-', '')[-16:]}"
 
 
@@ -198,7 +199,7 @@ class Suppression(Record, frozen=True, kw_only=True):
     ] = "manual"
     source_message_id: Annotated[str | None, own(hidden=True)] = None
     folded: Annotated[str, own(hidden=True)] = ""
-    """The address in lower case, its domain in ASCII: what is unique."""
+    """The address in canonical form, which is unique: in lower case, its domain in ASCII."""
 
 
 def folded(address: str) -> str:
@@ -284,19 +285,17 @@ TEMPLATE: Final = Resource(
 
 
 MessageStatus = Literal["queued", "deferred", "complained", "bounced", "sent", "suppressed"]
-"""Of a message and of each recipient. A message has the first of these that a recipient has.
-
-``queued``: not tried yet; ``deferred``: to be tried again; ``sent``: the recipient's mail server,
-or the smarthost, has taken it; ``bounced``: refused, or given back later; ``complained``: sent, and
-reported as unwanted; ``suppressed``: not sent, because the address was suppressed.
-"""
+"""The status of a message or a recipient. A message has the first of these that a recipient has.
+``queued``: not tried yet; ``deferred``: to be tried again; ``sent``: accepted by the recipient's
+mail server or the smarthost; ``bounced``: refused, or returned later; ``complained``: sent, and
+reported as unwanted; ``suppressed``: not sent, because the address was suppressed."""
 STATUSES: Final[tuple[MessageStatus, ...]] = get_args(MessageStatus)
 WAITING: Final = frozenset({"queued", "deferred"})
 """Statuses of unsent messages."""
 MESSAGES: Final = Sku("email.messages", "Messages, by recipient", "1000 messages", 1000)
 RecipientKind = Literal["to", "cc", "bcc"]
 MOST_RECIPIENTS: Final = 50
-"""Of one message: to, cc and bcc together."""
+"""The most recipients of one message: to, cc and bcc together."""
 
 
 class Message(Record, frozen=True, kw_only=True):
@@ -307,7 +306,7 @@ class Message(Record, frozen=True, kw_only=True):
     """As they were given, with names; those of `recipients` are addresses alone."""
     cc: Annotated[list[str], own()] = field(default_factory=list)
     bcc: Annotated[list[str], own()] = field(default_factory=list)
-    """Who gets it too; the message itself does not tell."""
+    """Further recipients, which the message itself does not name."""
     subject: Annotated[str, own(heading="SUBJECT")]
     status: Annotated[MessageStatus, own(heading="STATUS")] = "queued"
     """The first of `queued`, `deferred`, `complained`, `bounced`, `sent` and `suppressed` that a
@@ -323,13 +322,16 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 def status_of(statuses: Iterable[str]) -> MessageStatus:
-    """Derive the status of a message from the statuses of its recipients."""
+    """Return the status of a message: the first of `STATUSES` that a recipient has."""
     known = set(statuses)
     return next(each for each in STATUSES if each in known)
 
 
 def _identity(named: str) -> str:
-    """Return the lookup key of an identity from a domain, an address, an id or a CRN."""
+    """Return the key of a filter for an identity: its domain or address, or an id; in lower case.
+
+    `named` may also be a CRN.
+    """
     return named.rpartition("identity/")[2].lower()
 
 
@@ -340,10 +342,10 @@ MESSAGE: Final = Resource(
     many="messages",
     table="email_messages",
     key="id",
-    # One is accepted and shown by hand: its recipients and its content are rows of their own.
+    # Its own routes accept and show a message: recipients and content have tables of their own.
     methods=("list",),
     actions={"create": "SendMessage", "get": "GetMessage"},
-    told=(),
+    methods_with_events=(),
     quota=100_000,
     filters=(
         Filter("status"),
@@ -351,4 +353,4 @@ MESSAGE: Final = Resource(
         Filter("identity", read=_identity),
     ),
 )
-"""The messages of accounts. At most so many of an account wait to be sent."""
+"""The messages of accounts. The quota limits how many of an account wait to be sent."""

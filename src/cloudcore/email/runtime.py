@@ -1,4 +1,4 @@
-"""The email family in a server."""
+"""The email family at run time: its routes, job kinds, schedules and the mail server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RUNTIME: Final[Runtime[EmailNeeds]] = Runtime(
             identity_verification.EVERY_SECONDS,
             identity_verification.check_due,
         ),
-        ("email.dedicated_ips", dedicated_ips.EVERY_SECONDS, dedicated_ips.tell_others),
+        ("email.dedicated_ips", dedicated_ips.EVERY_SECONDS, dedicated_ips.log_unlisted),
     ),
     expiry=(message_rows.forget_content, message_rows.forget, message_rows.forget_rates),
     uses=(

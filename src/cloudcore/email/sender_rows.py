@@ -59,19 +59,19 @@ _HAS_WAITING: Final = Statement(
 def lock_pool(
     tx: Connection, account_id: str, region: str, ip_pool_id: str
 ) -> Sequence[DedicatedIP]:
-    """Lock the active dedicated IPs of a pool until `tx` ends, and return them."""
+    """Return the active dedicated IPs of a pool, locked until `tx` ends."""
     where = {"account_id": account_id, "region": region, "ip_pool_id": ip_pool_id}
     return DEDICATED_IP_ROWS.read_all(tx, _LOCK_POOL, **where, limit=DEDICATED_IP.quota)
 
 
 def lock_address(tx: Connection, account_id: str, region: str, address: str) -> DedicatedIP | None:
-    """Lock and return a dedicated IP of an account; None if the account no longer has it."""
+    """Return a dedicated IP, locked until `tx` ends; None if the account no longer has it."""
     where = {"account_id": account_id, "region": region}
     return DEDICATED_IP_ROWS.read_one(tx, _LOCK_ADDRESS, **where, address=address)
 
 
 def taken(tx: Connection, addresses: Sequence[str]) -> frozenset[str]:
-    """Return those of `addresses` that any account already has."""
+    """Return the addresses among `addresses` that some account already has."""
     return frozenset(row[0] for row in tx.rows(_TAKEN, addresses=text_list(addresses)))
 
 
@@ -82,7 +82,7 @@ def others(tx: Connection, addresses: Sequence[str], limit: int) -> Sequence[str
 
 
 def has_waiting(tx: Connection, account_id: str, address: str) -> bool:
-    """Return True if unsent mail is to be sent from an address."""
+    """Return True if unsent mail of an account is to be sent from an address."""
     row = tx.row(_HAS_WAITING, account_id=account_id, address=address)
     return row is not None and bool(row[0])
 
@@ -123,10 +123,13 @@ _LOCK_CONFIRMED_BY: Final = Statement(
 
 
 def list_due(tx: Connection, now: int, after: int, limit: int) -> list[tuple[str, str, int]]:
-    """Return (account, id, due time) of identities with due work, earliest first."""
+    """Return a page of (account id, identity id, due time) of identities due by `now`, by due time.
+
+    `after` is the last due time of the previous page.
+    """
     return [(*row,) for row in tx.rows(_LIST_DUE, now=now, after=after, limit=limit)]
 
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> SendingIdentity | None:
-    """Lock and return the identity with this confirmation token, or None if there is none."""
+    """Return the identity with this confirmation token, locked until `tx` ends, or None."""
     return IDENTITY_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, hash=token_hash)

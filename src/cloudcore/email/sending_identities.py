@@ -28,7 +28,7 @@ class DkimRecord(ResponseBody):
     selector: str
     record_name: str
     record_value: str
-    """In one piece; where a text has at most 255 characters, it is given in several."""
+    """The value in one piece; if a text may have at most 255 characters, publish it in several."""
 
 
 def _check(new: SendingIdentity, old: SendingIdentity | None, now: int) -> SendingIdentity:
@@ -109,7 +109,8 @@ def verify(
     Raises:
         NotFound: the identity was deleted meanwhile.
         Conflict: the address is already verified.
-        TooManyConfirmations: this address, or all those of the account, got too many.
+        TooManyConfirmations: this address, or all addresses of the account together, got too many
+            mails.
 
     """
     WORK.wake(tx, identity, now)  # first: a step too locks its job, and then the record
@@ -126,10 +127,10 @@ def verify(
 def for_sender(tx: Connection, account_id: str, region: str, address: str) -> SendingIdentity:
     """Return the verified identity for a sender's address, locked until `tx` ends.
 
-    It is the identity of the address itself, or else of its exact domain; parent domains do not
+    That is the identity of the address itself, or else of its exact domain; parent domains do not
     count.
 
-    Raise `InvalidInput` if there is none.
+    Raise `InvalidInput` if there is no such verified identity.
     """
     try:
         value = normal(address, "address")
@@ -144,7 +145,10 @@ def for_sender(tx: Connection, account_id: str, region: str, address: str) -> Se
 
 
 def signer_of(tx: Connection, identity: SendingIdentity) -> SendingIdentity | None:
-    """Return the verified domain whose key signs the mail of an identity, or None."""
+    """Return the domain identity whose key signs the mail of an identity; None if there is none.
+
+    For an address, that is its own domain, if the account has verified it.
+    """
     if identity.kind == "domain":
         return identity
     found = IDENTITY_ROWS.find_named(tx, identity.account_id, identity.region, identity.domain)

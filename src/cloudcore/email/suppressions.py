@@ -1,7 +1,7 @@
 """``/v1/suppressions``, and the unsubscribe links of recipients (RFC 8058).
 
-The token of a link contains all necessary data, since links are opened long after the message was
-deleted.
+The token of a link contains all necessary data, since recipients open links long after the message
+was deleted.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) 
 def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
     """Insert a suppression made by the platform; return None if the address already has one.
 
-    It ignores the quota, which limits only what requests create: further mail to this address would
-    harm the reputation of all accounts.
+    The quota is ignored, as it limits only requests: further mail to this address would harm the
+    reputation of all accounts.
     """
     try:
         return ROWS.add(tx, _replace_expired(tx, new, None))
@@ -109,7 +109,7 @@ SUPPRESSIONS: Final = Methods(
 def suppressed(
     tx: Connection, account_id: str, region: str, addresses: Sequence[str], now: int
 ) -> frozenset[str]:
-    """Return those of these canonical addresses that are suppressed for an account now."""
+    """Return those of these canonical addresses that are suppressed for an account at `now`."""
     wanted = {"account_id": account_id, "region": region, "folded": text_list(addresses)}
     return frozenset(row[0] for row in tx.rows(_WHICH, **wanted, now=now))
 
@@ -124,15 +124,15 @@ class Unsubscription(msgspec.Struct, array_like=True, frozen=True):
     account_id: str
     region: str
     message_id: str
-    """Whose link it is."""
+    """The message that has the link."""
     address: str
-    """Its domain in ASCII."""
+    """The recipient's address, with its domain in ASCII."""
 
 
 def unsubscribe_headers(keyring: Keyring, url: str, of: Unsubscription) -> Mapping[str, str]:
     """Return the unsubscribe headers for one recipient; `url` is the platform's base URL.
 
-    The DKIM signature must cover them, and the first must not be folded into encoded words.
+    The DKIM signature must cover both. ``List-Unsubscribe`` must not be folded into encoded words.
     """
     query = urlencode({"token": unsubscribe_token(keyring, of)})
     return {
@@ -149,7 +149,7 @@ def unsubscribe_token(keyring: Keyring, of: Unsubscription) -> str:
 
 def read_unsubscribe_token(keyring: Keyring, token: str) -> Unsubscription | None:
     """Return the content of an unsubscribe token, or None if the token is not ours."""
-    with suppress(ValueError):  # no base64, or not of ASCII
+    with suppress(ValueError):  # not base64, or not ASCII
         read = base64url.decode(token)
         mac, said = read[:_MAC_BYTES], read[_MAC_BYTES:]
         if hmac.compare_digest(mac, _mac(keyring, said)):

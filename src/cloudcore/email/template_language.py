@@ -1,9 +1,9 @@
-"""The language of email templates: a part of Jinja2 whose renderings always end soon.
+"""The language of email templates: a subset of Jinja2 whose renderings always end soon.
 
 A template can use values, conditions, loops over its variables, arithmetic on numbers, and the
-filters and tests below. It cannot call functions or assign, and sees only data, no attributes of
-objects. The work of a rendering is limited: each iteration, each filter and each comparison costs
-as much as the size of its input.
+filters and tests below. It cannot call functions or assign variables, and sees only data, no
+attributes of objects. The work of a rendering is limited: each iteration, each filter and each
+comparison costs as much as the size of its input.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from jinja2.utils import missing, pass_context
 from markupsafe import escape
 
 MAX_WORK: Final = 1_000_000
-"""The most work of a rendering: about characters, iterations and parts of the template."""
+"""The most work of a rendering, which is roughly the number of characters, iterations and parts."""
 MAX_TOKENS: Final = 10_000
 MAX_DEPTH: Final = 40
 MAX_LOOPS: Final = 8
-"""Most loops within one another; Python itself ends at 20."""
+"""How deep loops may be nested; Python itself allows 20."""
 _WORK: Final = " work"
-"""The name of what counts, which no template can spell."""
+"""The name of the variable that counts the work; no template can spell it."""
 _MOST: Final = 1 << 63
 _LOOP: Final = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
 _NODES: Final = (
@@ -68,7 +68,7 @@ class TooMuch(TemplateError):
 
 
 class Missing(TemplateRuntimeError):
-    """A template needs a variable, or a field of one, that was not passed."""
+    """A template needs a variable, or a field of a variable, that was not passed."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -131,7 +131,7 @@ class _Language(ImmutableSandboxedEnvironment):
         left: Any,  # noqa: ANN401 - a value
         right: Any,  # noqa: ANN401 - a value
     ) -> Any:  # noqa: ANN401 - a value
-        """Calculate with two numbers; refuse other operands."""
+        """Calculate with two numbers; raise `SecurityError` for other operands."""
         for each in (left, right):
             if isinstance(each, Undefined):
                 str(each)  # raises `Missing`
@@ -160,7 +160,10 @@ def _weight(value: object) -> int:
 
 
 def _counted(of: Callable[..., Any], gets: str = "") -> Callable[..., Any]:
-    """Wrap a filter so that each call costs the size of its input."""
+    """Wrap a filter so that each call costs the size of its input.
+
+    `gets` is the first argument that the filter needs: ``environment``, ``eval_ctx`` or none.
+    """
 
     @pass_context
     def counted(context: Context, value: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -185,7 +188,7 @@ def _join(context: Context, value: Any, d: Any = "") -> Any:  # noqa: ANN401 - v
 
 @pass_context
 def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN401 - values
-    """Return the items of a loop; each iteration costs `size`."""
+    """Return the items of a loop; each iteration costs `size` units of work."""
     values = list(value)
     _work(context).spend(1 + len(values) * size)
     return values
@@ -199,7 +202,7 @@ def _trim(context: Context, value: Any, chars: Any = None) -> str:  # noqa: ANN4
 
 
 def _int(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - a value
-    """Convert to an integer of at most 63 bits; larger ones are slow to calculate with."""
+    """Convert to an integer; raise `TooMuch` if it has more than 63 bits: it would be slow."""
     found: Any = filters.do_int(value, default, base)
     if isinstance(found, int) and abs(found) >= _MOST:
         raise TooMuch("int gives a number of more than 63 bits")
@@ -244,7 +247,7 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def _divisible_by(value: Any, of: Any) -> bool:  # noqa: ANN401 - values
-    """Return True if a number is a multiple of `of`; Jinja2's own would format a text."""
+    """Return True if a number is a multiple of `of`; Jinja2's own test would format a text."""
     for each in (value, of):
         if isinstance(each, Undefined):
             str(each)  # raises `Missing`
@@ -315,7 +318,7 @@ def read(of: _Language, source: str) -> nodes.Template:
 
 
 def counting(tree: nodes.Template) -> nodes.Template:
-    """Insert counters into the tree around everything that takes time, and return it."""
+    """Insert counters into the tree around everything that takes time; return the tree."""
     for each in list(tree.find_all(nodes.For)):
         size = 1 + sum(1 for _ in each.find_all(nodes.Node))
         each.iter = _filtered(cast("nodes.Expr", each.iter), _TURNS, nodes.Const(size))
@@ -327,7 +330,7 @@ def counting(tree: nodes.Template) -> nodes.Template:
 
 
 def counter_variables() -> dict[str, Any]:
-    """Return the variable, added to those of the mail, in which a rendering counts its work."""
+    """Return the variable that counts the work of one rendering, to add to the mail's variables."""
     return {_WORK: RenderingWork()}
 
 
@@ -347,7 +350,7 @@ def _walk(tree: nodes.Template) -> Iterator[tuple[nodes.Node, int, int, int]]:
 
 
 def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
-    """Return the name of a node that the language forbids, or an empty string."""
+    """Return the error in a node that the language forbids, or an empty string."""
     if depth > MAX_DEPTH or loops > MAX_LOOPS:
         return "too much is nested"
     if isinstance(each, nodes.Filter | nodes.Test):

@@ -24,9 +24,9 @@ from cloudcore.web.caller_kinds import account_of
 from cloudcore.wire import RequestBody, ResponseBody, or_absent
 
 MAX_SUBJECT: Final = 998
-"""Most characters of a rendered subject: those of a line (RFC 5322 §2.1.1)."""
+"""The most characters of a rendered subject: those of a line (RFC 5322 §2.1.1)."""
 MAX_RENDERED: Final = 1 << 20
-"""Most characters of a rendered body."""
+"""The most characters of a rendered body."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _FAILURES: Final = (
     TemplateError,
@@ -37,7 +37,7 @@ _FAILURES: Final = (
     TypeError,
     ValueError,
 )
-"""Exceptions of filters and operators for unsuitable values."""
+"""Exceptions that filters and operators raise for unsuitable values."""
 _HTML: Final = language.language(is_html=True)
 _TEXT: Final = language.language(is_html=False)
 
@@ -67,7 +67,7 @@ def variables_of(template: Template) -> list[str]:
             of.compile(tree)
         except TemplateSyntaxError as error:
             raise _malformed(part, error.lineno, error.message or "") from None
-        except (SyntaxError, RecursionError) as error:  # of the program made of it
+        except (SyntaxError, RecursionError) as error:  # in the Python code of Jinja2
             raise _malformed(part, 1, str(error)) from None
     return sorted(found)
 
@@ -75,8 +75,8 @@ def variables_of(template: Template) -> list[str]:
 def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
     """Render a template with these variables, which are JSON values.
 
-    Raise `InvalidInput` if a variable is missing (`params` names it) or unusable, the subject has a
-    line break, or the result is too long or takes too long to render.
+    Raise `InvalidInput` if a variable is missing (`params` names it) or unusable, the subject is
+    empty or has a line break, or the result is too long or takes too long to render.
     """
     subject = _rendered("subject", template.subject, variables, MAX_SUBJECT)
     if _CONTROL.search(subject):
@@ -127,7 +127,7 @@ ROWS: Final = Rows(TEMPLATE)
 
 
 def _check(new: Template, old: Template | None, _now: int) -> Template:
-    """Refuse a template with a syntax error; set the list of its variables."""
+    """Refuse a template without a body or with a syntax error; set the list of its variables."""
     if new.html is None and new.text is None:
         raise invalid_field("text", "needed, or html", "missing")
     sources = (new.subject, new.html, new.text)
@@ -148,14 +148,14 @@ TEMPLATES: Final = Methods(
 
 
 class PreviewTemplate(RequestBody):
-    """What the variables are."""
+    """The variables to render a template with."""
 
     variables: dict[str, Any] = struct_field(default_factory=dict)
-    """By name; any values of JSON."""
+    """Variables by name; any values of JSON."""
 
 
 class TemplatePreview(ResponseBody):
-    """What a message would say."""
+    """The parts of a message, rendered from a template."""
 
     subject: str
     html: str | UnsetType = UNSET
@@ -165,7 +165,7 @@ class TemplatePreview(ResponseBody):
 
 
 class OneTemplatePreview(ResponseBody):
-    """The body of an answer: what a message would say."""
+    """The body of an answer with the preview of a template."""
 
     preview: TemplatePreview
 
@@ -176,7 +176,7 @@ async def preview_template(
 ) -> OneTemplatePreview:
     """Render an email template with these variables; nothing is sent or kept.
 
-    A variable that is missing is refused by its name.
+    If a variable is missing, the error names it.
     """
     found = await TEMPLATES.authorized(ctx, template_id)
     rendered = await DOCUMENTS.run(found.account_id, render, found, data.variables)
@@ -193,7 +193,7 @@ def _preview(of: Rendered) -> TemplatePreview:
     opt={"action": TEMPLATE.action("delete"), "malformed_id": 400},
 )
 async def delete_template(template_id: FromPath[str], ctx: Context) -> None:
-    """Delete an email template. One that does not exist is deleted already, which is a success.
+    """Delete an email template. It is a success if it does not exist.
 
     Messages that were accepted with it are sent as they were rendered then.
     """

@@ -41,9 +41,9 @@ async def show_email_unsubscription(request: Request[Any, Any, Any]) -> Response
 
 @post(PATH, status_code=200, request_max_body_size=MAX_FORM_BYTES, opt=FOR_ONE_CLICK)
 async def unsubscribe_from_email(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
-    """Suppress an address: one click in a mail program, or the page's button.
+    """Suppress an address, at one click in a mail program or on the page's button.
 
-    The token is in the query or the form. An address that is suppressed already is a success.
+    The token is in the query or the form. It is a success if the address is already suppressed.
     """
     token = await token_given(request)
     named = read_unsubscribe_token(ctx.keyring, token)

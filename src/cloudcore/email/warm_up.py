@@ -1,6 +1,6 @@
 """Choose the source address of a message within the warm-up caps, and count outcomes.
 
-Everything is counted in the transaction that accepts the message, while the addresses of the pool
+Recipients are counted in the transaction that accepts the message, while the addresses of the pool
 are locked. So no two senders use the same share of a cap, and counts survive a restart.
 """
 
@@ -30,10 +30,11 @@ from cloudcore.events import Events
 def sources_of(
     tx: Connection, account_id: str, region: str, ip_pool_id: str | None, count: int, now: int
 ) -> Sequence[str | None]:
-    """Return the source addresses for mail to `count` recipients, and count them.
+    """Return the source addresses for mail to `count` recipients, and count these recipients.
 
-    Each is the pool's address that has used the smallest part of today's cap. It is None, which
-    means the shared address, if there is no pool or all its addresses have reached their cap.
+    Each recipient gets the pool's address that has used the smallest part of today's cap. A source
+    is None, which means the shared address, if there is no pool or all its addresses have reached
+    their caps.
     """
     if ip_pool_id is None or count == 0:
         return [None] * count
@@ -57,8 +58,8 @@ def sources_of(
 def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: int) -> Recipient:
     """Count a recipient again whose mail is retried on another day; return it with a new source.
 
-    Mail counts against the cap of the day on which it is sent, not accepted. The message is
-    locked before the addresses, in the same order as where an outcome is stored.
+    Mail counts against the cap of the day on which it is sent, not accepted. The message is locked
+    before the addresses, the same order as in the transaction that stores an outcome.
     """
     with suppress(NotFound):
         MESSAGES.lock(tx, of.account_id, of.message_id)
@@ -71,20 +72,20 @@ def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: in
 def note_outcome(
     tx: Connection, events: Events, of: Recipient, now: int, *, was_sent: bool = False
 ) -> None:
-    """Count for its source address that mail to a recipient was accepted or bounced.
+    """Count, for the source address, whether mail to a recipient was accepted or bounced.
 
-    `was_sent` means that it was counted as accepted before. If over a tenth of the last thousand
-    bounced, pause the address and publish an event.
+    `was_sent`: the mail was counted as accepted before it bounced. If over a tenth of the last
+    thousand outcomes are bounces, pause the address and publish an event.
     """
     if of.source_ip is None or of.status not in ("sent", "bounced"):
         return
     before = lock_address(tx, of.account_id, of.region, of.source_ip)
-    if before is None:  # its account has it no more
+    if before is None:  # the account no longer has it
         return
     bounced = of.status == "bounced"
     after = DEDICATED_IP_ROWS.save(tx, with_outcome(before, bounced=bounced, was_sent=was_sent))
     if after.warmup_status != before.warmup_status:
-        events.tell(tx, of.account_id, PAUSED, [{"dedicated_ip": _event_data(after)}], now)
+        events.emit(tx, of.account_id, PAUSED, [{"dedicated_ip": _event_data(after)}], now)
 
 
 def _event_data(of: DedicatedIP) -> dict[str, str]:

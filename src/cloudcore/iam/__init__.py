@@ -1,7 +1,11 @@
-"""Principals, policies and decisions: pure code without HTTP; only its ports take a transaction.
+"""Principals, policies and decisions: code without HTTP and SQL; only ports take a transaction.
 
-`policy` parses documents, using `conditions`, `patterns` and `grammar`; `vocabulary` has the
-actions and resources that they can name; `decision` decides. `audit`, `service_roles` and
-`principal` have values and ports that families share. Rows of accounts, roles and policies are in
-`identity`.
+- `policy`: parses policy documents, with `conditions`, `patterns` and `grammar`.
+- `vocabulary`: the actions and resources that policies can name.
+- `templates`: ready-made policies.
+- `decision`: decides if policies allow an action.
+- `passwords`: hashes and checks the passwords of persons.
+- `principal`, `audit`, `service_roles`: values and ports that families share.
+
+The rows of accounts, roles and policies are in `identity`.
 """

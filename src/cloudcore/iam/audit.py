@@ -10,7 +10,7 @@ from cloudcore.iam.principal import SourceIdentity
 from cloudcore.ports import Port
 
 MAX_USER_AGENT = 256
-"""Characters of a user agent that are kept."""
+"""Maximum length of a stored user agent, in characters."""
 
 
 class AuditClient(NamedTuple):
@@ -27,17 +27,17 @@ class AuditEvent(NamedTuple):
 
     id: str
     owner_id: str
-    """The account or organization that may read it: that of the resource."""
+    """Id of the account or organization that has the resource, and may read the event."""
     occurred_at: int
     """Microseconds since the epoch."""
     action: str
-    """As policies name it, or as the event's family names what no policy allows."""
+    """The action as policies name it, or the family's own name for what no policy can allow."""
     resources: Sequence[str]
     """CRNs."""
     principal: str
     """CRN; empty for an unauthenticated client."""
     source: SourceIdentity | None
-    """Who is behind the principal."""
+    """The person or program behind the principal."""
     client: AuditClient | None
     """None for actions of the platform itself."""
     details: Mapping[str, object] = {}
@@ -46,22 +46,23 @@ class AuditEvent(NamedTuple):
 
 
 SIGN_IN: Final = "iam:SignIn"
-"""The action of a sign-in, and of a credential that is refused."""
+"""The action of events for sign-ins and for refused credentials."""
 
 Owners = Callable[[Connection], Sequence[str]]
-"""Finds the owners of an event."""
+"""Returns the ids of the owners of an event (`AuditEvent.owner_id`)."""
 
 
 class Auditor(Protocol):
-    """Records events."""
+    """Records events in the audit log."""
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
         """Insert an event, in the transaction of the change."""
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
-        """Count a refusal in memory; it is written later, merged with others of its kind.
+        """Count a refusal in memory; a later write merges refusals of the same kind.
 
-        `owners` finds the owners when it is written; without it, `event.owner_id` is the only one.
+        The write calls `owners` to find the owners of the event. If `owners` is None,
+        `event.owner_id` is the only owner.
         """
 
 

@@ -39,11 +39,11 @@ class Conditions(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Return the maximum steps of `hold`; see `patterns.StepBudget`."""
+        """Return the maximum number of steps that `hold` takes; see `patterns.StepBudget`."""
         return _NETWORK_STEPS * (len(self.ip_address) + len(self.not_ip_address))
 
     def hold(self, source_ip: IPv4Address | IPv6Address | None, now: int) -> bool:
-        """Return True if all conditions hold; an unknown address is in no network."""
+        """Return True if all conditions hold; an unknown address (None) is in no network."""
         if self is NO_CONDITIONS:
             return True
         if self.ip_address and not _inside(source_ip, self.ip_address):
@@ -63,7 +63,7 @@ CONDITION_DOCS: Final = {
     "date_before": "a date-time with its offset (RFC 3339); it is earlier",
     "date_after": "a date-time with its offset (RFC 3339); it is later",
 }
-"""What each condition takes, and when it holds."""
+"""The operand of each condition, and when the condition holds."""
 
 
 def parse_conditions(value: Any, where: str) -> Conditions:  # noqa: ANN401 - JSON, not yet checked

@@ -1,14 +1,14 @@
 """Decide if a caller may do an action on a resource, by identity and resource policies.
 
-1. A matching deny in either policy refuses.
-2. Same account: an allow in the caller's identity policies, or in the resource policy where it
-   names the caller or its account; ``*`` grants nothing to principals of the same account.
-3. Another account: an allow in both policies, even if the resource is public.
-4. Anonymous: an allow for ``*``.
-5. Otherwise refused.
+1. A matching deny in an identity policy or the resource policy refuses.
+2. A caller of the resource's account needs an allow in an identity policy, or an allow in the
+   resource policy that names the caller or the account; an allow for ``*`` does not count.
+3. A caller of another account needs an allow in both, even if the resource is public.
+4. An unauthenticated caller needs an allow for ``*`` in the resource policy.
+5. Otherwise the action is refused.
 
 Tenants write the policies and so determine how long evaluation takes. Therefore a decision has a
-`StepBudget`, and refuses when that is exhausted.
+`StepBudget`, and the action is refused when the budget is exhausted.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from cloudcore.iam.patterns import StepBudget, TooCostly
 from cloudcore.iam.policy import EVERYONE, Effect, Policy, PolicyStatement
 
 DECISION_STEPS: Final = 13_000_000
-"""Steps of one decision if the question has no `StepBudget`: some 5 ms. Policies within
-`policy.MAX_PRINCIPAL_BYTES` never need more on a resource whose CRN has at most 300 characters: a
-byte of a policy then costs at most 300 steps. Handles of other accounts count as the ids that take
-their place, whether or not there is such an account."""
+"""Budget of a decision whose question has no `StepBudget`: some 5 ms. It suffices for policies
+within `policy.MAX_PRINCIPAL_BYTES` on a resource whose CRN has at most 300 characters, since a byte
+of a policy then costs at most 300 steps. Handles of other accounts in policies count with the size
+of the ids that replace them, whether or not such an account exists."""
 
 
 class Caller(NamedTuple):
@@ -34,7 +34,8 @@ class Caller(NamedTuple):
     crn: str
     """CRN of the service account or user; for a role session, of the role."""
     account_id: str | None
-    """Id of its account; of a person: of the personal organization. None if it is of no account."""
+    """Id of the caller's account; for a person, of the personal organization. None if the caller
+    belongs to no account."""
 
 
 class Question(NamedTuple):
@@ -50,7 +51,7 @@ class Question(NamedTuple):
     now: int
     """Microseconds since the epoch."""
     work: StepBudget | None = None
-    """Steps left, shared with other decisions; None for `DECISION_STEPS` of its own."""
+    """The budget that this decision shares with others; None for its own `DECISION_STEPS`."""
 
 
 class Verdict(Enum):
@@ -63,7 +64,7 @@ class Verdict(Enum):
     NEEDS_RESOURCE_POLICY = "the resource's own policy must allow it to your account too"
     NEEDS_IDENTITY_POLICY = "a policy of your own account must allow it too"
     NEEDS_OWNER = "your part in the organization does not allow it; ask one of its owners"
-    """For persons: an organization's memberships act as its resource policy."""
+    """For persons, where the role in the organization takes the place of a resource policy."""
     TOO_COSTLY = "the policies take too long to evaluate; use fewer or simpler patterns"
 
     @property
@@ -84,9 +85,9 @@ class Trace:
 
     def __init__(self) -> None:
         self.identity: Matched | None = None
-        """The statement of the caller's policies that decided; None if none is about it."""
+        """The deciding statement of the caller's identity policies; None if none matched."""
         self.resource: Matched | None = None
-        """The statement of the resource's own policy that decided."""
+        """The deciding statement of the resource policy; None if none matched."""
 
 
 def decide(

@@ -14,7 +14,7 @@ MAX_ENTRIES: Final = 100
 
 _SUGGESTIONS: Final = 3
 _MAX_COMPARED: Final = 100
-"""Characters of a value that are compared to find the nearest words: the time grows with them."""
+"""Maximum characters of a value that `nearest` compares, since more would take longer."""
 
 
 class StringForm(NamedTuple):
@@ -25,7 +25,10 @@ class StringForm(NamedTuple):
 
 
 def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Check that `value` is an object with only these `keys`; `where` is "" for the document."""
+    """Return `value` if it is an object with no keys but `keys`; else raise `InvalidInput`.
+
+    `where` is the path of the field, for the error; "" if `value` is the whole document.
+    """
     if not isinstance(value, dict):
         raise refusal(where or "document", "wrong_type", "an object")
     unknown = value.keys() - keys
@@ -37,7 +40,11 @@ def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa
 
 
 def as_list(value: Any, where: str, form: StringForm) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    """Check that `value` is a list of strings of a form; None means that the field is missing."""
+    """Return the entries of `value`, which must be 1 to `MAX_ENTRIES` strings of a form.
+
+    Raise `InvalidInput` if it is not; None as `value` means that the field is missing. `where` is
+    the path of the field, for the error.
+    """
     words = f"a list of 1 to {MAX_ENTRIES} strings"
     if not isinstance(value, list):
         raise refusal(where, "missing" if value is None else "wrong_type", words)
@@ -47,7 +54,7 @@ def as_list(value: Any, where: str, form: StringForm) -> tuple[str, ...]:  # noq
 
 
 def as_text(value: Any, where: str, form: StringForm) -> str:  # noqa: ANN401 - JSON
-    """Check that `value` is a string of a form, and return it."""
+    """Return `value` if it is a string of a form; else raise `InvalidInput` for field `where`."""
     if not isinstance(value, str):
         raise refusal(where, "wrong_type", form.words)
     if not form.grammar.fullmatch(value):
@@ -56,7 +63,10 @@ def as_text(value: Any, where: str, form: StringForm) -> str:  # noqa: ANN401 - 
 
 
 def refusal(field: str, reason: str, words: str, **params: Any) -> InvalidInput:  # noqa: ANN401
-    """Return the error for an invalid field: `reason` is a code, `words` the requirement."""
+    """Return the error for an invalid field: `reason` is a code, `words` the requirement.
+
+    `params` are further parameters of the error.
+    """
     return InvalidInput(f"{field}: {words}", field=field, reason=reason, **params)
 
 

@@ -1,11 +1,12 @@
 """Hash and check passwords of persons, with scrypt (RFC 7914).
 
 Stored as ``scrypt$<log2 N>$<r>$<p>$<salt>$<hash>``. All persons with the same e-mail address share
-a salt, so one derivation checks a password against all of them. An unknown address takes just as
-long.
+a salt, so one derivation checks a password against all of them. A check for an unknown address
+takes just as long.
 
-To raise `COST`, move the old value to `PREVIOUS_COSTS`. Passwords stored with it stay valid until
-they are changed. While it is listed, every attempt takes one more derivation, at any address.
+To raise `COST`, move the old value to `PREVIOUS_COSTS`. Passwords stored with the old cost stay
+valid until they are changed. For each previous cost, every check takes one more derivation,
+whatever the address.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ Ts = TypeVarTuple("Ts")
 
 MIN_CHARACTERS: Final = 12
 MAX_BYTES: Final = 1024
-"""Maximum length in bytes of UTF-8; longer ones would only cost time."""
+"""Maximum length in bytes of UTF-8; longer passwords would only cost time."""
 
 MAX_WAITING: Final = 32
 """Places in each of the two queues, including running checks: 4 s of work for 2 threads."""
 MAX_WAITING_EACH: Final = 8
-"""Places in a queue per client."""
+"""Maximum places of one client in a queue."""
 
 SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
@@ -86,7 +87,7 @@ class _StoredPassword(NamedTuple):
 def hash_password(password: str, cost: ScryptCost | None = None, salt: bytes | None = None) -> str:
     """Return the scrypt string of a password; takes some 250 ms of a thread at `COST`, the default.
 
-    `salt` is the one of the person's e-mail address; without it, a random salt is used.
+    `salt` is the salt of the person's e-mail address; None for a random salt.
     """
     cost, salt = cost or COST, salt or os.urandom(SALT_BYTES)
     return _stored(cost, salt, cost.derive(password, salt))
@@ -95,7 +96,8 @@ def hash_password(password: str, cost: ScryptCost | None = None, salt: bytes | N
 def unusable_password(salt: bytes) -> str:
     """Return a scrypt string that no password matches, for a person without a password.
 
-    It has the `salt` of the person's e-mail address, so a sign-in takes as long as with a password.
+    The string contains `salt`, the salt of the person's e-mail address, so that a sign-in takes as
+    long as with a password.
     """
     return _stored(COST, salt, os.urandom(_HASH_BYTES))
 
@@ -112,8 +114,8 @@ def salt_of(kept: str) -> bytes:
 def match_passwords(password: str, kept: Sequence[str]) -> list[bool]:
     """Return, for each stored password in `kept`, True if it matches.
 
-    Stored passwords with the same salt and cost share one derivation; an empty `kept` takes one
-    too. All are compared, each in constant time.
+    Stored passwords with the same salt and cost share one derivation; an empty `kept` costs one
+    derivation too. All are compared, each in constant time.
     """
     if len(password) > MAX_BYTES:
         return [False] * len(kept)
@@ -142,9 +144,9 @@ class PasswordClient(NamedTuple):
     """A client that waits for a password hash."""
 
     subject: str
-    """The principal, or the client address if unknown."""
+    """Id of the user who signs in or is signed in, or else the client's address."""
     is_known: bool
-    """True for signed-in principals and known browsers."""
+    """True for signed-in users and for browsers in which the user has signed in before."""
 
 
 class PasswordChecks:
@@ -152,9 +154,9 @@ class PasswordChecks:
 
     One per process. Known and unknown clients wait in two queues that are served in turn; the
     clients of a queue are served in turn as well, so one check does not wait for all checks of
-    another client. Each queue has `MAX_WAITING` places, at most `MAX_WAITING_EACH` per client. In a
-    full queue, a new client displaces the last check of the client with the most, if that has
-    several.
+    another client. Each queue has `MAX_WAITING` places, at most `MAX_WAITING_EACH` per client. If a
+    queue is full, a client without a check in it displaces the last check of the client with the
+    most waiting checks, if that client has several.
     """
 
     def __init__(self) -> None:
@@ -200,7 +202,7 @@ class PasswordChecks:
                 del places[client.subject]
 
     async def _turn(self, client: PasswordClient) -> None:
-        """Wait until a thread is free."""
+        """Wait until a thread is free, and reserve it."""
         if self._running < _CHECKS_AT_ONCE:
             self._running += 1
             return
@@ -214,7 +216,10 @@ class PasswordChecks:
             raise
 
     def _give_turn(self) -> None:
-        """Hand the thread to the other queue, or to the same one if that is empty."""
+        """Hand the thread to the queue not served last, or to the other if that one is empty.
+
+        If both are empty, free the thread.
+        """
         for is_known in (not self._was_known, self._was_known):
             while self._lines[is_known]:
                 turn = self._lines[is_known].take()
@@ -225,7 +230,10 @@ class PasswordChecks:
         self._running -= 1
 
     def _displace(self, client: PasswordClient) -> bool:
-        """Refuse the last check of the client with the most; return False if none has several."""
+        """Fail the last check of the client with the most waiting checks, with `Unavailable`.
+
+        Return False, and fail none, if no client has several.
+        """
         longest = self._lines[client.is_known].longest()
         if len(longest) <= 1:
             return False

@@ -1,10 +1,11 @@
 """Match patterns of actions and resource names: ``*`` is any characters, ``?`` exactly one.
 
-The value may contain a ``*`` too, as when a caller lists ``bucket/web-*``. A ``?`` never matches
-that ``*``: ``web-?`` means names with one more character, not all that begin with ``web-``.
+The value may contain a ``*`` too, such as ``bucket/web-*`` when a caller lists by prefix. A ``?``
+in a pattern never matches that ``*``: ``web-?`` allows names with one more character, not a listing
+of all names that begin with ``web-``.
 
 Tenants choose both patterns and names, so the time of a match is limited by counting: a match
-spends its worst-case number of steps from a `StepBudget`, and stops when that is exhausted. A
+spends its worst-case number of steps from a `StepBudget`, and stops when the budget is exhausted. A
 single comparison takes a few microseconds at most, so other threads can run in between.
 """
 
@@ -53,7 +54,7 @@ class _Pattern(NamedTuple):
     size: int
     """Minimum length of a matching value."""
     steps: int
-    """Maximum steps to compare its first and last piece."""
+    """Maximum steps to compare `first` and `last`."""
 
     def match(self, value: str, work: StepBudget | None) -> bool:
         """Return True if the whole `value` matches.
@@ -80,14 +81,14 @@ class _Pattern(NamedTuple):
 
 @dataclass(frozen=True)
 class Patterns:
-    """A list of patterns of which one must match; parsed at first use."""
+    """Patterns, parsed at first use; a value matches if it matches one of them."""
 
     texts: tuple[str, ...]
 
     def match(self, value: str, work: StepBudget | None = None) -> bool:
         """Return True if the whole `value` matches one of the patterns.
 
-        Raise `TooCostly` if `work` was exhausted before the result was known.
+        Raise `TooCostly` if the budget `work` is exhausted before the result is known.
         """
         for pattern in self._patterns:
             if work is not None:

@@ -1,7 +1,8 @@
 """Parse policy documents strictly, because an ignored part might be a deny; cache parsed ones.
 
-Tenants decide how many policies there are and how much memory each takes: a list of networks takes
-sixty times its text. So the cache is bounded by bytes, not by the number of entries.
+Tenants decide how many policies there are and how much memory each takes: a parsed list of networks
+takes sixty times the memory of its text. So the cache is bounded by bytes, not by the number of
+entries.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class ResourceRules(NamedTuple):
     """The rules for policies of one kind of resource."""
 
     noun: str
-    """With its article, for messages: ``a bucket``."""
+    """The kind of resource, with its article, for messages: ``a bucket``."""
     actions: frozenset[str]
-    """The actions its policies may name."""
+    """The actions that policies of these resources may name."""
     public_actions: frozenset[str] = frozenset()
     """Those of `actions` that a policy may allow to everyone, signed in or not."""
 
@@ -85,7 +86,7 @@ class Effect(Enum):
 class PolicyKind(Enum):
     """The kind of a policy document, which determines its fields.
 
-    The kind of a resource policy is not listed here: it is the `ResourceRules` of the resource.
+    For resource policies, `ResourceRules` take the place of a member of this enum.
     """
 
     IDENTITY = "identity"
@@ -119,7 +120,10 @@ class Policy:
     _by_action: dict[str, ActionStatements] = field(default_factory=dict, compare=False, repr=False)
 
     def about(self, action: str) -> ActionStatements:
-        """Return the statements about `action`, which must be an action that a route declares."""
+        """Return the statements that match `action`.
+
+        Pass only actions that routes declare, since each result stays in memory.
+        """
         about = self._by_action.get(action)
         if about is None:
             spoken = [each for each in self.statements if each.actions.match(action)]
@@ -200,7 +204,7 @@ def _check_attached_actions(
     where: str,
     kind: PolicyKind | ResourceRules,
 ) -> None:
-    """Reject actions and principals that are not allowed in a resource or trust policy."""
+    """Raise `InvalidInput` if actions or principals are not allowed in this kind of policy."""
     is_for_all = EVERYONE in principals and effect is Effect.ALLOW
     if not isinstance(kind, ResourceRules):
         words = f"a trust policy may name only the action {TRUST_ACTION}"
@@ -238,13 +242,13 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 CAPACITY_BYTES: Final = 64 * 1024 * 1024
-"""Capacity of a cache: some ten thousand typical policies."""
+"""Default capacity of a cache: some ten thousand typical policies."""
 
 _POLICY_BYTES: Final = 2000
 _STATEMENT_BYTES: Final = 1500
-"""Bytes of a statement, with its place in the index by action."""
+"""Memory of a statement, with its entry in the index by action."""
 _STRING_BYTES: Final = 300
-"""Bytes of an action, parsed pattern or principal, besides its characters."""
+"""Memory of an action, parsed pattern or principal, without its characters."""
 _CHARACTER_BYTES: Final = 2
 _PIECE_BYTES: Final = 64
 _NETWORK_BYTES: Final = 500
@@ -279,7 +283,7 @@ class WeighedCache(Generic[K, V]):
         """Sum of the weights of all entries, in bytes."""
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, or None."""
+        """Return the value of a key, or None if the cache has none."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -288,7 +292,7 @@ class WeighedCache(Generic[K, V]):
             return found[0]
 
     def keep(self, key: K, value: V, weight: int) -> None:
-        """Insert a value of `weight` bytes; evict the least recently used ones if necessary."""
+        """Insert or replace a value of `weight` bytes; evict the least recently used if full."""
         with self._lock:
             self._drop(self._kept.pop(key, None))
             self._kept[key] = (value, weight)

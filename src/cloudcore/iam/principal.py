@@ -1,6 +1,6 @@
-"""Principals of requests and key pairs that sign requests.
+"""Principals of requests, and key pairs that sign requests.
 
-Also the setting for who may create organizations and accounts.
+Also the type of the setting for who may create organizations and accounts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ class PrincipalKind(Enum):
 
 
 class SourceIdentity(NamedTuple):
-    """The person or program behind a principal: itself, or the start of a chain of roles."""
+    """The person or program behind a principal.
+
+    For a role session, the caller that assumed the first role of the chain; else the principal.
+    """
 
     crn: str
     name: str
-    """E-mail address of a person, name of a service account."""
+    """The e-mail address of a person, or the name of a service account."""
     session_name: str | None = None
     """Name of the role session; None without a role."""
 
@@ -56,7 +59,7 @@ class Principal(NamedTuple):
     organization_id: str | None
     """A person's personal organization; None for other kinds."""
     sid: str | None
-    """The token's session; revoking it revokes the token."""
+    """Id of the token's session, whose revocation revokes the token; None if it has no session."""
     jti: str
     """The token's id (`jti`)."""
     expires_at: int
@@ -64,7 +67,7 @@ class Principal(NamedTuple):
     access_key_id: str | None = None
     """For a service account, the id of the access key its token was issued for."""
     container_password_id: str | None = None
-    """For a role, the id of the container password that stands for a person in it."""
+    """For a role used through a container password, the id of that password."""
     source: SourceIdentity | None = None
     """The person or program behind a role session; otherwise the caller itself."""
 
@@ -76,14 +79,14 @@ class SignatureKey(NamedTuple):
     secret: str
     principal: Principal
     token_sha256: str | None
-    """Hex SHA-256 of the session token that requests must carry, or None for a lasting key pair."""
+    """Hex SHA-256 of the session token that requests must carry; None for a permanent key pair."""
 
     def __repr__(self) -> str:
         """Omit the secret."""
         return f"SignatureKey({self.access_key_id!r})"
 
     def fits_token(self, token: str | None) -> bool:
-        """Return True if a request has a temporary key's token, or no token for a permanent key."""
+        """Return True if `token` is this temporary key's token, or is None for a permanent key."""
         if token is None or self.token_sha256 is None:
             return token is None and self.token_sha256 is None
         given = sha256(token.encode("utf-8", "replace")).hexdigest()
@@ -98,4 +101,8 @@ class SignatureKeys(Protocol):
 
 
 Founders = Literal["nobody", "owners", "anyone"]
-"""`owners`: owners of an organization that is not personal; they may create accounts in it."""
+"""Who may create organizations and accounts.
+
+`owners`: only persons who own an organization that is not personal, and accounts only in such an
+organization.
+"""

@@ -31,7 +31,7 @@ class PassedRole(NamedTuple):
 
 
 class RoleSession(NamedTuple):
-    """A session with both its credentials: a token for ``/v1``, a key pair for signatures."""
+    """A role session with two credentials: a token for ``/v1``, and a key pair for signatures."""
 
     id: str
     access_token: str
@@ -41,7 +41,7 @@ class RoleSession(NamedTuple):
     began_at: int
     """Microseconds since the epoch."""
     expires_at: int
-    """The end of both forms."""
+    """When both credentials expire, in microseconds since the epoch."""
     account_id: str
     account_handle: str
     role_id: str
@@ -57,10 +57,10 @@ class ServiceRoles(Protocol):
     def resolve(
         self, tx: Connection, account_id: str, field: str, value: str, authorize: Authorize
     ) -> PassedRole:
-        """Return the role that `value` in a request's `field` names by id, name or CRN.
+        """Return the role that the `field` of a request names: `value` is an id, a name or a CRN.
 
-        `authorize` checks the caller's right to `PASS_ROLE`; see `cloudcore.resource_references`
-        for the other errors.
+        `authorize` raises unless the caller has the right to `PASS_ROLE`. See
+        `cloudcore.resource_references` for the other errors.
 
         Raise `InvalidInput` if the role does not trust the service, or belongs to the platform.
         """
@@ -93,7 +93,7 @@ class ServiceRoles(Protocol):
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
         """Revoke all sessions with this `name`, both their tokens and their key pairs.
 
-        Lock or delete the row of their resource first.
+        Before the call, lock or delete the row of the resource that the sessions belong to.
         """
 
     def platform_role(
@@ -101,16 +101,16 @@ class ServiceRoles(Protocol):
     ) -> str:
         """Return the id of the service's own role in an account; create it if it is missing.
 
-        It trusts only the service, and has only this identity policy. The account sees both, and
-        can change neither.
+        The role trusts only the service, and has only the identity policy `policy`. The account can
+        see the role and its policy, but can change neither.
         """
 
     def remove_platform_role(self, tx: Connection, account_id: str, role_id: str, now: int) -> None:
-        """Delete a role that `platform_role` made, with policy and sessions, if it exists."""
+        """Delete a role made by `platform_role`, if it exists, with its policy and sessions."""
 
 
 SERVICE_ROLES: Final[Port[Callable[[str], ServiceRoles]]] = Port("platform.service_roles")
-"""Returns the port for a service, by its family's name, such as ``compute``."""
+"""A function that returns the `ServiceRoles` of a service, by family name, such as ``compute``."""
 
 
 def service_crn(service: str) -> str:

@@ -1,8 +1,7 @@
 """Ready-made identity policies: templates that families declare, filled with names of resources.
 
 A name may end in ``*``, which matches all names with that prefix. The policy made from a template
-is an ordinary one, which may be changed afterwards; a later version of the template does not change
-it.
+is an ordinary policy that can be changed; a later version of the template does not affect it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.grammar import StringForm, nearest, refusal
 
 MAX_NAMES: Final = 20
-"""The most names of one policy, so that several policies fit within a principal's limits."""
+"""Maximum names in one policy, so that several policies fit within a principal's limits."""
 
 _NAME: Final = "<name>"
 
@@ -25,7 +24,7 @@ class TemplateStatement(NamedTuple):
     sid: str
     actions: tuple[str, ...]
     resource: str
-    """Form of the CRNs: region, account and, unless it is fixed, name in angle brackets."""
+    """A CRN with the placeholders ``<region>``, ``<account>`` and, unless fixed, ``<name>``."""
 
 
 class PolicyTemplate(NamedTuple):
@@ -35,7 +34,7 @@ class PolicyTemplate(NamedTuple):
     family: str
     summary: str
     names: StringForm
-    """Form of the names that it takes."""
+    """Form of the names that can be filled in."""
     statements: tuple[TemplateStatement, ...]
 
     def document(self, names: Sequence[str], region: str, account_id: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The names that policies may use: kinds of resources of all families, their actions and CRNs.
 
 An identity policy may name only actions and resources that exist: a typing error in a deny would
-allow, and one in an allow would have no effect. Documents are checked only when they are stored. A
-stored one stays in force, even when a kind of resource is gone.
+leave the action allowed, and a typing error in an allow would have no effect. Documents are checked
+only when they are stored; they stay in force even if a kind of resource is removed later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PARTS: Final = 5
 """Parts of a CRN, split at its first four colons."""
 _SERVICE_AND_LAST: Final = 2
 _MOST_NAMED: Final = 12
-"""The most actions that an error names."""
+"""Maximum number of actions listed in an error."""
 _WILDCARDS: Final = "*?"
 _VARYING: Final = re.compile(r"[a-z0-9*?-]+")
 
@@ -42,17 +42,17 @@ class StoredPolicy(NamedTuple):
 
 
 class OwnPolicy(NamedTuple):
-    """How to find and check the own policies of one kind of resource."""
+    """How to find and check the resource policies of one kind of resource."""
 
     find: Callable[[Connection, Crn], StoredPolicy | None]
-    """Returns the policy of a resource of its CRN, or None. The CRN names the account by id."""
+    """Returns the policy of the resource with a CRN, or None. The CRN has the account's id."""
     rules: PolicyKind | ResourceRules
     actions: frozenset[str]
-    """The actions on which it decides."""
+    """The actions that the policy decides on."""
     read_action: str
-    """The action that a caller must be allowed to see it."""
+    """The action that a caller needs to read the policy."""
     is_required: bool = False
-    """Whether it must allow, also within the account, besides the caller's policies."""
+    """True if this policy must allow besides the caller's policies, even within the account."""
 
 
 @cache
@@ -67,15 +67,15 @@ class ResourceKind:
     """A kind of resource that policies can name."""
 
     crn: str
-    """Form of its CRNs; variable parts are in angle brackets."""
+    """Form of the kind's CRNs; variable parts are in angle brackets."""
     actions: tuple[str, ...]
-    """Its actions, as ``family:VerbNoun``."""
+    """The kind's actions, as ``family:VerbNoun``."""
     rules: ResourceRules | None = None
-    """Rules for its resource policies; None if it cannot have one."""
+    """Rules for resource policies of this kind; None if such resources cannot have one."""
     summaries: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Sentences for those actions that the summaries of their operations do not explain."""
     own_policy: OwnPolicy | None = None
-    """How simulations read the policy of a resource; None if it has none."""
+    """How simulations read resource policies; None if resources of this kind have none."""
 
     @property
     def family(self) -> str:
@@ -84,11 +84,14 @@ class ResourceKind:
 
     @property
     def type(self) -> str:
-        """Return the type in its CRNs."""
+        """Return the type in the kind's CRNs."""
         return _parts(self.crn)[-1]
 
     def fits(self, service: str, region: str, account: str, name: str) -> bool:
-        """Return True if a CRN pattern with these parts can match a CRN of this kind."""
+        """Return True if a CRN pattern with these parts can match a CRN of this kind.
+
+        `name` is the last part of the pattern, with the type: ``role/*``.
+        """
         own_service, own_region, own_account, own_type = _parts(self.crn)
         if not (_fits(service, own_service) and _fits(region, own_region)):
             return False
@@ -101,7 +104,10 @@ class ResourceKind:
 
 
 def standard_actions(service: str, one: str, many: str = "") -> tuple[str, ...]:
-    """Return the actions of a noun's standard methods: ``iam:CreateRole``, ``iam:ListRoles``."""
+    """Return the actions of a noun's standard methods: ``iam:CreateRole``, ``iam:ListRoles``.
+
+    `one` and `many` are the singular and the plural; by default, the plural ends in s.
+    """
     named = [f"{verb}{one}" for verb in ("Create", "Delete", "Get", "Update")]
     return tuple(f"{service}:{each}" for each in (*named, f"List{many or f'{one}s'}"))
 
@@ -110,7 +116,7 @@ class ActionOperation(NamedTuple):
     """An operation that requires an action."""
 
     operation: str
-    """Method and path."""
+    """The method and the path of the operation."""
     summary: str
 
 
@@ -129,13 +135,13 @@ class Vocabulary:
         self.shared_actions: Final = frozenset[str]().union(
             *(kind.rules.actions for kind in kinds if kind.rules is not None)
         )
-        """The actions that policies of resources may name."""
+        """The actions that resource policies may name."""
         self.operations: Mapping[str, Sequence[ActionOperation]] = {}
-        """The operations that take an action, by action; see `describe`."""
+        """Maps each action to the operations that require it; see `describe`."""
         self._described: object = None
 
     def describe(self, operations: Iterable[tuple[str, ActionOperation]]) -> None:
-        """Store the operations, each paired with the action that it requires; call this once."""
+        """Store (action, operation that requires it) pairs; call this once."""
         if operations is self._described:
             return  # a forked worker shares what its parent has set
         self._described = operations
@@ -148,7 +154,7 @@ class Vocabulary:
         }
 
     def summary_of(self, kind: ResourceKind, action: str) -> str:
-        """Return an action's own summary, or else the summary of its first operation."""
+        """Return the action's summary, or that of its first operation; empty if there is none."""
         if action in kind.summaries:
             return kind.summaries[action]
         operations = self.operations.get(action)

@@ -1,8 +1,13 @@
-"""Identity: accounts, principals, credentials and rights; other families may use its ports.
+"""Identity: accounts, principals, credentials and rights.
 
-`routes`, `services`, `rows` and `tables` implement the resources of ``/v1``: accounts,
-organizations, people, service accounts, roles, policies, identity providers. `oauth` has the
-sign-in page and token endpoints, `oidc` sign-in at an identity provider. `tokens` signs and
-authenticates, `rights` decides what a principal may do, and `commands` is the command line.
-`bootstrap` makes the first account, `recovery` helps an operator who lost access.
+- `routes`, `services`, `rows`, `tables`: accounts, organizations, people, service accounts, roles,
+  policies and identity providers under ``/v1``.
+- `oauth`: the sign-in page and the token endpoints.
+- `oidc`: sign-in at an identity provider.
+- `tokens`: signs access tokens and authenticates requests.
+- `rights`: decides what a principal may do.
+- `commands`: the command line.
+- `bootstrap`: creates the first account.
+- `recovery`: helps an operator who lost access.
+- `needs`: dependencies, and what other families may use.
 """

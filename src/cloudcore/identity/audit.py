@@ -1,4 +1,4 @@
-"""Record sign-ins and sign-outs in the audit log, and count failed ones.
+"""Record sign-ins and sign-outs in the audit log, and count failed sign-ins.
 
 A person's sign-in is an event of every organization that the person belongs to.
 """
@@ -41,12 +41,12 @@ def _record(
     source: SourceIdentity,
     **details: str | None,
 ) -> None:
-    """Record an action of a person or program that acts without a role."""
+    """Record an action of a person or service account; `owners` may read the event."""
     ctx.audit(tx, action, owners, principal=source.crn, source=source, details=details)
 
 
 def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInPerson) -> None:
-    """Record what a sign-in at an identity provider changed, in its transaction.
+    """Record the changes by a sign-in at an identity provider, in the transaction of the sign-in.
 
     The provider is the principal: it named the person and the groups. The person's sign-in itself
     is recorded when the code is exchanged.
@@ -67,9 +67,9 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
 
 
 def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
-    """Count a wrong password for each person with the e-mail address; there may be none.
+    """Count a wrong password for each of `users`, the persons with an e-mail address.
 
-    No query is made now, so that this takes as long as for an address that nobody has.
+    No query is made now, so that the response takes as long if nobody has the address.
     """
     for user in users:
         owners = partial(organizations_of, user.id)
@@ -84,7 +84,7 @@ def record_key_use(ctx: RequestContext, tx: Connection, owner: KeyOwner) -> None
 
 
 def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
-    """Count a key pair that was refused: its secret is wrong, or its owner suspended."""
+    """Count a refused key pair: its secret is wrong, it is unusable, or its owner is suspended."""
     crn, account_id = owner.source.crn, owner.account_id
     ctx.note_refusal(SIGN_IN, principal=crn, source=owner.source, owner_id=account_id, resource=crn)
 
@@ -92,7 +92,7 @@ def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
 def record_program_sign_out(
     ctx: RequestContext, tx: Connection, account_id: str, service_account: str, ended: str
 ) -> None:
-    """Record that a service account's token or login (which one: `ended`) was revoked."""
+    """Record that a service account's token or login was revoked; `ended` says which."""
     source = source_of_program(account_id, service_account)
     _record(ctx, tx, SIGN_OUT, [account_id], source, ended=ended)
 
@@ -100,14 +100,14 @@ def record_program_sign_out(
 def record_login_end(
     ctx: RequestContext, tx: Connection, account_id: str, service_account_id: str
 ) -> None:
-    """Record that a login of a service account was revoked."""
+    """Record that a login of a service account was revoked; do nothing if it was deleted."""
     program = SERVICE_ACCOUNTS.find(tx, account_id, service_account_id)
     if program is not None:
         record_program_sign_out(ctx, tx, account_id, program.name, "login")
 
 
 def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, ended: str) -> None:
-    """Record the end of a session, or of a token or login that was made in it."""
+    """Record the end of a session, or of a token or login of the session; `ended` says which."""
     if session.user_id is not None:
         crn = person_crn(session.personal_organization_id or "", session.user_id)
         owners: Sequence[str] = organizations_of(session.user_id, tx)

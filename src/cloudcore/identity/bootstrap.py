@@ -9,7 +9,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
 from cloudcore.identity.names import check_handle, email_address
-from cloudcore.identity.rows.accounts import Account, has_accounts, hold_adding
+from cloudcore.identity.rows.accounts import Account, has_accounts, lock_creation
 from cloudcore.identity.rows.organizations import MEMBERS, ORGANIZATIONS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
@@ -18,8 +18,8 @@ from cloudcore.identity.services.accounts import (
     ADMIN,
     Founder,
     PrepareAddition,
-    found_account,
     no_addition,
+    open_account,
 )
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.identity.services.users import add_person, first_salt, new_password
@@ -52,14 +52,14 @@ async def create_first_account(
 ) -> FirstCredentials:
     """Create organization, account, role `admin`, its person and a service account with a key.
 
-    `prepare_addition` prepares what another family adds to the account.
+    `prepare_addition` prepares what other families add to a new account.
 
     Raise `InvalidInput` if the handle or the e-mail address is malformed, `Conflict` if an account
-    exists already; nothing is changed.
+    exists already; then nothing is changed.
     """
     check_handle(handle)
     email = email_address(email)
-    # What is random or slow comes before the transaction, which may run more than once.
+    # Random and slow work is done before the transaction, which may run more than once.
     password, key = new_password(), new_access_key()
     hashed = passwords.hash_password(password, salt=first_salt(keyring, email))
     organization_id = new_id()
@@ -68,12 +68,12 @@ async def create_first_account(
     add = await prepare_addition(account.id, now)
 
     def create(tx: Connection) -> None:
-        hold_adding(tx)
+        lock_creation(tx)
         if has_accounts(tx):
             raise Conflict("this install has an account already")
         _add_organization(tx, organization_id, user, now)
         founder = Founder(user.crn, user.id)
-        found_account(tx, account, founder, new_id, add)
+        open_account(tx, account, founder, new_id, add)
         _add_program(tx, account, key, keyring, new_id)
 
     await database.write(create)
@@ -90,7 +90,7 @@ def _add_organization(tx: Connection, organization_id: str, owner: User, now: in
 def _add_program(
     tx: Connection, account: Account, key: NewAccessKey, keyring: Keyring, new_id: Callable[[], str]
 ) -> None:
-    """Insert a service account with all rights, for use without a browser."""
+    """Insert a service account with all rights and an access key, for use without a browser."""
     owner, now = new_id(), account.created_at
     of = account.id, ADMIN, "Created with the account."
     SERVICE_ACCOUNTS.add(tx, ServiceAccount(owner, *of, now, now))

@@ -35,23 +35,26 @@ def new_key_id(prefix: str) -> str:
 
 
 def text_with_id(prefix: str, row_id: str, secret: str) -> str:
-    """Return a secret that contains the id of its row; secret scanners recognize the prefix."""
+    """Return `secret` with a prefix, which secret scanners recognize, and the id of its row."""
     return f"{prefix}{row_id.replace('-', '')}_{secret}"
 
 
 def id_in(prefix: str, text: str) -> str | None:
-    """Return the id in a text made by `text_with_id`, or None if it is malformed."""
+    """Return the row id in a text made by `text_with_id`, or None if the text is malformed."""
     found = re.fullmatch(f"{prefix}{_UUID}_.+", text)
     return None if found is None else "-".join(found.groups())
 
 
 def sealed_text(keyring: Keyring, content: msgspec.Struct, context: str) -> str:
-    """Seal a value for a browser to store, in a cookie or a hidden field of a form."""
+    """Seal a value for a browser to store, in a cookie or a hidden field of a form.
+
+    `context` names the use; a value opens only for the same use.
+    """
     return urlsafe_b64encode(keyring.seal(msgspec.json.encode(content), context)).decode()
 
 
 def opened_text(keyring: Keyring, text: str | None, context: str, kind: type[S]) -> S | None:
-    """Undo `sealed_text`; return None if the text is missing or invalid."""
+    """Return the value (a `kind`) in a sealed text, or None if the text is missing or invalid."""
     try:
         opened = keyring.open(urlsafe_b64decode(text or ""), context)
         return msgspec.json.decode(opened, type=kind)

@@ -14,7 +14,7 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.tables import access_keys, container_passwords, roles
 
 Used = tuple[Literal["key", "role", "password"], str]
-"""Something used: its kind, and the id of its row."""
+"""What was used: its kind, and the id of its row."""
 
 
 def _note(table: Table) -> Statement:
@@ -23,7 +23,7 @@ def _note(table: Table) -> Statement:
     return Statement(
         table.update()
         .where(c.id == bindparam("used_id"), or_(c.last_used_at.is_(None), c.last_used_at < hour))
-        # Not before it was created, within the hour.
+        # At least the time of creation, which may be within the hour.
         .values(last_used_at=case((c.created_at > hour, c.created_at), else_=hour))
     )
 
@@ -36,23 +36,23 @@ _NOTE: Final = {
 
 
 def note_uses(tx: Connection, uses: Mapping[Used, int]) -> None:
-    """Store the last uses of rows; times are rounded down to the hour."""
-    # In one order, so that two processes lock rows alike and never deadlock.
+    """Store the last uses of rows; `uses` maps each to its time, rounded down to the hour."""
+    # Sorted, so that two processes lock rows in the same order and never deadlock.
     for kind, note in _NOTE.items():
         for (_, used_id), hour in sorted(each for each in uses.items() if each[0][0] == kind):
             tx.execute(note, used_id=used_id, hour=hour)
 
 
 FLUSH_SECONDS: Final = 60
-"""How long a use may wait in memory."""
+"""How long a use may stay in memory before it is written."""
 
 _HOUR: Final = 3600 * MICROSECONDS
 
 
 class LastUses:
-    """The uses in this process since the last flush; one write per row and hour.
+    """Records uses in memory until the next flush; each row is written at most once per hour.
 
-    Requests only update a dictionary in memory, so that none waits for a write.
+    Requests only update a dictionary, so that none waits for a write.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -62,7 +62,10 @@ class LastUses:
         self._written: dict[Used, int] = {}
 
     def note(self, principal: Principal) -> None:
-        """Record that a principal acts now: the use of its access key, or of its role."""
+        """Record that a principal acts now, as a use of its access key, role or container password.
+
+        Persons who have not assumed a role are not recorded.
+        """
         if principal.kind is PrincipalKind.ROLE_SESSION:
             self._note(("role", principal.id))
             if principal.container_password_id is not None:
@@ -71,7 +74,7 @@ class LastUses:
             self.note_key(principal.access_key_id)
 
     def note_key(self, key_id: str) -> None:
-        """Record that an access key is used now; `key_id` is its row's id."""
+        """Record that an access key is used now; `key_id` is the id of its row."""
         self._note(("key", key_id))
 
     def _note(self, used: Used) -> None:
@@ -81,7 +84,7 @@ class LastUses:
             self._uses[used] = hour
 
     async def flush(self) -> None:
-        """Write the recorded uses; if the database fails, retry them at the next flush."""
+        """Write the recorded uses; if this fails, raise, and keep them for the next flush."""
         uses, self._uses = self._uses, {}
         if not uses:
             return

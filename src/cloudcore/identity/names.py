@@ -49,7 +49,7 @@ def check_handle(handle: str) -> None:
 
 
 def email_address(text: str) -> str:
-    """Check an e-mail address and return it in lower case."""
+    """Return an e-mail address in lower case; raise `InvalidInput` if it is malformed."""
     if len(text) > 254 or not _EMAIL.fullmatch(text):
         raise InvalidInput("this is no e-mail address", field="email", reason="malformed")
     return text.lower()

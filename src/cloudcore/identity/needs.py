@@ -1,4 +1,4 @@
-"""Dependencies of identity's routes, and what identity provides to others: authentication, keys."""
+"""Dependencies of identity's routes, and ports for others: authentication, tokens, signing keys."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _KEY_REFRESH_SECONDS: Final = 60
 
 KEY_KINDS: Final[Port[Mapping[str, KeyKind]]] = Port("iam.key_kinds")
-"""The key sets of the install."""
-PREPARE_ADDITION: Final[Port[PrepareAddition]] = Port("iam.prepare_addition")
+"""The kinds of signing keys of the install, by the name of their key set."""
+PREPARE_ACCOUNT: Final[Port[PrepareAddition]] = Port("iam.prepare_account")
 LOGIN_PERMISSION: Final[Port[PermissionToLogIn]] = Port("iam.login_permission")
 SIGNING_KEYS: Final[Port[SigningKeys]] = Port("iam.signing_keys")
 TOKENS: Final[Port[AccessTokens]] = Port("iam.tokens")
@@ -43,13 +43,13 @@ class IdentityNeeds:
     auth_url: str
     """Base URL of the token endpoints, and the issuer (`iss`) of tokens."""
     provider_client: ProviderClient
-    """Asks identity providers."""
+    """The HTTP client for identity providers."""
     discovery: Discovery
-    """Metadata and keys of identity providers."""
-    prepare_addition: PrepareAddition
-    """Prepares what another family adds to each new account."""
+    """Fetches and caches the metadata and keys of identity providers."""
+    prepare_account: PrepareAddition
+    """Prepares what other families add to each new account."""
     login_permission: PermissionToLogIn
-    """Returns the permission that a role of an account needs to log container clients in."""
+    """Returns the permission that a role needs for container clients to log in with it."""
 
 
 async def open_needs(opening: Opening) -> IdentityNeeds:
@@ -63,7 +63,7 @@ async def open_needs(opening: Opening) -> IdentityNeeds:
         settings.auth_url,
         client,
         Discovery(client),
-        await opening.get(PREPARE_ADDITION),
+        await opening.get(PREPARE_ACCOUNT),
         await opening.get(LOGIN_PERMISSION),
     )
 

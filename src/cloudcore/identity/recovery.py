@@ -31,11 +31,13 @@ from cloudcore.identity.services.service_accounts import (
 from cloudcore.keyring import Keyring
 
 MAX_JOINED: Final = 1000
-"""Maximum number of a person's organizations that are read."""
+"""Maximum number of organizations that are read for a person."""
 
 
 def find_person_by_email(tx: Connection, email: str, organization_id: str | None) -> User:
-    """Return the person with an e-mail address (in lower case), in this organization if passed.
+    """Return the person with an e-mail address (in lower case).
+
+    With `organization_id`, search only the members of this organization.
 
     Raise `NotFound` if no person, or none in this organization, has the address; `Conflict` if
     several persons have the address and no organization is passed.
@@ -62,7 +64,7 @@ def find_person_by_email(tx: Connection, email: str, organization_id: str | None
 
 
 def _organizations_of(tx: Connection, user: User) -> Sequence[Joined]:
-    """Return the organizations a person has joined, or only the personal one if none.
+    """Return the organizations that a person has joined, or else only the personal one.
 
     Two persons with the same e-mail address never share an organization.
     """
@@ -71,9 +73,9 @@ def _organizations_of(tx: Connection, user: User) -> Sequence[Joined]:
 
 
 def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes: bool) -> User:
-    """Set a person's one-time password (`kept` is its hash) and end all sessions of the person.
+    """Set a person's one-time password and end all sessions of the person; return the person.
 
-    `resumes` reactivates a suspended person.
+    `kept` is the hash of the password. If `resumes` is True, a suspended person is reactivated.
 
     Raise `NotFound` if the person does not exist, `Conflict` if the person is suspended, and
     `resumes` is False.
@@ -93,7 +95,7 @@ def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes
 
 
 def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account, ServiceAccount]:
-    """Return a service account and its account; without a handle, search the only account.
+    """Return (account, service account); without a handle, search the install's only account.
 
     Raise `NotFound` if the account or the service account does not exist, `Conflict` if there are
     several accounts and no handle is passed, or one of the two is suspended.
@@ -149,11 +151,11 @@ def add_key(
 
 
 _MAX_ATTACHMENTS: Final = 1_000_000
-"""Attachments of a policy that are searched for that of a role: all."""
+"""Maximum number of attachments of a policy that are searched; in effect, all."""
 
 
 class HostChange(NamedTuple):
-    """A change that was made, as the audit log records it."""
+    """A change by the operator on the host, as the audit log records it."""
 
     action: str
     resource: str
@@ -165,9 +167,10 @@ def restore_admin(
 ) -> tuple[Account, list[HostChange]]:
     """Give a member of an account's organization the role `admin` with all rights.
 
-    Create or repair role, trust, policy and assignment; return the changes, if any. Afterwards the
-    policy `admin` allows everything, wherever else it is attached, and is the role's only policy,
-    because another one could only deny. A trust policy that denies is replaced.
+    Create or repair role, trust policy, policy and assignment; return (account, changes made).
+    Afterwards the policy `admin` allows everything, for all principals that it is attached to. It
+    is the role's only policy, because another policy could only deny. A trust policy that denies is
+    replaced.
 
     Raise `NotFound` if there is no such account, or no such member of its organization; `Conflict`
     if the account or the person is suspended.
@@ -214,7 +217,7 @@ def _restore_role(
     )
     if is_trusted and not denies:
         return role, []
-    # The names of the kept statements mean whom they meant before, so their ids stay.
+    # `trust_ids` is kept: names in the old statements still mean the same principals.
     added = encoded({**trust, "statements": [*trust["statements"], own]})
     if denies or not _is_trust_policy(added):
         changed = role._replace(trust_policy=fresh.trust_policy, trust_ids="{}", updated_at=now)
@@ -226,7 +229,7 @@ def _restore_role(
 
 
 def _is_trust_policy(text: str) -> bool:
-    """Return False if a trust policy has become too large."""
+    """Return True if a trust policy is valid; it may have become too large."""
     try:
         check_size(text.encode())
         policy_of(msgspec.json.decode(text), PolicyKind.TRUST)

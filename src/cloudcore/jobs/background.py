@@ -17,7 +17,8 @@ from cloudcore.errors import PlatformError, Unavailable
 
 _RESTART_SECONDS: Final = 2
 _STOP_SECONDS: Final = 1
-"""Time for the current step at shutdown; after its lease, another process resumes its job."""
+"""Time for current steps to end at shutdown. The job of a step that is cut off is resumed by
+another process, at the latest after the lease."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class BackgroundTask:
 async def running(*workers: BackgroundTask) -> AsyncIterator[None]:
     """Run workers during the block; then wait up to `_STOP_SECONDS` for their current steps.
 
-    All are stopped at the same time: at shutdown, a process has little more time than that
+    All are stopped at the same time: at shutdown, a process has little more than these seconds
     (`serving.server`).
     """
     tasks = [asyncio.create_task(_keep_running(each), name=each.name) for each in workers]
@@ -88,7 +89,7 @@ async def _keep_running(worker: BackgroundTask) -> None:
 
 @asynccontextmanager
 async def repeated(seconds: float, action: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Call `action` every `seconds` during the block."""
+    """Call `action` every `seconds` during the block; log its failures and continue."""
     task = asyncio.create_task(_repeat(seconds, action))
     try:
         yield
@@ -98,7 +99,6 @@ async def repeated(seconds: float, action: Callable[[], Awaitable[object]]) -> A
 
 
 async def _repeat(seconds: float, action: Callable[[], Awaitable[object]]) -> None:
-    """Call `action` every `seconds` until cancelled; log a failure and go on."""
     while True:
         await asyncio.sleep(seconds)
         try:
@@ -113,7 +113,10 @@ async def _repeat(seconds: float, action: Callable[[], Awaitable[object]]) -> No
 async def recording(
     seconds: float, write: Callable[[], Awaitable[object]], noted: str
 ) -> AsyncIterator[None]:
-    """Call `write`, which saves the `noted` data in memory, every `seconds` and after the block."""
+    """Call `write` every `seconds` during the block, and once after it.
+
+    `write` saves data that was collected in memory; `noted` names the data, for the log.
+    """
     try:
         async with repeated(seconds, write):
             yield
@@ -122,7 +125,10 @@ async def recording(
 
 
 async def record_before_stop(write: Callable[[], Awaitable[object]], noted: str) -> None:
-    """Call `write`, which saves the `noted` data in memory; log a failure, and return anyway."""
+    """Call `write`, which saves data collected in memory; log a `PlatformError`, do not raise it.
+
+    `noted` names the data, for the log.
+    """
     try:
         await write()
     except PlatformError as error:
@@ -135,9 +141,9 @@ async def run_under_lease(
     renew: Callable[[], Awaitable[bool]],
     every_seconds: float,
 ) -> None:
-    """Run `work`, and call `renew` every `every_seconds`; cancel the work if that returns False.
+    """Run `work`, and call `renew` every `every_seconds`; cancel the work if `renew` returns False.
 
-    `what` names the work in the log. Exceptions of the work are not raised here.
+    `what` names the work in the log. Exceptions of the work are logged, not raised.
     """
     working = asyncio.create_task(work)
     renewing = asyncio.create_task(_renew_until_lost(what, renew, every_seconds))
@@ -155,7 +161,6 @@ async def run_under_lease(
 async def _renew_until_lost(
     what: str, renew: Callable[[], Awaitable[bool]], every_seconds: float
 ) -> None:
-    """Call `renew` every `every_seconds`; return when the lease is lost."""
     while True:
         await asyncio.sleep(every_seconds)
         try:

@@ -18,13 +18,13 @@ class StaggeredRetries:
     """Spreads out the retries of a process's jobs that found no free slot."""
 
     def __init__(self, seconds: Callable[[], float], first_seconds: float) -> None:
-        """No job retries before `first_seconds`; `seconds` is a monotonic clock."""
+        """Let no job retry before `first_seconds` have passed; `seconds` is a monotonic clock."""
         self._seconds = seconds
         self._first_seconds = first_seconds
         self._next = 0.0
 
     def pause(self) -> float:
-        """Return the seconds after which the calling job is to retry."""
+        """Return how many seconds the calling job shall wait before it retries."""
         now = self._seconds()
         self._next = max(self._next + 1 / _RETRIES_A_SECOND, now + self._first_seconds)
         return self._next - now

@@ -3,13 +3,13 @@
 Each worker process locks a file, so that other processes of this machine can detect its death. The
 kernel releases the lock when the process ends for any reason, so a file that can be locked belongs
 to a dead worker. This holds only for files made since this machine was booted: several machines may
-share the folder, and a network file system may lose their locks. So a file is named by its worker's
-id and by the boot. It is empty, and needs no space on a full disk.
+share the folder, and a network file system may lose their locks. So the name of a file contains the
+worker's id and the id of the boot. The file is empty, so it needs no space on a full disk.
 
-A job or chore of a dead worker is due at once. But the work may have caused the death: a job that
-has had more than `QUICK_ATTEMPTS` attempts at its step, and a chore whose last turn also ended by
-death, wait for the end of the lease, so that processes do not die again and again with no time for
-other work.
+A job or chore of a dead worker is due at once. But the work may have caused the death. So a job
+that has had more than `QUICK_ATTEMPTS` attempts at its step, and a chore whose last turn also ended
+by death, wait for the end of the lease. Otherwise processes might die again and again, with no time
+for other work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, jobs, schedules
 
 KEPT_SECONDS: Final = 90
-"""Seconds for which the file of a dead worker is kept: longer than any lease of it."""
+"""Seconds for which the file of a dead worker is kept: longer than any of its leases."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NEW, _DEAD = ".new", ".dead"
@@ -58,8 +58,8 @@ class WorkerLocks:
     def locked(self, worker_id: str) -> Iterator[None]:
         """Lock the file of a new worker during the block; delete the files of long dead workers.
 
-        If the disk has no space even for an empty file, lock none: should this worker die, others
-        wait for the end of its leases.
+        If the disk has no space even for an empty file, lock none: should this worker die, other
+        workers wait for the end of its leases.
         """
         try:
             self._forget_dead()
@@ -151,7 +151,8 @@ def _can_lock(descriptor: int) -> bool:
 
 
 QUICK_ATTEMPTS: Final = 3
-"""Attempts at a step, failed ones too, after which a worker's death frees its job at once."""
+"""A worker's death frees a job at once if the job has had at most so many attempts at its step,
+failed ones included."""
 _CHECK_SECONDS: Final = 5
 TURN_LOST: Final = ("WORKER_LOST", "the worker died, or was stopped, during the turn")
 
@@ -183,7 +184,11 @@ _FREE_TURN: Final = Statement(
 
 
 def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
-    """Make the jobs and chores of dead workers due, and their lease tokens invalid."""
+    """Make the jobs and chores of dead workers due, and their lease tokens invalid.
+
+    Jobs with more than `QUICK_ATTEMPTS` attempts, and chores whose last turn also ended by death,
+    stay leased.
+    """
     tx.announce()
     tx.execute(_FREE_JOBS, holders=text_list(holders), now=now)
     for name, row in tx.rows(_LOCK_TURNS, holders=text_list(holders)):
@@ -196,7 +201,7 @@ def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
 
 @dataclass(eq=False, slots=True)
 class DeadHolders:
-    """Frees the leases of workers once each is known to have died."""
+    """Frees the leases of workers that have died, once for each worker."""
 
     database: Database
     clock: Clock
@@ -222,7 +227,7 @@ class DeadHolders:
 
 @asynccontextmanager
 async def noticing_deaths(dead: DeadHolders, worker_id: str) -> AsyncIterator[None]:
-    """Free the leases of dead workers, now and during the block; at its end, free this worker's."""
+    """Free the leases of dead workers, now and during the block; then free those of `worker_id`."""
     try:
         await dead.look()
     except PlatformError as error:

@@ -25,14 +25,14 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Id or CRN of the affected resource; empty if it affects the whole."""
 
     def again(self, message: str, now: int) -> Fault:
-        """Return a copy that is counted once more, with a new message."""
+        """Return a copy with one more occurrence, at `now`, and this message."""
         return msgspec.structs.replace(
             self, message=message, last_at=now, occurrences=self.occurrences + 1
         )
 
 
 def next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
-    """Return the known fault counted once more if it has this code, or else a new fault."""
+    """Return `known` counted once more if it has this code, or else a new fault."""
     if known is None or known.code != code:
         return Fault(code, message, now, now, 1)
     return known.again(message, now)
@@ -41,7 +41,7 @@ def next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
 def add_fault(
     faults: Sequence[Fault], code: str, message: str, now: int, *, subject: str = ""
 ) -> list[Fault]:
-    """Return `faults` with one more; a fault with the same code and subject is counted instead.
+    """Return `faults` with one more; one with this code and subject is counted again instead.
 
     Beyond `MAX_FAULTS` distinct faults, the subject of a new one is dropped.
     """

@@ -17,7 +17,7 @@ Committed = Callable[[Any], None]
 An exception is logged; it fails no step, because the commit stands."""
 
 OUTBOUND_SLOTS: Final = 64
-"""Of a kind whose steps mostly wait for machines of others."""
+"""Slots of a kind whose steps mostly wait for other hosts."""
 
 
 class Next(NamedTuple):
@@ -60,10 +60,10 @@ commit. Those of its `change` happen once. Bind dependencies with `functools.par
 """
 
 GaveUp = Callable[[Connection, Job], object]
-"""Applies the consequences of a job's failure, in the transaction that ends it.
+"""Applies the consequences of a job's failure, in the transaction that ends the job.
 
-It gets the failed job with its fault. It must not raise: the job would not end, and would be given
-up again after its lease.
+It gets the failed job with its fault. It must not raise an error: then the job would not end, and
+would fail again after its lease.
 """
 
 
@@ -80,10 +80,11 @@ class JobKind:
     first_retry_seconds: float = 1
     longest_retry_seconds: float = 300
     slots: int | None = None
-    """How many of its jobs a process runs at once, whatever jobs of other kinds do. None: it shares
-    slots with all such kinds, and may wait for long runs of theirs."""
+    """How many jobs of this kind a process runs at once, independent of other kinds. With None, the
+    kind shares slots with all other such kinds, and may wait for their long jobs."""
     node: str = ""
-    """The machine that its jobs are done on, if on one: they are given up with its name."""
+    """Name of the machine on which its jobs run, if they are tied to one. A process gives these
+    jobs up if another machine takes the name."""
     gave_up: GaveUp | None = None
     """Change to commit when the job fails."""
     gave_up_committed: Committed | None = None
@@ -92,8 +93,8 @@ class JobKind:
     def retry_seconds(self, attempts: int, spread: float) -> float:
         """Return the pause after the `attempts`-th failure of a step.
 
-        It doubles up to the maximum. `spread`, random from 0 to 1, is jitter: jobs that failed
-        together are retried spread over the second half of the pause.
+        The pause doubles up to the maximum. `spread`, random from 0 to 1, is jitter: jobs that
+        failed together are retried spread over the second half of the pause.
         """
         pause = backoff_seconds(self.first_retry_seconds, self.longest_retry_seconds, attempts - 1)
         return pause * (1 + spread) / 2

@@ -12,7 +12,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.jobs.tables import jobs, schedules
 
 MAX_COUNTED_JOBS: Final = 1000
-"""Unfinished jobs that are counted, beginning with those due first."""
+"""Maximum number of unfinished jobs that are counted, beginning with those due first."""
 
 _FIRST: Final = (
     sa.select(jobs.c.kind, jobs.c.state, jobs.c.lease_token, jobs.c.due_at)
@@ -43,7 +43,8 @@ class UnfinishedJobs(NamedTuple):
 
     kind: str
     stage: str
-    """*due*: it could run now; *running*: a worker has it; *waiting*: for its time."""
+    """*due*: the job could run now; *running*: a worker has leased it; *waiting*: its time has not
+    come."""
     jobs: int
     first_due_at: int
 
@@ -57,7 +58,7 @@ class ChoreStatus(NamedTuple):
 
 
 def unfinished_jobs(tx: Connection, now: int) -> list[UnfinishedJobs]:
-    """Count unfinished jobs by kind and stage; stop at `MAX_COUNTED_JOBS`."""
+    """Count unfinished jobs by kind and stage, at most `MAX_COUNTED_JOBS` in all."""
     return [UnfinishedJobs(*row) for row in tx.rows(_UNFINISHED, now=now)]
 
 

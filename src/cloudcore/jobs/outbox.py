@@ -28,7 +28,7 @@ from cloudcore.jobs.queue import Job, NewJob, enqueue
 DELIVER: Final = "outbox.deliver"
 BATCH: Final = 20
 _SLOTS: Final = 4
-"""Accounts whose events a process delivers at once."""
+"""Number of accounts to which a process delivers events at once."""
 KEPT_SECONDS: Final = 7 * 24 * 3600
 UNDELIVERED_SECONDS: Final = 30 * 24 * 3600
 """Seconds after which an undelivered event is deleted."""
@@ -73,7 +73,7 @@ class Subscriber(Protocol):
     """A receiver of events."""
 
     async def receive(self, event: OutboxEvent) -> None:
-        """Receive an event; if this raises, the event is delivered again.
+        """Receive an event; if this raises an error, the event is delivered again.
 
         Even without an error, the event may be delivered again, with the same `id`, before later
         events of its account.
@@ -97,7 +97,7 @@ _PENDING: Final = Statement(
     )
 )
 _MARK: Final = Statement(
-    # What is kept of it needs no bytes.
+    # A delivered event is kept for a while, without its payload.
     sa.update(outbox)
     .where(_o.id.in_(listed("ids")))
     .values(delivered_at=sa.bindparam("now"), payload=sa.literal_column("'null'"))
@@ -114,7 +114,8 @@ _forget_undelivered: Final = deletion(
 def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
     """Record an event in the transaction of its change and return its id; `payload` is JSON.
 
-    Call this last in a transaction: from here on, other changes of the account wait until it ends.
+    Call this last in a transaction: until the transaction ends, others that emit events of the
+    account wait.
     """
     return emit_all(tx, event_type, account_id, [payload], now)[0]
 
@@ -142,7 +143,7 @@ def emit_all(
 def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]) -> JobKind:
     """Return the kind of job that delivers an account's events to all `subscribers`.
 
-    It retries without limit. All processes that deliver events must have the same subscribers.
+    The job retries without limit. All processes that deliver events must have the same subscribers.
     """
     step = partial(_deliver, database, clock, subscribers)
     return JobKind(name=DELIVER, step=step, max_attempts=None, slots=_SLOTS)

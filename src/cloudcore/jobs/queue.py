@@ -39,14 +39,14 @@ class NewJob(NamedTuple):
     account_id: str | None = None
     """The owning account; None for the platform's own jobs."""
     resource: str | None = None
-    """CRN of the resource it works on."""
+    """CRN of the resource that the job works on."""
     dedup_key: str | None = None
     """Unique among unfinished jobs of one kind."""
     delay_seconds: float = 0
     hastens: bool = False
-    """An unfinished job of this kind and key that waits for a later time is due at this one's. If a
-    worker has leased the job, it is due at that time once its step has ended, or at the end of the
-    step's own pause if that is earlier."""
+    """True if an unfinished job with this kind and key shall be due no later than this one would
+    be. If a worker has leased that job, it becomes due at this time once its step has ended, or at
+    the end of the step's own pause if that is earlier."""
 
 
 class Job(NamedTuple):
@@ -208,9 +208,9 @@ forget_finished: Final = deletion(_j.finished_at, kept_seconds=KEPT_SECONDS)
 def enqueue(tx: Connection, new: NewJob, now: int) -> str:
     """Enqueue a job in the transaction of its cause; return its id.
 
-    If a job of this kind and `dedup_key` is unfinished, return that job's id; if `new` hastens, the
-    job becomes due earlier. It is locked until `tx` ends, so it cannot finish without seeing this
-    transaction's writes. The commit wakes this process's workers.
+    If a job of this kind and `dedup_key` is unfinished, return that job's id; if `new` hastens, it
+    may become due earlier. That job is locked until `tx` ends, so it cannot finish without seeing
+    this transaction's writes. The commit wakes this process's workers.
     """
     tx.announce()
     row = tx.row(
@@ -244,13 +244,16 @@ class LeaseTerms(NamedTuple):
     kinds: Collection[str]
     """The kinds that the worker can run."""
     holder: str | None = None
-    """Id of the worker process, by which its death is known."""
+    """Id of the worker process, so that its leases can be freed if it dies."""
     waits: bool = False
     """True to wait for locked rows instead of skipping them."""
 
 
 def lease(tx: Connection, terms: LeaseTerms, now: int) -> Sequence[Job]:
-    """Lease the jobs that have been due longest; each lease counts as an attempt at the step."""
+    """Lease up to `terms.limit` jobs, those that have been due longest, and return them.
+
+    Each lease counts as an attempt at the step.
+    """
     statement = _LOCK_DUE if terms.waits else _LOCK_DUE_AND_FREE
     kinds = text_list(sorted(terms.kinds))
     due = [row[0] for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
@@ -273,7 +276,10 @@ def renew(tx: Connection, job: Job, until: int) -> bool:
 
 
 def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> Job:
-    """Record that a step has ended; extend the lease to `until` for the next step."""
+    """Record that a step has ended; extend the lease to `until` for the next step.
+
+    Return the changed job; raise `LeaseLost` if the lease was lost.
+    """
     held = {"id": job.id, "held": job.lease_token}
     if not tx.execute(_CONTINUE, **held, cursor=_json(cursor), lease_end=until, now=now):
         raise LeaseLost
@@ -281,12 +287,18 @@ def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> J
 
 
 def begin_step(tx: Connection, job: Job) -> None:
-    """Drop earlier wakes, as the next step sees their cause; call this last, after `advance`."""
+    """Drop the job's wakes so far, because the next step reads the changes that caused them.
+
+    Call this at the end of the transaction, after `advance` and the change of the ended step.
+    """
     tx.execute(_BEGIN_STEP, id=job.id, held=job.lease_token)
 
 
 def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Job:
-    """Record that a step has ended; release the job until `due_at`, or an earlier wake."""
+    """Record that a step has ended; release the job until `due_at`, or until an earlier wake.
+
+    Return the changed job; raise `LeaseLost` if the lease was lost.
+    """
     held = {"id": job.id, "held": job.lease_token}
     row = tx.row(_RELEASE, **held, cursor=_json(cursor), due_at=due_at, now=now)
     if row is None:
@@ -295,7 +307,7 @@ def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Jo
 
 
 def succeed(tx: Connection, job: Job, now: int) -> None:
-    """Finish a job."""
+    """Finish a job as succeeded; raise `LeaseLost` if the lease was lost."""
     if not tx.execute(_SUCCEED, id=job.id, held=job.lease_token, now=now):
         raise LeaseLost
 
@@ -311,6 +323,7 @@ def record_failure(
     """Count a failed attempt; reschedule or fail the job. Return the changed job.
 
     `retry_seconds` maps the number of attempts to the pause before the next, or None to give up.
+    Raise `LeaseLost` if the lease was lost.
     """
     row = tx.row(_LOCK_OURS, id=job.id, held=job.lease_token)
     if row is None:

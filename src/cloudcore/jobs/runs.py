@@ -1,4 +1,4 @@
-"""Runs: long jobs that a caller starts and can follow, with a report afterwards.
+"""Runs: long jobs that a caller starts and can watch, with a report afterwards.
 
 Runs of all kinds have a state, progress, counts by name, faults, and a starter. For each kind and
 scope (such as an account), one runs at a time. A job does the work, with a step function that a
@@ -42,7 +42,7 @@ class NewRun(NamedTuple):
     """Kind of the run, and of its job."""
     account_id: str
     scope_id: str
-    """Id of the resource it runs over."""
+    """Id of the resource that the run covers."""
     resource: str
     """CRN of that resource."""
     started_by: str
@@ -50,11 +50,12 @@ class NewRun(NamedTuple):
     counts: Sequence[str]
     """Names of its counts; all start at 0."""
     kept_seconds: float
-    """Seconds after their end at which runs of this kind and scope are deleted."""
+    """Seconds for which ended runs of this kind and scope are kept; the start of a run deletes
+    older ones."""
     arguments: Any = None
     """JSON."""
     started_by_source: str | None = None
-    """A stored `SourceIdentity`: who is behind a role."""
+    """A stored `SourceIdentity`: the person or service that assumed the caller's role."""
 
 
 class Run(NamedTuple):
@@ -80,7 +81,7 @@ class Run(NamedTuple):
     started_at: int
     finished_at: int | None
     started_by_source: str | None = None
-    """A stored `SourceIdentity`: who is behind a role."""
+    """A stored `SourceIdentity`: the person or service that assumed the caller's role."""
 
 
 class Progress(NamedTuple):
@@ -150,8 +151,8 @@ _REMOVE: Final = Statement(runs.delete().where(given(_r.scope_id)))
 def start_run(tx: Connection, new: NewRun, now: int) -> Run:
     """Start a run and enqueue its job, or return the unfinished run of this kind and scope.
 
-    If the returned id is not `new.id`, no run was started. Otherwise delete old runs of this kind
-    and scope.
+    If the returned run does not have the id `new.id`, no run was started. A start deletes old runs
+    of this kind and scope.
     """
     row = tx.row(
         _INSERT,
@@ -177,7 +178,7 @@ def start_run(tx: Connection, new: NewRun, now: int) -> Run:
 
 
 def find_run(tx: Connection, kind: str, scope_id: str, run_id: str) -> Run | None:
-    """Return a run of a kind and scope, or None."""
+    """Return a run of a kind and scope, or None if there is no such run."""
     return find_one(tx, _run, _FIND, kind=kind, scope_id=scope_id, id=run_id)
 
 
@@ -187,7 +188,7 @@ def find_run_by_id(tx: Connection, run_id: str) -> Run | None:
 
 
 def find_running(tx: Connection, kind: str, scope_id: str) -> Run | None:
-    """Return the unfinished run of a kind and scope, or None."""
+    """Return the unfinished run of a kind and scope, or None if there is none."""
     return find_one(tx, _run, _FIND_RUNNING, kind=kind, scope_id=scope_id)
 
 
@@ -203,9 +204,9 @@ def count_runs(tx: Connection, kind: str, scope_id: str) -> int:
 
 
 def progress_run(tx: Connection, run_id: str, progress: Progress) -> None:
-    """Add progress to a run; its row is locked until `tx` ends.
+    """Add progress to a run, unless it was deleted; its row is locked until `tx` ends.
 
-    Raise `KeyError` if the run has no count with this name.
+    Raise `KeyError` for a count with which the run was not started.
     """
     run = _lock(tx, run_id)
     if run is None:
@@ -221,7 +222,10 @@ def progress_run(tx: Connection, run_id: str, progress: Progress) -> None:
 def add_run_fault(
     tx: Connection, run_id: str, code: str, message: str, now: int, *, subject: str = ""
 ) -> None:
-    """Add a fault with `subject` to a run, which continues."""
+    """Add a fault to a run, which continues; do nothing if the run was deleted.
+
+    `subject` is the id or CRN of the affected resource; empty if the fault affects the whole run.
+    """
     run = _lock(tx, run_id)
     if run is not None:
         known = faults.add_fault(run.faults, code, message, now, subject=subject)
@@ -306,7 +310,11 @@ def run_kind(
     on_end: OnEnd = lambda _tx, _run, _job: None,
     on_end_committed: OnEndCommitted = lambda _run: None,
 ) -> JobKind:
-    """Return the kind of job for the runs that `start_run` starts with the same kind name."""
+    """Return the kind of the jobs that do the work of runs of the kind `name`.
+
+    `step` does the work. `on_end` is called in the transaction that ends a run, `on_end_committed`
+    after that transaction has committed.
+    """
     work = _RunWork(step, database, clock, on_end, on_end_committed)
     return JobKind(
         name=name,

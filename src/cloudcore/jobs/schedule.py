@@ -2,11 +2,11 @@
 
 A chore's row holds the start of its next turn. The worker that takes the turn leases the row,
 renews the lease while the chore runs, and then sets the next turn. If the worker dies, the row is
-due again when its death is known, at the latest at the end of the lease, and another worker takes
-the turn.
+due again when its death is detected, at the latest at the end of the lease, and another worker
+takes the turn.
 
-Turns begin at multiples of the period since the epoch. So chores of the same period are due at the
-same moment and cost one query and one lease, and every other worker one query.
+Turns begin at multiples of the period since the epoch. So chores with the same period are due at
+the same moment: one query and one lease take all of them, and every other worker makes one query.
 
 Clocks of several hosts need only agree roughly.
 """
@@ -40,7 +40,7 @@ class Scheduled:
     """Key of its row, ``family.noun``; must not change between releases."""
     every_seconds: float
     run: Callable[[], Awaitable[object]]
-    """Does the work of one turn, in batches, because it starts again after a worker died."""
+    """Does the work of one turn, in batches, because the turn starts again if the worker dies."""
     longest_seconds: float = 3600
     """Seconds after which a turn is cancelled."""
 
@@ -53,7 +53,10 @@ class Scheduled:
 def scheduled(
     *chores: tuple[str, float, Callable[[T], Awaitable[object]]],
 ) -> Callable[[T], Sequence[Scheduled]]:
-    """Return a function of needs that makes the schedule; a chore is (name, period, function)."""
+    """Return a function that makes a family's schedule from its dependencies.
+
+    Each chore is (name, period in seconds, function of the dependencies).
+    """
     return lambda needs: [
         Scheduled(name, seconds, partial(run, needs)) for name, seconds, run in chores
     ]
@@ -79,7 +82,7 @@ _RELEASE_SECONDS: Final = 1
 
 
 class Scheduler(BackgroundTask):
-    """Runs those chores that are due and in `chores`; ignores other rows."""
+    """Runs its `chores` when they are due; ignores the rows of other chores."""
 
     name: Final = "scheduler"
 
@@ -177,7 +180,7 @@ class Scheduler(BackgroundTask):
             task.add_done_callback(partial(self._forget_task, name))
 
     async def _correct(self, now: int) -> None:
-        """Make chores due whose time, set by a wrong clock, exceeds any turn or lease."""
+        """Make chores due now if a wrong clock set their due time beyond any turn or lease."""
         for name, due_at in self._due_at.items():
             chore = self._chores[name]
             furthest = later(now, chore.every_seconds + 2 * self._pace.lease_seconds)
@@ -233,7 +236,7 @@ class Scheduler(BackgroundTask):
 
 
 async def _run(chore: Scheduled) -> tuple[str, str] | None:
-    """Run a chore once; return the code and message of its failure, which is logged."""
+    """Run a chore once; log its failure. Return the failure's code and message, or None."""
     try:
         async with asyncio.timeout(chore.longest_seconds):
             await chore.run()

@@ -77,11 +77,11 @@ class TurnTerms(NamedTuple):
     token: str
     until: int
     holder: str | None = None
-    """Id of the worker process, by which its death is known."""
+    """Id of the worker process, so that its leases can be freed if it dies."""
 
 
 def lease(tx: Connection, names: Sequence[str], terms: TurnTerms, now: int) -> list[str]:
-    """Lease those of `names` that are still due, and return their names."""
+    """Lease those of the chores `names` that are still due, and return their names."""
     rows = tx.rows(
         _LEASE,
         names=text_list(names),
@@ -94,7 +94,7 @@ def lease(tx: Connection, names: Sequence[str], terms: TurnTerms, now: int) -> l
 
 
 def hasten(tx: Connection, name: str, seen: int, now: int) -> bool:
-    """Make a chore due now, if its due time is still `seen`; return False otherwise."""
+    """Make a chore due now if its due time is still `seen`, else return False."""
     return tx.execute(_HASTEN, chore=name, seen=seen, now=now) == 1
 
 
@@ -104,7 +104,7 @@ def renew(tx: Connection, name: str, token: str, until: int) -> bool:
 
 
 def release(tx: Connection, name: str, token: str, now: int) -> None:
-    """Release a lease before the turn has ended, which makes the chore due now."""
+    """Release a lease before the turn has ended; the chore is then due now."""
     tx.execute(_RELEASE, chore=name, held=token, now=now)
 
 

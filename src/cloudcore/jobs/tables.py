@@ -7,9 +7,9 @@ A job is *queued* until a worker first leases it, then *running* until it has *s
 end of the current lease. So due work is one range of one index, and a dead worker's job becomes due
 without a cleanup; sooner if the worker is known to have died (`cloudcore.jobs.dead_holders`).
 
-``wake_at`` is the time for which a job was woken during its lease. The running step may have read
-its data before the change that caused the wake; so when the lease is released, the job is due at
-``wake_at`` or earlier.
+``wake_at`` is set if a job is woken during its lease: the time from which it shall run again. The
+running step may have read its data before the change that caused the wake; so when the lease is
+released, the job is due at ``wake_at`` or earlier.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cloudcore.db.tables import columns, indexes, refers, table
 UNFINISHED = sa.text("state IN ('queued', 'running')")
 RUNNING = sa.text("state = 'running'")
 NO_LEASE: Final = {"lease_token": sa.text("NULL"), "lease_holder": sa.text("NULL")}
-"""Values of a job or chore that nobody leases."""
+"""Column values of a job or chore without a lease."""
 
 jobs = table(
     "jobs",

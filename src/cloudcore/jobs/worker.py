@@ -45,8 +45,8 @@ def divide_by_slots(
 ) -> Iterator[tuple[Sequence[JobKind], JobPace]]:
     """Divide kinds of jobs among workers; yield (kinds, pace) for each worker.
 
-    A kind with its own slots gets its own worker, so that name servers that do not answer for
-    certificates do not delay webhooks, and long runs do not delay events.
+    A kind with its own slots gets its own worker. So slow name servers, queried for certificates,
+    do not delay webhooks, and long runs do not delay events.
     """
     others: list[JobKind] = []
     for kind in kinds:
@@ -59,7 +59,7 @@ def divide_by_slots(
 
 
 class JobWorker(BackgroundTask):
-    """Runs jobs of its `kinds`; ignores others."""
+    """Runs jobs of its `kinds`; ignores other jobs."""
 
     name: Final = "job worker"
 
@@ -94,7 +94,7 @@ class JobWorker(BackgroundTask):
         database.listen(self.wake)  # after each commit of this process that enqueues a job
 
     async def run(self) -> None:
-        """Run jobs until `stop`; if cancelled, drop running ones, which resume later."""
+        """Run jobs until `stop`; if cancelled, abandon the running jobs, which resume later."""
         try:
             while not self._is_stopping:
                 await self._pause(await self._begin_due_jobs())
@@ -106,7 +106,7 @@ class JobWorker(BackgroundTask):
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def give_up(self) -> None:
-        """Begin no more jobs, and cancel the current steps; others resume these later."""
+        """Begin no more jobs, and cancel the current steps; other workers resume the jobs later."""
         self._gave_up = True
         self.stop()
         for task in self._under_way:
@@ -219,7 +219,8 @@ def _commit(
 ) -> tuple[Job | None, object]:
     """Apply a step's change and advance its job; return (the job if still leased, the result).
 
-    Advance the job first: its row must be locked before the change reads anything.
+    The job stays leased if `keep` is true and its next step has no delay. Advance the job first:
+    its row must be locked before the change reads anything.
     """
     moved = None
     if isinstance(outcome, Done):
@@ -236,7 +237,7 @@ def _commit(
 
 
 def _call_after_commit(job: Job, committed: Committed | None, result: object) -> None:
-    """Call what follows a commit; log its exception, because the commit stands."""
+    """Call `committed` after a commit; log its exception, because the commit stands."""
     if committed is not None:
         try:
             committed(result)
@@ -262,7 +263,10 @@ def _count_failure(
 
 
 def described(job: Job, error: Exception) -> tuple[str, str, bool]:
-    """Return (code, message, is_permanent), which describe an error to the job's owner."""
+    """Return (code, message, is_permanent), which describe an error to the job's owner.
+
+    Log every error but `StepFailed`, whose words are for the owner.
+    """
     if isinstance(error, StepFailed):
         return error.code, error.message, error.is_permanent
     _log.error("a step of job %s (%s) failed", job.id, job.kind, exc_info=error)

@@ -1,5 +1,7 @@
 """Keys of accounts: ``/v1/keys``, and the port through which families wrap data keys under them.
 
-`key` describes one, `services` and `rules` change it, `providers` wrap its material, and `vault`,
-the port for other families, encrypts under it without revealing it.
+- `key`: the record and the resource.
+- `services`, `rules`: changes of keys, and what they require.
+- `providers`: wrap the material of keys.
+- `vault`: the port for other families, which encrypts under a key without revealing it.
 """

@@ -12,7 +12,7 @@ from cloudcore.kms.rows import list_due
 from cloudcore.kms.services import delete_due_key
 
 ACTION: Final = "kms:DeleteKey"
-"""The action in the audit log; no policy can allow it, since nobody asks for it."""
+"""The action in the audit log; no policy can name it, since no caller requests it."""
 _BATCH: Final = 100
 
 

@@ -1,6 +1,6 @@
 """The account's keys, as a noun of the command line.
 
-`registry.cli.commands.keys` adds the noun, with commands for what the registry encrypts under keys.
+`registry.cli.commands.keys` adds this noun to the command line, and commands for encryption.
 """
 
 from __future__ import annotations

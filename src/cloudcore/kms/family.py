@@ -21,7 +21,7 @@ KMS: Final[Family[KmsNeeds]] = Family(
     runs="cloudcore.kms.runtime:RUNTIME",
     skus=(STORED_KEYS, _REQUESTS),
     resources=(KEY,),
-    told_changes={
+    event_types_by_action={
         "kms:EnableKey": "kms.key.enabled",
         "kms:DisableKey": "kms.key.disabled",
         "kms:RotateKey": "kms.key.rotated",

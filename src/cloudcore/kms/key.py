@@ -24,16 +24,16 @@ class Key(Record, frozen=True, kw_only=True):
         KeyName | None,
         fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME", shows_null=True),
     ]
-    """Null once the key is deleted; another key may have the name then."""
+    """Null once the key is deleted; another key may then take the name."""
     state: Annotated[KeyState, own(heading="STATE")]
     key_spec: Annotated[
         KeySpec, fixed("what it is made of (aes-256, which encrypts)", heading="SPEC")
     ]
     key_usage: Annotated[KeyUsage, fixed("what it is for (as its spec says)")]
     current_version: Annotated[int, own(heading="VERSION", form="number")]
-    """The version that encrypts; older ones still decrypt."""
+    """The version that encrypts; older versions still decrypt."""
     origin: Annotated[KeyOrigin, own(heading="ORIGIN")]
-    """`platform`: made with the account; it can be neither disabled nor deleted."""
+    """`platform`: created with the account; such a key can be neither disabled nor deleted."""
     deletion_at: Annotated[int | None, own(heading="DELETED AT", form="time", shows_null=True)]
     """When the key will be, or was, deleted."""
     description: Annotated[Description, given('for persons; "" takes it away')] = ""
@@ -61,6 +61,6 @@ KEY: Final = Resource(
     },
     more_actions=("CancelKeyDeletion", "DisableKey", "EnableKey", "RotateKey", "UseKey"),
     summaries={"kms:UseKey": "Encrypt and decrypt with a key, or let a service use it."},
-    told=("create",),
+    methods_with_events=("create",),
 )
 STORED_KEYS: Final = Sku("kms.keys", "Keys", "key-month", HOURS_PER_MONTH)

@@ -1,4 +1,4 @@
-"""The dependencies of keys, and their ports: to make keys, and to encrypt under them."""
+"""The dependencies of the key routes, and the ports to make keys and to encrypt under them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudcore.kms.vault import PlatformKeys, Vault
 from cloudcore.ports import Opening, Port, offer
 
 PROVIDERS: Final[Port[Providers]] = Port("kms.providers")
-"""Who wraps the material of keys."""
+"""The providers that wrap the material of keys."""
 KEY_MAKER: Final[Port[KeyMaker]] = Port("kms.key_maker")
 VAULT: Final[Port[Vault]] = Port("kms.vault")
 PLATFORM_KEYS: Final[Port[PlatformKeys]] = Port("kms.platform_keys")
@@ -31,7 +31,7 @@ class KmsNeeds:
     maker: KeyMaker
     vault: Vault
     auditor: Auditor | None
-    """Records deletions that are due, or None to record nothing."""
+    """Records the deletion of keys; None to record nothing."""
 
 
 async def open_needs(opening: Opening) -> KmsNeeds:

@@ -1,4 +1,4 @@
-"""Providers, which wrap the material of keys, so that no row has it in plain text.
+"""Providers, which wrap the material of keys, so that the database never has it in plain text.
 
 The provider for AWS KMS uses boto3, which finds credentials in its usual places (environment,
 files, role of the machine).
@@ -21,7 +21,7 @@ from cloudcore.keyring import Keyring, KeyringError
 
 
 class VersionRef(NamedTuple):
-    """The version of a key to which material belongs; wrapped material is bound to it."""
+    """A version of a key. Wrapped material is bound to its version."""
 
     account_id: str
     key_id: str
@@ -41,7 +41,7 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the provider's name, which versions record."""
+        """Return the provider's name, which is stored with each version."""
 
     async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
         """Wrap the material of a version.
@@ -88,7 +88,7 @@ class EmbeddedProvider:
 
 
 class Providers:
-    """The providers of an install: one wraps new material, each unwraps what it has wrapped."""
+    """The providers of an install: `current` wraps new material, each unwraps its own."""
 
     def __init__(self, current: Provider, *others: Provider) -> None:
         self.current: Final = current
@@ -116,8 +116,9 @@ CONNECT_SECONDS: Final = 3
 READ_SECONDS: Final = 5
 _ATTEMPTS: Final = 3
 _THREADS: Final = 10
-"""Calls at once; boto3 keeps as many connections. They have threads of their own, since an AWS that
-does not answer keeps each for some 20 seconds, and files are opened in those of the event loop."""
+"""Concurrent calls; boto3 has the same number of connections. The threads are separate from those
+of the event loop, which open files: if AWS does not answer, a call blocks its thread for some 20
+seconds."""
 _ARN_PARTS: Final = 6
 
 _log = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ class AwsProvider:
     name: Final = "aws"
 
     def __init__(self, key: str, endpoint: str = "") -> None:
-        """Use the symmetric key with this ARN, id or alias; `endpoint` replaces AWS's own URL.
+        """Use the symmetric AWS key with this ARN, id or alias; `endpoint` replaces the AWS URL.
 
         Raise `AwsMissing` if boto3 is not installed.
         """
@@ -162,7 +163,7 @@ class AwsProvider:
         """Return the material of a version."""
 
         def decrypt() -> bytes:
-            # With the key named: a row that was changed cannot make AWS use another one.
+            # KeyId is passed so that a tampered row cannot make AWS use another key.
             answer = self._client.decrypt(
                 KeyId=self._key, CiphertextBlob=wrapped, EncryptionContext=ref.words()
             )

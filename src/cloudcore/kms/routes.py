@@ -1,7 +1,7 @@
 """``/v1/keys``: create, show, change, rotate, delete and use the keys of an account.
 
-Each use leaves an event in the audit log, without what was encrypted. No answer is kept: a repeated
-request is another use, which a key that was disabled meanwhile refuses.
+Each use is recorded in the audit log, without the encrypted data. Responses of uses are not stored
+for retries: a repeated request is another use, and fails if the key was disabled meanwhile.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 
 class CreateKey(RequestBody):
-    """A new key; its name, spec and usage are fixed."""
+    """A new key; its name, spec and usage cannot be changed later."""
 
     name: KeyName
     key_spec: KeySpec = "aes-256"
     key_usage: KeyUsage | None = None
-    """Without one, the first that the spec has: `encrypt_decrypt` for `aes-256` and `rsa-*`."""
+    """By default, the first usage of the spec: `encrypt_decrypt` for `aes-256` and `rsa-*`."""
     description: Description = ""
     tags: dict[str, str] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ async def create_key(
 ) -> Reply[ResponseBody]:
     """Create a key; its material never leaves the service. An account has at most 1,000 keys.
 
-    RSA keys of an account are made one at a time: a request meanwhile gets 429, and may come again.
+    RSA keys of an account are made one at a time: a request meanwhile gets 429; repeat it later.
     """
     account_id = account_of(ctx)
     check_name(data.name)
@@ -99,7 +99,7 @@ async def create_key(
     usage = usage_of(data.key_spec, data.key_usage)
     region = ctx.settings.region
     ctx.authorize(KEY.crn(region, account_id, data.name))
-    # Before the material is made, which costs seconds for RSA; and again when the key is inserted.
+    # Checked before the material is made, which takes seconds for RSA, and again at the insert.
     await ctx.database.read(services.check_can_create, account_id, region, data.name)
     key, version = await needs.maker.new_key(
         account_id,
@@ -121,7 +121,7 @@ async def create_key(
 
 @custom_method(KEYS, "enable", "kms:EnableKey")
 async def enable_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Enable a disabled key; an enabled one stays as it is."""
+    """Enable a disabled key; do nothing if it is enabled."""
     return await _commit_state(ctx, services.enable_key, key_id)
 
 
@@ -136,14 +136,14 @@ async def _commit_state(
 ) -> Reply[ResponseBody]:
     """Change the state of a key; record nothing if it already has that state."""
     key, now = await KEYS.authorized(ctx, key_id), ctx.clock()
-    return await ctx.commit(change, key, now, wrap=KEYS.one, told=KEYS.changed_at(now))
+    return await ctx.commit(change, key, now, wrap=KEYS.one, details=KEYS.details_if_changed(now))
 
 
 @KEYS.answers.begins_deletion(
     KEY.path_of_one, "kms:ScheduleKeyDeletion", query=DeletionQuery, statuses=(409,)
 )
 async def delete_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Delete a key in 7 to 30 days; until then it cannot be used, and the deletion be cancelled.
+    """Delete a key in 7 to 30 days; until then it cannot be used, but can be restored.
 
     Then its material is erased: what only this key encrypted can never be read again.
     """
@@ -154,7 +154,7 @@ async def delete_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]
 
 @custom_method(KEYS, "cancel-deletion", "kms:CancelKeyDeletion")
 async def cancel_key_deletion(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Cancel the deletion of a key, which is disabled then: enable it to use it again."""
+    """Cancel the deletion of a key. The key is then disabled: enable it to use it again."""
     key = await KEYS.authorized(ctx, key_id)
     return await ctx.commit(services.cancel_deletion, key, ctx.clock(), wrap=KEYS.one)
 
@@ -163,9 +163,9 @@ async def cancel_key_deletion(key_id: FromPath[str], ctx: Context) -> Reply[Resp
 async def rotate_key(
     key_id: FromPath[str], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[ResponseBody]:
-    """Give an `aes-256` key new material for what is encrypted from now on.
+    """Give an `aes-256` key new material, which encrypts from now on.
 
-    Its older versions still decrypt what they have encrypted. A key has at most 1,000 versions.
+    Older versions still decrypt what they encrypted. A key has at most 1,000 versions.
     """
     key = await KEYS.authorized(ctx, key_id)
     for _ in range(_ATTEMPTS):
@@ -203,7 +203,7 @@ async def list_key_versions(key_id: FromPath[str], ctx: Context) -> ManyKeyVersi
 
 
 MAX_PLAINTEXT: Final = 4096
-"""Most bytes that a request encrypts; larger data are encrypted with a data key."""
+"""Maximum bytes that a request encrypts; larger data are encrypted with a data key."""
 _DATA_KEY_BYTES: Final = 32
 _BASE64: Final = {"contentEncoding": "base64"}
 
@@ -228,19 +228,19 @@ _GivenCiphertext = Annotated[
 
 
 class Encrypt(RequestBody):
-    """What to encrypt."""
+    """The plaintext to encrypt."""
 
     plaintext: _GivenPlaintext
 
 
 class Decrypt(RequestBody):
-    """What to decrypt."""
+    """The ciphertext to decrypt."""
 
     ciphertext: _GivenCiphertext
 
 
 class Encrypted(ResponseBody):
-    """A ciphertext; it opens with the same key alone."""
+    """A ciphertext, which only the same key decrypts."""
 
     ciphertext: Base64
     key_version: int
@@ -251,16 +251,16 @@ class Decrypted(ResponseBody):
 
     plaintext: Base64
     key_version: int
-    """The version that had encrypted it."""
+    """The version that encrypted it."""
 
 
 class DataKey(ResponseBody):
     """A new data key of 32 bytes."""
 
     plaintext: Base64
-    """To encrypt with now, and to forget then."""
+    """Encrypt data with it, then discard it."""
     ciphertext: Base64
-    """To keep with the data; `decrypt` returns the plaintext."""
+    """Store it with the data; `decrypt` returns the plaintext."""
     key_version: int
 
 
@@ -292,7 +292,7 @@ async def encrypt(
 async def decrypt(
     key_id: FromPath[str], data: JSONBody[Decrypt], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[Decrypted]:
-    """Decrypt what this key has encrypted, under whichever of its versions."""
+    """Decrypt a ciphertext that any version of this key encrypted."""
     key = await _usable(ctx, key_id)
     ciphertext = _decoded("ciphertext", data.ciphertext, MAX_PLAINTEXT + OVERHEAD)
     opened = await needs.vault.open(key.account_id, key.id, "encrypt", ciphertext)
@@ -317,9 +317,9 @@ async def generate_data_key(
 
 
 async def _answer_use(ctx: RequestContext, key: Key, use: str, answer: T) -> Reply[T]:
-    """Record the use of a key and return the answer; raise if the key is no longer usable."""
+    """Record the use of a key and reply with `answer`; raise if the key is no longer usable."""
     ids = (key.account_id, key.id)
-    return await ctx.commit(key_to_use, *ids, wrap=lambda _: answer, told=lambda _: {"use": use})
+    return await ctx.commit(key_to_use, *ids, wrap=lambda _: answer, details=lambda _: {"use": use})
 
 
 def _encoded(value: bytes) -> str:
@@ -327,7 +327,10 @@ def _encoded(value: bytes) -> str:
 
 
 def _decoded(field: str, text: str, most: int) -> bytes:
-    """Decode base64 (RFC 4648 §4), which must be padded and canonical."""
+    """Decode base64 (RFC 4648 §4), which must be padded and canonical.
+
+    Raise `InvalidInput` if it is not, or if it encodes no bytes or more than `most` bytes.
+    """
     try:
         value = b64decode(text, validate=True)
     except (binascii.Error, ValueError):

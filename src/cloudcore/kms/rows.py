@@ -1,7 +1,8 @@
 """The tables of keys and their versions, their queries, and references to keys in requests.
 
-A reference is an id, a name or a CRN. A key of another account or region looks like one that does
-not exist; the error for a CRN reveals only whether it names this account and region.
+A reference is an id, a name or a CRN. A reference to a key of another account or region gets the
+same error as one to a missing key; the error for a CRN reveals only whether it names this account
+and region.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ KEY_ROWS: Final = Rows(
 )
 kms_keys: Final = KEY_ROWS.table
 
-# The name is here for the foreign key alone: a key that has material keeps its name, so a deleted
-# key, which has none, has no material either.
+# `key_name` exists for its foreign key: a key that has versions cannot lose its name, so a deleted
+# key, whose name is null, has no material.
 kms_key_versions = table(
     "kms_key_versions",
     columns(Id, "key_id KEY"),
@@ -87,11 +88,11 @@ kms_key_versions = table(
 _k = kms_keys.c
 _v = kms_key_versions.c
 _accounts = sa.table("accounts", sa.column("id"))
-"""The table that keys refer to; it is identity's."""
+"""The accounts table, which belongs to identity."""
 
 
 class KeyVersion(NamedTuple):
-    """The wrapped material of a key, used from one rotation to the next."""
+    """A version of a key: its wrapped material, current from one rotation to the next."""
 
     key_id: str
     version: int
@@ -151,15 +152,15 @@ _LIST_WITHOUT_PLATFORM: Final = paged(
 
 
 async def keys_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to its number of keys, without those scheduled for deletion."""
+    """Map account id to its number of customer keys that are enabled or disabled."""
     rows = await database.read(lambda tx: tx.rows(_COUNT_EACH))
     return {row[0]: row[1] for row in rows}
 
 
 def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
-    """Lock and return the state of an account's key, or None; it does not change until `tx` ends.
+    """Lock an account's key and return its state, or None if there is no such key.
 
-    The lock is shared: others may hold the key at the same time.
+    The state does not change until `tx` ends. The lock is shared: others may have it too.
     """
     row = tx.row(_HOLD, account_id=account_id, id=key_id)
     return None if row is None else cast("KeyState", row[0])
@@ -171,7 +172,7 @@ def find_platform_key(tx: Connection, account_id: str) -> Key | None:
 
 
 def forget_key(tx: Connection, account_id: str, key_id: str, now: int) -> None:
-    """Mark a key without versions as deleted: its record stays, but not its name."""
+    """Mark a key without versions as deleted: clear its name, but keep its record."""
     tx.execute(_FORGET, account_id=account_id, key_id=key_id, now=now)
 
 
@@ -181,7 +182,7 @@ def add_version(tx: Connection, version: KeyVersion) -> None:
 
 
 def find_version(tx: Connection, account_id: str, key_id: str, version: int) -> KeyVersion | None:
-    """Return a version of a key of an account, or None."""
+    """Return a version of an account's key, or None if there is none with this number."""
     row = tx.row(_FIND_VERSION, account_id=account_id, key_id=key_id, version=version)
     return None if row is None else KeyVersion(*row)._replace(wrapped_material=bytes(row[5]))
 
@@ -219,9 +220,10 @@ def list_accounts_without_platform_key(tx: Connection, limit: int) -> list[str]:
 
 
 def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) -> Key:
-    """Return the key to bind something to; see `resolve` and `check_bindable` for errors.
+    """Return the key that `value` refers to, for a resource to be encrypted under it.
 
-    `authorize` raises unless the caller may use the key (``kms:UseKey``).
+    `authorize` raises unless the caller may use the key (``kms:UseKey``). See `resolve` and
+    `check_bindable` for the other errors.
     """
     key = resolve(tx, scope, KEY_KIND, "kms_key", value, authorize)
     check_bindable(key)
@@ -229,7 +231,7 @@ def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) 
 
 
 def key_to_use(tx: Connection, account_id: str, key_id: str) -> Key:
-    """Return the key of an account with which to encrypt or decrypt.
+    """Return a key of an account, for encrypting or decrypting.
 
     Raises:
         KeyMissing: it does not exist, or was deleted.
@@ -250,4 +252,4 @@ def _find_live(tx: Connection, scope: Scope, key_id: str) -> Key | None:
 
 
 KEY_KIND: Final[Kind[Key]] = KEY_ROWS.kind._replace(find=_find_live)
-"""Deleted keys have no name to be found by, and are not found by their ids."""
+"""The kind of keys that references can name; it does not find deleted keys."""

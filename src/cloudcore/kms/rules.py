@@ -1,4 +1,4 @@
-"""The kinds of keys, their usages, and the states in which they can be used."""
+"""The specs of keys, their usages, and the states in which keys can be used."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cloudcore.errors import Conflict, NotFound, invalid_field
 from cloudcore.kms.key import Key, KeySpec, KeyUsage
 
 _STATES: Final = {"disabled": "key_disabled", "pending_deletion": "key_pending_deletion"}
-"""Why a key in this state cannot be used, as the ``reason`` of the refusal."""
+"""Maps each state in which keys cannot be used to the ``reason`` of the error."""
 
 
 class KeyMissing(NotFound):
-    """The key does not exist, is another account's, or was deleted."""
+    """The key does not exist, belongs to another account, or was deleted."""
 
     def __init__(self) -> None:
         super().__init__("there is no such key", reason="key_not_found")
@@ -31,10 +31,10 @@ class KeyUnusable(Conflict):
 
 
 def check_bindable(key: Key) -> None:
-    """Refuse to bind anything to a key that is not enabled, or cannot encrypt data keys.
+    """Check that a resource can be encrypted under a key.
 
-    Raise `InvalidInput`; its ``reason`` is ``key_disabled``, ``key_pending_deletion``,
-    ``key_not_symmetric`` or ``key_not_for_encryption``.
+    Raise `InvalidInput` if the key is not enabled, or cannot encrypt data keys; the ``reason`` is
+    ``key_disabled``, ``key_pending_deletion``, ``key_not_symmetric`` or ``key_not_for_encryption``.
     """
     if key.state in _STATES:
         raise invalid_field(
@@ -44,12 +44,13 @@ def check_bindable(key: Key) -> None:
 
 
 def check_usable(key: Key) -> None:
-    """Refuse to encrypt or decrypt with a key that is not enabled, or made for another use.
+    """Check that a key can encrypt and decrypt now.
 
     Raises:
         KeyMissing: it was deleted.
         KeyUnusable: it is disabled, or its deletion is pending.
-        InvalidInput: ``reason`` is ``key_not_symmetric`` or ``key_not_for_encryption``.
+        InvalidInput: it was made for another use; ``reason`` is ``key_not_symmetric`` or
+            ``key_not_for_encryption``.
 
     """
     if key.state == "deleted":
@@ -60,7 +61,7 @@ def check_usable(key: Key) -> None:
 
 
 def check_encrypts(key: Key, field: str = "key_id") -> None:
-    """Raise `InvalidInput` if a key, named in `field`, is not for symmetric encryption."""
+    """Raise `InvalidInput` for `field` if a key is not for symmetric encryption."""
     if key.key_spec not in SYMMETRIC:
         raise invalid_field(
             field,
@@ -86,18 +87,18 @@ USAGES: Final[dict[KeySpec, tuple[KeyUsage, ...]]] = {
     "rsa-4096": ("encrypt_decrypt", "sign_verify"),
     "ecdsa-p256": ("sign_verify",),
 }
-"""What keys of each spec can be used for; the first is the default."""
+"""The usages that keys of each spec can have; the first is the default."""
 SYMMETRIC: Final = frozenset({"aes-256", "hmac-256"})
 SLOW: Final = frozenset({"rsa-2048", "rsa-4096"})
-"""Keys that take up to seconds of processor time to make."""
+"""Specs of keys that take up to several seconds of processor time to generate."""
 
 _SYMMETRIC_BYTES: Final = 32
 
 
 def usage_of(spec: KeySpec, wanted: KeyUsage | None) -> KeyUsage:
-    """Return the usage of a new key: the wanted one, or the spec's first.
+    """Return the usage of a new key: `wanted`, or the spec's default if None.
 
-    Raise `InvalidInput` if keys of this spec do not support that usage.
+    Raise `InvalidInput` if keys of this spec cannot have the wanted usage.
     """
     usages = USAGES[spec]
     if wanted is not None and wanted not in usages:
@@ -112,7 +113,7 @@ def usage_of(spec: KeySpec, wanted: KeyUsage | None) -> KeyUsage:
 def new_material(spec: KeySpec) -> bytes:
     """Generate the material of a key: 32 random bytes, or a private key in PKCS #8 (DER).
 
-    For the specs in `SLOW`, that takes up to several seconds of processor time.
+    It takes up to several seconds of processor time for the specs in `SLOW`.
     """
     if spec in SYMMETRIC:
         return os.urandom(_SYMMETRIC_BYTES)

@@ -1,4 +1,4 @@
-"""Keys of accounts: how they are created, changed and deleted, and the rules for that."""
+"""Create, change, rotate and delete keys of accounts."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ MAX_VERSIONS: Final = 1000
 _DAY: Final = 24 * 3600 * MICROSECONDS
 _BATCH: Final = 100
 _SLOW_SECONDS: Final = 5
-"""When to ask again while another slow key is made."""
+"""Seconds after which a client may retry while another slow key is being made."""
 
 
 class RotatedMeanwhile(Conflict):
-    """Another request has rotated the key meanwhile; the new version's number is taken."""
+    """Another request has rotated the key meanwhile, so the new version's number is taken."""
 
     def __init__(self) -> None:
         super().__init__("other requests rotate the key; see its versions before another try")
 
 
 def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> QuotaUse:
-    """Refuse a new customer's key beyond the quota or with a name in use; return the quota's use.
+    """Check that an account can create a key with a name; return the use of its quota of keys.
 
     Raise `Conflict` if the account has an undeleted key with this name, `QuotaExceeded` if the
-    account has reached its number of keys.
+    account has reached its maximum number of keys.
     """
     use = KEY_ROWS.check_room(tx, account_id, region)
     if KEY_ROWS.find_named(tx, account_id, region, name):
@@ -62,7 +62,7 @@ def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
     use = check_can_create(tx, key.account_id, key.region, key.name)
     KEY_ROWS.add(tx, key)
     add_version(tx, version)
-    KEY_ROWS.counted.tell(tx, key.account_id, use, key.created_at)
+    KEY_ROWS.counted.emit_level(tx, key.account_id, use, key.created_at)
     return key
 
 
@@ -76,14 +76,14 @@ def add_platform_key(tx: Connection, key: Key, version: KeyVersion) -> None:
 
 
 def check_change(new: Key, _old: Key | None, _now: int) -> Key:
-    """Refuse to change a deleted key."""
+    """Return `new`; raise `Conflict` if the key is deleted."""
     if new.state == "deleted":
         raise _gone(new)
     return new
 
 
 def enable_key(tx: Connection, key: Key, now: int) -> Key:
-    """Enable a key; an enabled one stays as it is.
+    """Enable a key and return it; do nothing if it is enabled.
 
     Raise `Conflict` if its deletion is pending, or it was deleted.
     """
@@ -96,7 +96,7 @@ def enable_key(tx: Connection, key: Key, now: int) -> Key:
 
 
 def disable_key(tx: Connection, key: Key, now: int) -> Key:
-    """Disable a key; a disabled one stays as it is.
+    """Disable a key and return it; do nothing if it is disabled.
 
     Raise `Conflict` if its deletion is pending, it was deleted, or it is the platform key.
     """
@@ -110,7 +110,7 @@ def disable_key(tx: Connection, key: Key, now: int) -> Key:
 
 
 def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
-    """Schedule the deletion of a key; until then it cannot be used, but can be restored.
+    """Schedule the deletion of a key in `days`; until then it cannot be used, but can be restored.
 
     Raise `Conflict` if its deletion is already pending, it was deleted, or it is the platform key.
     """
@@ -123,7 +123,7 @@ def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
 
 
 def cancel_deletion(tx: Connection, key: Key, now: int) -> Key:
-    """Cancel the deletion of a key, which is then disabled.
+    """Cancel the deletion of a key; the key is then disabled.
 
     Raise `Conflict` if no deletion is pending, or its time has come.
     """
@@ -138,13 +138,13 @@ def cancel_deletion(tx: Connection, key: Key, now: int) -> Key:
 
 
 def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
-    """Give a key a new version, which encrypts from now on.
+    """Insert a new version of a key, which encrypts from now on; return the key.
 
     Raises:
         KeyUnusable: the key is disabled, or its deletion is pending.
-        KeyMissing: the key was deleted.
+        KeyMissing: there is no such key.
         InvalidInput: the key is not for symmetric encryption.
-        Conflict: the key has `MAX_VERSIONS`.
+        Conflict: the key was deleted, or has `MAX_VERSIONS`.
         RotatedMeanwhile: the version's number is not the next one.
 
     """
@@ -157,7 +157,11 @@ def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
 
 
 def check_rotatable(key: Key) -> None:
-    """Refuse to rotate a key that is not enabled, not symmetric, or at `MAX_VERSIONS`."""
+    """Check that a key can be rotated.
+
+    Raise `KeyUnusable` if it is not enabled, `InvalidInput` if it is not for symmetric encryption,
+    `Conflict` if it was deleted, or has `MAX_VERSIONS`.
+    """
     if key.state == "deleted":
         raise _gone(key)
     if key.state != "enabled":
@@ -199,7 +203,7 @@ class KeyMaker:
     region: str
     new_id: Callable[[], str]
     _accounts: set[str] = field(default_factory=set)
-    """Whose slow keys are made or wait for it."""
+    """Ids of the accounts for which a slow key is being made, or waits for its turn."""
 
     async def new_key(
         self,
@@ -251,7 +255,7 @@ class KeyMaker:
         )
 
     async def prepare_platform_key(self, account_id: str, now: int) -> Callable[[Connection], None]:
-        """Return a change that inserts an account's platform key, unless it already has one."""
+        """Make a platform key; return a function that inserts it unless the account has one."""
         key, version = await self.new_key(
             account_id,
             PLATFORM_NAME,
@@ -288,7 +292,7 @@ class KeyMaker:
 def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Key | None:
     """Erase the material and the name of a key whose deletion is due.
 
-    Return the key as it was, or None if its deletion was cancelled meanwhile.
+    Return the key as it was before, or None if its deletion was cancelled meanwhile.
     """
     found = KEY_ROWS.lock(tx, account_id, key_id)
     if found.state != "pending_deletion" or (found.deletion_at or now) > now:

@@ -1,12 +1,12 @@
 """Encrypt under keys without revealing their material: the port for other families.
 
-Every call reads the state of the key, so one that is disabled or deleted is refused from the next
-call on, in every process. Only unwrapped material is cached, for at most `MAX_AGE_SECONDS`; so if a
-provider revokes its own key, that takes effect by then.
+Every call reads the state of the key, so the next call in any process fails after a key was
+disabled or deleted. Only unwrapped material is cached, for at most `MAX_AGE_SECONDS`; so a provider
+that revokes its own key stops all use within that time.
 
     sealed = format (1 byte, 0x01) | version (4 bytes, big endian) | nonce (12 bytes)
              | AES-256-GCM ciphertext with its tag of 16 bytes
-    associated data = "<purpose>:<account id>:<key id>:<version>:" in ASCII, then the caller's own
+    associated data = "<purpose>:<account id>:<key id>:<version>:" in ASCII, then the caller's `aad`
 
 Nonces are random, so a version should encrypt no more than 2^32 values (NIST SP 800-38D, 8.3);
 rotate the key before.
@@ -32,8 +32,9 @@ from cloudcore.kms.rows import KeyVersion, find_platform_key, find_version, key_
 from cloudcore.kms.rules import KeyMissing
 
 Purpose = Literal["wrap", "encrypt"]
-"""`wrap`: data keys of other families; `encrypt`: what callers of ``/v1/keys`` encrypt. What was
-sealed for one does not open for the other, so no caller can ask for another family's data keys."""
+"""`wrap`: data keys of other families. `encrypt`: plaintexts of callers of ``/v1/keys``. A value
+sealed for one purpose does not open for the other, so no caller of ``/v1/keys`` can decrypt another
+family's data keys."""
 
 _FORMAT: Final = b"\x01"
 _VERSION_BYTES: Final = 4
@@ -41,11 +42,11 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _HEAD_BYTES: Final = len(_FORMAT) + _VERSION_BYTES + _NONCE_BYTES
 OVERHEAD: Final = _HEAD_BYTES + _TAG_BYTES
-"""Bytes that a sealed value is longer than its plaintext."""
+"""The number of bytes by which a sealed value is longer than its plaintext."""
 
 
 class CiphertextInvalid(InvalidInput):
-    """The ciphertext was not made under this key for this use, or was changed."""
+    """The ciphertext was not made with this key for this purpose, or was changed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -56,7 +57,7 @@ class CiphertextInvalid(InvalidInput):
 
 
 def seal(cipher: AESGCM, ref: VersionRef, purpose: Purpose, plaintext: bytes, aad: bytes) -> bytes:
-    """Encrypt `plaintext` for a purpose, bound to `aad`."""
+    """Return `plaintext` encrypted for a purpose, bound to `aad`, the caller's associated data."""
     nonce = os.urandom(_NONCE_BYTES)
     head = _FORMAT + ref.version.to_bytes(_VERSION_BYTES, "big") + nonce
     return head + cipher.encrypt(nonce, plaintext, _associated(ref, purpose, aad))
@@ -94,9 +95,9 @@ def _associated(ref: VersionRef, purpose: Purpose, aad: bytes) -> bytes:
 
 
 MAX_OPENED: Final = 1000
-"""Most key versions whose material a process keeps opened."""
+"""Maximum number of key versions whose unwrapped material a process caches."""
 MAX_AGE_SECONDS: Final = 300
-"""Longest time that opened material is kept."""
+"""Maximum age of cached material."""
 
 
 class Wrapped(NamedTuple):
@@ -105,7 +106,7 @@ class Wrapped(NamedTuple):
     key_id: str
     wrapped: bytes
     aad: bytes
-    """What the wrap is bound to; the same bytes are needed to unwrap it."""
+    """The associated data of the wrap; unwrapping needs the same bytes."""
 
 
 class Sealed(NamedTuple):
@@ -116,11 +117,11 @@ class Sealed(NamedTuple):
 
 
 class UsableKeys(NamedTuple):
-    """Keys that a transaction found usable, for the calls that follow it."""
+    """Key versions that a transaction found usable, for calls of `Vault` after it."""
 
     refs: Sequence[VersionRef]
     rows: Mapping[VersionRef, KeyVersion | None]
-    """The versions that are not opened yet have their row."""
+    """For each version, its row, or None if its material is cached."""
 
 
 class _Opened(NamedTuple):
@@ -141,6 +142,8 @@ class Vault:
     async def wrap(self, account_id: str, key_id: str, data_key: bytes, aad: bytes) -> bytes:
         """Wrap a data key under the current version of a key.
 
+        `aad` is associated data that unwrapping must repeat.
+
         Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`), `Unavailable`
         if the provider of the key's material cannot be reached.
         """
@@ -149,20 +152,20 @@ class Vault:
     async def wrap_all(
         self, account_id: str, key_id: str, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
-        """Wrap (data key, aad) pairs; the key's row is read once. See `wrap`."""
+        """Wrap each data key of the (data key, aad) pairs; read the key's row once. See `wrap`."""
         usable = await self.database.read(self.find_usable, account_id, key_id)
         return await self.wrap_under(usable, data_keys)
 
     async def wrap_under(
         self, usable: UsableKeys, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
-        """Wrap data keys like `wrap_all`; the caller's transaction has called `find_usable`."""
+        """Wrap data keys like `wrap_all`; `usable` is the result of `find_usable`."""
         (ref,) = usable.refs
         cipher = await self._cipher(ref, usable.rows[ref])
         return [seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
 
     def wrap_if_open(self, usable: UsableKeys, data_key: bytes, aad: bytes) -> bytes | None:
-        """Wrap a data key like `wrap_under`; return None if that would have to wait."""
+        """Wrap a data key like `wrap_under`, or return None if the material is not cached."""
         (ref,) = usable.refs
         if usable.rows[ref] is not None:
             return None
@@ -181,12 +184,12 @@ class Vault:
         return (await self.unwrap_all(account_id, [Wrapped(key_id, wrapped, aad)]))[0]
 
     async def unwrap_all(self, account_id: str, wraps: Sequence[Wrapped]) -> list[bytes]:
-        """Return data keys of one account; all keys are read in one transaction. See `unwrap`."""
+        """Unwrap data keys of one account; read all KMS keys in one transaction. See `unwrap`."""
         usable = await self.database.read(self.usable_for, account_id, wraps)
         return await self.unwrap_under(usable, wraps)
 
     async def unwrap_under(self, usable: UsableKeys, wraps: Sequence[Wrapped]) -> list[bytes]:
-        """Return data keys like `unwrap_all`; the caller's transaction has called `usable_for`."""
+        """Unwrap data keys like `unwrap_all`; `usable` is the result of `usable_for`."""
         ciphers = {ref: await self._cipher(ref, row) for ref, row in usable.rows.items()}
         return [
             open_sealed(ciphers[ref], ref, "wrap", each.wrapped, each.aad)
@@ -204,14 +207,14 @@ class Vault:
     async def open(
         self, account_id: str, key_id: str, purpose: Purpose, sealed: bytes, aad: bytes = b""
     ) -> Sealed:
-        """Return the plaintext of a value that `seal` encrypted. See `unwrap`."""
+        """Return the plaintext of a value that `seal` encrypted, and its version. See `unwrap`."""
         wraps = [Wrapped(key_id, sealed, aad)]
         (ref,), rows = await self.database.read(self.usable_for, account_id, wraps)
         cipher = await self._cipher(ref, rows[ref])
         return Sealed(open_sealed(cipher, ref, purpose, sealed, aad), ref.version)
 
     def find_usable(self, tx: Connection, account_id: str, key_id: str) -> UsableKeys:
-        """Check that a key is usable, to wrap under its current version after this transaction.
+        """Check that a key is usable; return its current version, for `wrap_under` after `tx`.
 
         Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
@@ -219,11 +222,14 @@ class Vault:
         return self.usable_version(tx, VersionRef(account_id, key_id, version))
 
     def usable_version(self, tx: Connection, ref: VersionRef) -> UsableKeys:
-        """Return the current version of a key that the caller has already found usable."""
+        """Return the version `ref` of a key that the caller has found usable, for `wrap_under`.
+
+        Raise `CiphertextInvalid` if there is no such version.
+        """
         return UsableKeys([ref], {ref: self._read_version(tx, ref)})
 
     def usable_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> UsableKeys:
-        """Check that the keys of these wraps are usable, to unwrap them after this transaction.
+        """Check that the keys of these wraps are usable; return them for `unwrap_under` after `tx`.
 
         Raise `CiphertextInvalid` if a wrap is malformed, or no version of its key made it,
         `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
@@ -234,7 +240,10 @@ class Vault:
         return UsableKeys(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return when the first of these keys' cached material expires; 0 if one is not cached."""
+        """Return when the cached material of the first of these versions expires.
+
+        The moment is in microseconds since the epoch; 0 if the material of one is not cached.
+        """
         first = 0
         for ref in usable.refs:
             kept = self._opened.get(ref)
@@ -265,12 +274,12 @@ class Vault:
             if kept is not None:
                 self._opened.move_to_end(ref)
                 return kept.cipher
-            # Dropped since the transaction looked: others took its place.
+            # Evicted from the cache since the transaction looked.
             row = await self.database.read(find_version, *ref)
             if row is None:
                 raise CiphertextInvalid
         task = self._opening.get(ref)
-        if task is None:  # however many ask at once, the provider is asked once
+        if task is None:  # concurrent calls share one request to the provider
             task = asyncio.create_task(self._open(ref, row))
             self._opening[ref] = task
             task.add_done_callback(lambda done: self._end_opening(ref, done))
@@ -279,7 +288,7 @@ class Vault:
     def _end_opening(self, ref: VersionRef, task: asyncio.Task[AESGCM]) -> None:
         del self._opening[ref]
         if not task.cancelled():
-            task.exception()  # retrieved, even if everyone who waited has gone
+            task.exception()  # marks it as retrieved, even if all waiters were cancelled
 
     async def _open(self, ref: VersionRef, row: KeyVersion) -> AESGCM:
         opened_at = self.clock()
@@ -300,12 +309,15 @@ class PlatformKeys:
     vault: Vault
 
     async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
-        """Seal a secret under the account's platform key; return (key id, sealed secret)."""
+        """Seal a secret under the account's platform key; return (key id, sealed secret).
+
+        Raise `KeyMissing` if the account has no platform key, or as `Vault.wrap` does.
+        """
         key = await self.database.read(find_platform_key, account_id)
         if key is None:
             raise KeyMissing
         return key.id, await self.vault.wrap(account_id, key.id, secret, context.encode())
 
     async def open(self, account_id: str, kms_key_id: str, sealed: bytes, context: str) -> bytes:
-        """Return a secret that was sealed for the same `context`."""
+        """Return a secret that was sealed for the same `context`; raise as `Vault.unwrap` does."""
         return await self.vault.unwrap(account_id, kms_key_id, sealed, context.encode())

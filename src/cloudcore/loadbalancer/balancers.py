@@ -1,8 +1,8 @@
 """Create, change, delete and show load balancers, and reserve their addresses (VIPs).
 
 An address is reserved in the transaction that creates its load balancer, and is freed when the load
-balancer is torn down. The primary key of the reservations keeps two load balancers from having the
-same.
+balancer is torn down. The primary key of the reservations prevents that two load balancers have the
+same address.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cloudcore.web.bodies import ResourceRef
 
 
 def check_vip(vip: str, ranges: Ranges) -> None:
-    """Check that a load balancer may have the address `vip`; an empty string means any.
+    """Check that a load balancer may have the address `vip`; an empty string means any address.
 
     Raise `Conflict` if the operator has configured no addresses for load balancers, `InvalidInput`
     if `vip` is not one of them.
@@ -48,9 +48,9 @@ def check_vip(vip: str, ranges: Ranges) -> None:
 
 
 def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
-    """Reserve the requested address for a load balancer, or any free one; return it.
+    """Reserve the requested address for a load balancer, or any free one; return the address.
 
-    Raise `Conflict` if it is taken, or none is free.
+    Raise `Conflict` if the requested address is taken, or none is free.
     """
     if found.vip:
         if not rows.reserve(tx, found, found.vip):
@@ -64,7 +64,7 @@ def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
 
 
 def _is_host(address: IPv4Address | IPv6Address, network: IPv4Network | IPv6Network) -> bool:
-    """Return True if an address is one of `network.hosts()`."""
+    """Return True if an address is one of `network.hosts()`, without listing them."""
     if address not in network:
         return False
     if network.num_addresses <= 2:  # RFC 3021, RFC 6164
@@ -79,7 +79,7 @@ def _addresses(ranges: Ranges) -> Iterator[str]:
 
 RightTo = Callable[[str], Authorize]
 _RENDERED: Final = ("listeners", "backends", "replica_count", "security_groups")
-"""Changes of these are brought about on the machine."""
+"""A change of one of these fields must be applied on the machine."""
 
 
 LOAD_BALANCERS: Final = Methods(
@@ -120,11 +120,11 @@ def create(
 ) -> LoadBalancer:
     """Insert a load balancer with its address, its interface and its certificates.
 
-    `subnet` and the values of `named` are references in the request.
+    `subnet` and the values of `named` are references in the request, not yet resolved.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `_resolved`.
-        Conflict: its name or address is taken, no address is free, or a certificate cannot be
+        Conflict: the name or the address is taken, no address is free, or a certificate cannot be
             served.
         QuotaExceeded: the account has reached its quota.
 
@@ -167,10 +167,10 @@ def update(
     right_to: RightTo,
     now: int,
 ) -> LoadBalancer:
-    """Change fields of a load balancer; its workflow applies them to the proxies.
+    """Change fields of a load balancer; its workflow applies the changes to the proxies.
 
     Raises:
-        Conflict: it is being deleted, or a certificate cannot be served.
+        Conflict: the load balancer is being deleted, or a certificate cannot be served.
         InvalidInput, AccessDenied, NotFound: as `_resolved`; `InvalidInput` also if a listener
             would have no backend of its protocol.
 
@@ -198,10 +198,7 @@ def update(
 
 
 def delete(tx: Connection, found: LoadBalancer, now: int) -> None:
-    """Begin to tear a load balancer down.
-
-    Raise `NotFound` if it does not exist.
-    """
+    """Begin to tear a load balancer down; raise `NotFound` if it does not exist."""
     WORK.delete(tx, ROWS.lock(tx, found.account_id, found.id), now)
 
 

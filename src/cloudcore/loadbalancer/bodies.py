@@ -29,7 +29,7 @@ from cloudcore.wire import RequestBody, ResponseBody
 MOST_LISTENERS: Final = 10
 MOST_BACKENDS: Final = 20
 MOST_TARGETS: Final = 100
-"""Of one backend."""
+"""The most targets of one backend."""
 MOST_GROUPS: Final = 5
 _BACKEND_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -49,11 +49,11 @@ class GivenListener(RequestBody):
 
 
 class GivenHealthCheck(RequestBody):
-    """How a target is found to be well: it takes a connection, or answers with 2xx or 3xx."""
+    """When a target is healthy: it accepts a connection, or answers with 2xx or 3xx."""
 
     protocol: BackendProtocol = "tcp"
     path: Annotated[str, Meta(max_length=1024)] | None = None
-    """What is asked for; of ``http`` alone, by default ``/``."""
+    """The path of the request; of ``http`` alone, by default ``/``."""
     interval_seconds: Annotated[int, Meta(ge=1, le=300)] = 5
     timeout_seconds: Annotated[int, Meta(ge=1, le=60)] = 2
     """At most the interval."""
@@ -62,7 +62,7 @@ class GivenHealthCheck(RequestBody):
 
 
 class GivenTarget(RequestBody):
-    """Where connections lead to: either an address or a pool."""
+    """A destination of connections: either an address or a pool."""
 
     port: Port
     address: Annotated[str, Meta(max_length=45)] | None = None
@@ -72,7 +72,7 @@ class GivenTarget(RequestBody):
 
 
 class GivenBackend(RequestBody):
-    """Targets that are alike; connections go to those that are well, in turn."""
+    """Targets that are alike; connections go to the healthy ones in turn."""
 
     name: Annotated[str, Meta(min_length=1, max_length=63)]
     protocol: BackendProtocol
@@ -91,7 +91,7 @@ ReplicaCount = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
 
 
 class CreateLoadBalancer(RequestBody):
-    """A new load balancer; its name, subnet and vip stay."""
+    """A new load balancer; its name, subnet and vip cannot be changed later."""
 
     name: Annotated[str, Meta(min_length=1, max_length=63)]
     subnet: Text
@@ -129,7 +129,7 @@ class ListenerRecord(ResponseBody):
 
 
 class HealthCheckRecord(ResponseBody):
-    """How a target is found to be well."""
+    """When a target is healthy."""
 
     protocol: BackendProtocol
     interval_seconds: int
@@ -140,7 +140,7 @@ class HealthCheckRecord(ResponseBody):
 
 
 class TargetRecord(ResponseBody):
-    """Where connections lead to."""
+    """A destination of connections."""
 
     port: int
     address: str | UnsetType = UNSET
@@ -148,7 +148,7 @@ class TargetRecord(ResponseBody):
 
 
 class TargetHealth(ResponseBody):
-    """A target as the proxies see it; a pool's are its instances."""
+    """A target with the health that the proxies report; a pool's targets are its instances."""
 
     port: int
     state: TargetStatus
@@ -157,14 +157,14 @@ class TargetHealth(ResponseBody):
 
 
 class BackendRecord(ResponseBody):
-    """Targets that are alike."""
+    """Targets that are alike, with their health."""
 
     name: str
     protocol: BackendProtocol
     health_check: HealthCheckRecord
     targets: Sequence[TargetRecord]
     health: Sequence[TargetHealth]
-    """Of each target, or instance of a pool, that connections may go to."""
+    """The health of each target, or instance of a pool, that connections may go to."""
 
 
 class ReplicaRecord(ResponseBody):
@@ -175,7 +175,11 @@ class ReplicaRecord(ResponseBody):
 
 
 def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
-    """Convert the listeners of a request; their certificates are still unresolved references."""
+    """Convert the listeners of a request; their certificates are still unresolved references.
+
+    Raise `InvalidInput` if two have the same port, or if not exactly those of ``https`` have a
+    certificate.
+    """
     check_distinct("listeners", "port", (each.port for each in given))
     for number, each in enumerate(given):
         if (each.certificate is not None) != (each.protocol == "https"):
@@ -195,7 +199,10 @@ def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
 
 
 def read_backends(given: Sequence[GivenBackend]) -> tuple[Backend, ...]:
-    """Convert the backends of a request; their pools are still unresolved references."""
+    """Convert the backends of a request; their pools are still unresolved references.
+
+    Raise `InvalidInput`, naming the field, if one is not valid.
+    """
     check_distinct("backends", "name", (each.name for each in given))
     found = []
     for number, each in enumerate(given):
@@ -213,7 +220,7 @@ def read_backends(given: Sequence[GivenBackend]) -> tuple[Backend, ...]:
 
 
 def check_match(listeners: Iterable[Listener], backends: Iterable[Backend]) -> None:
-    """Check that each listener names a backend of its protocol."""
+    """Raise `InvalidInput` unless each listener names a backend of its protocol."""
     protocols = {each.name: each.protocol for each in backends}
     for number, each in enumerate(listeners):
         wanted = "tcp" if each.protocol == "tcp" else "http"
@@ -227,7 +234,7 @@ def check_match(listeners: Iterable[Listener], backends: Iterable[Backend]) -> N
 
 
 def address_of(name: str, text: str) -> str:
-    """Return an IP address in its canonical form; raise `InvalidInput` for anything else."""
+    """Return an IP address in canonical form; raise `InvalidInput`, naming the field, otherwise."""
     try:
         found = ip_address(text)
     except ValueError:
@@ -261,29 +268,29 @@ def _health_check(where: str, given: GivenHealthCheck | None) -> HealthCheck:
 
 
 def check_distinct(name: str, what: str, values: Iterable[object]) -> None:
-    """Raise `InvalidInput` if a list has a value twice."""
+    """Raise `InvalidInput`, naming the field `name`, if two values are equal; `what` they are."""
     seen = list(values)
     if len(set(seen)) < len(seen):
         raise invalid_field(name, f"two have the same {what}", "duplicate")
 
 
 def shown_subnet(found: LoadBalancer) -> ResourceRef:
-    """Return the subnet for an answer."""
+    """Return the subnet of a load balancer for an answer."""
     return _reference(found, found.subnet, "network", "subnet")
 
 
 def shown_vpc(found: LoadBalancer) -> ResourceRef:
-    """Return the VPC for an answer."""
+    """Return the VPC of a load balancer for an answer."""
     return _reference(found, found.vpc, "network", "vpc")
 
 
 def shown_groups(found: LoadBalancer) -> Sequence[ResourceRef]:
-    """Return the security groups for an answer."""
+    """Return the security groups of a load balancer for an answer."""
     return [_reference(found, each, "network", "security-group") for each in found.security_groups]
 
 
 def shown_listeners(found: LoadBalancer) -> Sequence[ListenerRecord]:
-    """Return the listeners for an answer."""
+    """Return the listeners of a load balancer for an answer."""
     return [
         ListenerRecord(
             port=each.port,
@@ -298,7 +305,7 @@ def shown_listeners(found: LoadBalancer) -> Sequence[ListenerRecord]:
 
 
 def shown_backends(found: LoadBalancer) -> Sequence[BackendRecord]:
-    """Return the backends for an answer, with the health of their targets."""
+    """Return the backends of a load balancer for an answer, with the health of their targets."""
     return [
         BackendRecord(
             name=each.name,
@@ -330,7 +337,7 @@ def shown_backends(found: LoadBalancer) -> Sequence[BackendRecord]:
 
 
 def shown_replicas(found: LoadBalancer) -> Sequence[ReplicaRecord]:
-    """Return the replicas for an answer."""
+    """Return the replicas of a load balancer for an answer."""
     return [ReplicaRecord(**structs.asdict(each)) for each in found.replicas]
 
 

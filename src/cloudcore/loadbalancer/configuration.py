@@ -1,8 +1,9 @@
 """Write a plan as the configuration of HAProxy or of the embedded proxy.
 
-No text of an account reaches either unchanged: names of backends and ids of targets become digests,
-addresses and ports were parsed, and files are named by their content. The only text is the path of
-a health check, which the plan has checked, and which is quoted.
+No text of an account is in a configuration unchanged: names of backends and ids of targets become
+digests, addresses and ports were parsed, and certificate files are named by digests of their
+content. The only text is the path of a health check, which the plan has checked, and which is
+quoted.
 """
 
 from __future__ import annotations
@@ -17,44 +18,44 @@ from typing import Final, NamedTuple
 from cloudcore.loadbalancer.driver import BackendPlan, HealthPlan, ProxyPlan, TargetPlan
 
 SOCKET_NAME: Final = "control"
-"""Of the socket that tells health and metrics, in the folder of the replica."""
+"""The name of the socket that reports health and metrics, in the folder of the replica."""
 STATE_NAME: Final = "state"
-"""Of the file that HAProxy reads the health of targets from when it is reloaded."""
+"""The name of the file from which HAProxy reads the health of targets when it is reloaded."""
 SOCKETS_NAME: Final = "sockets"
-"""Of the folder of links to the sockets of targets: those have paths of any length."""
+"""The name of the folder of links to the sockets of targets, whose own paths may be too long."""
 CHROOT_NAME: Final = "empty"
 UNPRIVILEGED_ID: Final = 65534
 """`nobody` and `nogroup`."""
 
 CONNECT_SECONDS: Final = 3
 IDLE_SECONDS: Final = 60
-"""Without a byte, within a request."""
+"""How long no byte may pass within a request."""
 KEEP_ALIVE_SECONDS: Final = 15
 STREAM_SECONDS: Final = 350
-"""Without a byte, of a listener of TCP and after `101 Switching Protocols`."""
+"""How long no byte may pass on a TCP listener, and after `101 Switching Protocols`."""
 HEAD_BYTES: Final = 15 * 1024
 HEAD_FIELDS: Final = 100
 
 OLD_WORKER_SECONDS: Final = 3600
-"""In which the connections that a worker has when HAProxy is reloaded end by themselves."""
+"""How long connections of an old worker may last after HAProxy is reloaded."""
 
 _CIPHERS: Final = ":".join(
     f"ECDHE-{key}-{cipher}"
     for cipher in ("AES128-GCM-SHA256", "AES256-GCM-SHA384", "CHACHA20-POLY1305")
     for key in ("ECDSA", "RSA")
 )
-"""Of TLS 1.2; those of 1.3 are all good."""
+"""The ciphers of TLS 1.2; those of TLS 1.3 are all good."""
 
 
 class ProcessLimits(NamedTuple):
-    """The limits of a replica."""
+    """The limits and privileges of a replica's process."""
 
     connections: int
     drain_seconds: int
     head_seconds: int
-    """Within which a client sends the head of a request."""
+    """The time within which a client must send the head of a request."""
     is_unprivileged: bool
-    """It gives up root and the sight of all files once it has its ports."""
+    """After it has opened its ports, it gives up root and access to other files."""
 
 
 def target_name(target: TargetPlan) -> str:
@@ -69,7 +70,7 @@ def backend_name(name: str) -> str:
 
 
 def configuration_digest(text: str) -> str:
-    """Return the digest that identifies a configuration; a proxy reports it."""
+    """Return the digest that identifies a configuration; a proxy reports that of its own."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -117,8 +118,8 @@ def haproxy_configuration(
 ) -> str:
     """Return HAProxy's configuration (2.6), which is read in the folder of the replica.
 
-    Its `description`, which `show info` reports, is the digest of the rest. `certificates` maps the
-    plan's certificates to file names in that folder.
+    Its `description`, which `show info` reports, is the digest of the other lines. `certificates`
+    maps the plan's certificate files to file names in that folder.
     """
     lines = [*_defaults(limits), *_frontends(plan, certificates), *_backends(plan)]
     head = list(_global(limits))
@@ -127,20 +128,20 @@ def haproxy_configuration(
 
 
 def described(text: str) -> str:
-    """Return the digest in the description of an HAProxy configuration."""
+    """Return the digest in the `description` of an HAProxy configuration."""
     return text.split("    description ", 1)[1].split("\n", 1)[0]
 
 
 def _global(limits: ProcessLimits) -> Iterator[str]:
     yield "global"
     yield f"    maxconn {limits.connections}"
-    yield "    nbthread 1"  # the replicas are what runs side by side
+    yield "    nbthread 1"  # several replicas run in parallel instead
     yield f"    hard-stop-after {OLD_WORKER_SECONDS}s"
     yield f"    stats socket unix@{SOCKET_NAME} mode 600 level admin expose-fd listeners"
     yield f"    server-state-file ./{STATE_NAME}"
     yield "    ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets"
     yield f"    ssl-default-bind-ciphers {_CIPHERS}"
-    # HAProxy asks nobody over HTTPS; else it reads all authorities at each start and reload.
+    # HAProxy makes no HTTPS requests; otherwise it would read all CAs at each start and reload.
     yield "    httpclient.ssl.verify none"
     yield f"    tune.bufsize {HEAD_BYTES + 1024}"
     yield "    tune.maxrewrite 1024"
@@ -193,16 +194,16 @@ def _request_rules(protocol: str) -> Iterator[str]:
         (405, "METH_CONNECT"),
     ):
         yield f"    http-request deny deny_status {status} if {condition}"
-    # What may have changed something is not sent twice; a connection that was not made is.
+    # A request that may have changed something is not repeated; a failed connection is.
     yield "    http-request disable-l7-retry unless { method GET HEAD OPTIONS }"
-    # Other protocols would pass where no rule of these is seen.
+    # After a change to another protocol, these rules would not be applied.
     yield "    http-request del-header upgrade unless { req.hdr(upgrade) -i websocket }"
     yield "    http-request del-header ^(keep-alive|proxy-connection|http2-settings)$ -m reg"
-    # A target that reads `_` as `-` would take these of a client for ours.
+    # A target that reads `_` as `-` would take such fields of a client for ours.
     yield "    http-request del-header ^x[-_]forwarded_|^x_forwarded -m reg"
     yield "    option forwardfor"
     yield f"    http-request set-header X-Forwarded-Proto {protocol}"
-    # A client whose connection is idle while this process stops has its next request answered.
+    # While this process stops, the next request on an idle connection is still answered.
     yield "    option idle-close-on-response"
 
 

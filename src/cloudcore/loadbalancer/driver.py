@@ -13,7 +13,8 @@ from ipaddress import ip_address
 from typing import Final, Literal
 
 HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~!$&'()*+,;=:@%?-]{0,1023}")
-"""Path and query of an HTTP health check: what a URI may hold (RFC 3986 §3.3 and §3.4)."""
+"""Path and query of an HTTP health check: the characters that a URI may have (RFC 3986 §3.3 and
+§3.4)."""
 CERTIFICATE_FILE: Final = re.compile(r"[0-9a-z-]{1,64}\.pem")
 BALANCER_ID: Final = re.compile(r"[0-9a-z-]{1,64}")
 
@@ -31,7 +32,7 @@ class HealthPlan:
 
     protocol: Literal["tcp", "http"] = "tcp"
     path: str | None = None
-    """Path and query that is asked for over HTTP; None for `/`."""
+    """Path and query of the request over HTTP; None for `/`."""
     interval_seconds: int = 5
     timeout_seconds: int = 2
     healthy_threshold: int = 2
@@ -54,13 +55,13 @@ class TargetPlan:
     """A target, at an address and port or behind a Unix socket."""
 
     id: str
-    """What `seen` calls it; any text, and no proxy gets to see it."""
+    """The target's id in `ReplicaState`; any text, which no proxy sees."""
     address: str | None = None
     port: int | None = None
     socket: str | None = None
-    """Its path, which no proxy gets to see."""
+    """The path of the Unix socket, which no proxy sees."""
     is_draining: bool = False
-    """It gets no new connections; those that it has go on."""
+    """It gets no new connections; existing ones continue."""
 
     def __post_init__(self) -> None:
         if self.socket is not None:
@@ -74,10 +75,10 @@ class TargetPlan:
 
 @dataclass(frozen=True, slots=True)
 class BackendPlan:
-    """Interchangeable targets; new connections rotate over the usable ones."""
+    """Interchangeable targets; new connections go to the usable ones in turn."""
 
     name: str
-    """Any text; no proxy gets to see it."""
+    """Any text, which no proxy sees."""
     protocol: Literal["tcp", "http"]
     health: HealthPlan
     targets: tuple[TargetPlan, ...]
@@ -96,7 +97,7 @@ class ListenerPlan:
     backend: str
     """The name of a backend of the plan."""
     certificate_file: str | None = None
-    """Of https: the file that holds the chain and the key."""
+    """The file with the chain and the key, for https; else None."""
 
     def __post_init__(self) -> None:
         _require_port(self.port)
@@ -118,7 +119,7 @@ class ProxyPlan:
 
     balancer_id: str
     vip: str
-    """The address that they share."""
+    """The address that the replicas share."""
     listeners: tuple[ListenerPlan, ...]
     backends: tuple[BackendPlan, ...]
 
@@ -136,7 +137,7 @@ class ProxyPlan:
             )
 
     @property
-    def dials_sockets(self) -> bool:
+    def has_socket_targets(self) -> bool:
         """Return True if the plan has a target behind a Unix socket."""
         return any(target.socket for backend in self.backends for target in backend.targets)
 
@@ -169,7 +170,7 @@ TargetStatus = Literal["healthy", "unhealthy", "draining", "unknown"]
 class ProxyFailed(Exception):
     """A replica could not be started or reloaded; the text has the reason.
 
-    The previous process, or its previous configuration, stays in use.
+    If a process was running, it continues with its previous configuration.
     """
 
 
@@ -182,18 +183,18 @@ class ReplicaMetrics:
     bytes_out: int = 0
     connections: int = 0
     requests: int = 0
-    """Of listeners that speak HTTP."""
+    """The requests to listeners that speak HTTP."""
     answers: Mapping[str, int] = field(default_factory=dict)
-    """By class of status: `1xx` to `5xx`."""
+    """The number of responses by status class: `1xx` to `5xx`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSeen:
+class ReplicaState:
     """The state of a replica on this machine."""
 
     replica: int
     is_alive: bool
-    """It answers; a dead one is started by the next `apply`."""
+    """It answers. A replica that does not is started by the next `apply`."""
     targets: Mapping[tuple[str, str], TargetStatus] = field(default_factory=dict)
-    """By the name of the backend and the id of the target."""
+    """The status of each target, by the name of the backend and the id of the target."""
     metrics: ReplicaMetrics = field(default_factory=ReplicaMetrics)

@@ -21,7 +21,7 @@ from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask
 from cloudcore.nodes.detached_process import DetachedProcess
 
 _RUN: Final = "run"
-"""The folder that the proxy may write to, also as nobody."""
+"""The folder that the proxy may write to, even as the user nobody."""
 _NOBODY: Final = 65534
 
 
@@ -31,7 +31,7 @@ class EmbeddedDriver(Replicas):
     configuration_name = "proxy.json"
 
     def check(self) -> None:
-        """Do nothing: the embedded proxy needs nothing special. See `Replicas.check`."""
+        """Do nothing: the embedded proxy has no requirements. See `Replicas.check`."""
 
     async def _write(
         self,
@@ -52,15 +52,15 @@ class EmbeddedDriver(Replicas):
         return (*program, self.configuration_name, f"{_RUN}/{SOCKET_NAME}")
 
     def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:
-        # Elsewhere it could not have low ports later, nor reach sockets in others' folders.
-        return netns is not None and not plan.dials_sockets
+        # Else it could not open low ports later, nor reach sockets in folders of other users.
+        return netns is not None and not plan.has_socket_targets
 
     async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:
         while True:
             try:
                 state = await _ask(folder, f"apply {text}")
                 break
-            except (OSError, ValueError) as error:  # it may be about to begin
+            except (OSError, ValueError) as error:  # it may not listen yet
                 if not process.is_alive:
                     raise ProxyFailed(f"the proxy does not answer: {error}") from None
             await asyncio.sleep(POLL_SECONDS)

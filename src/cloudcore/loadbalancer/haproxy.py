@@ -1,4 +1,4 @@
-"""The driver of HAProxy (2.6): a master for each replica, which replaces its worker on a reload."""
+"""The driver of HAProxy (2.6): each replica is a master, which replaces its worker on a reload."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ _VERIFIED: Final = "verified.cfg"
 _MOST_OUTPUT_BYTES: Final = 1024 * 1024
 _RELOADING: Final = "Reloading HAProxy"
 _FAILED: Final = "Loading failure!"
-"""The last line of a master whose reload failed; the old worker goes on."""
+"""The last line of a master whose reload failed; the old worker continues."""
 _POLLS_A_SIGNAL: Final = 15
 _NO_STATE: Final = b"1\n"
-"""The version of the form, and no server."""
+"""A state file without servers: only the version of the format."""
 _MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
-"""Of a network namespace: what a replica has not accepted when it ends goes to another one."""
+"""A shell command that sets a network namespace so that connections which an ending replica has not
+accepted go to another replica, and then runs HAProxy."""
 
 
 class HaproxyDriver(Replicas):
@@ -85,7 +86,7 @@ class HaproxyDriver(Replicas):
             return False
 
     def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:  # noqa: ARG002
-        return not plan.dials_sockets  # those lie in folders that only root sees
+        return not plan.has_socket_targets  # the sockets are in folders that only root can enter
 
     def _argv(self, folder: Path, netns: Path | None) -> Sequence[str]:  # noqa: ARG002
         program = (_program(), "-W", "-db", "-f", self.configuration_name)
@@ -97,8 +98,8 @@ class HaproxyDriver(Replicas):
         except OSError:
             state = ""
         write_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
-        os.truncate(folder / OUTPUT, 0)  # it is appended to
-        # A signal kills a master that is about to begin, and one that just begins may lose it.
+        os.truncate(folder / OUTPUT, 0)  # the process appends to it
+        # The signal kills a master without a handler yet, and may be lost just after the start.
         while process.is_alive:
             if _catches(process, signal.SIGUSR2):
                 process.signal(signal.SIGUSR2)

@@ -23,7 +23,7 @@ HOURS: Final = Sku("loadbalancer.hours", "Load balancers", "hour")
 
 
 class Named(Struct, frozen=True):
-    """A resource of another family; its name never changes."""
+    """A resource of another family: its id and its name, which never changes."""
 
     id: str
     name: str = ""
@@ -44,13 +44,13 @@ class HealthCheck(Struct, frozen=True):
 
     protocol: BackendProtocol = "tcp"
     path: str | None = None
-    """Of the request; None with ``tcp``."""
+    """The path of the request; None with ``tcp``."""
     interval_seconds: int = 5
     timeout_seconds: int = 2
     healthy_threshold: int = 2
-    """Successes after which a target is healthy."""
+    """After so many successes a target is healthy."""
     unhealthy_threshold: int = 3
-    """Failures after which it is not."""
+    """After so many failures a target is unhealthy."""
 
 
 class Target(Struct, frozen=True, omit_defaults=True):
@@ -62,7 +62,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
 
 
 class Backend(Struct, frozen=True):
-    """Targets that are alike."""
+    """Targets that are alike, with their health check."""
 
     name: str
     protocol: BackendProtocol
@@ -70,12 +70,12 @@ class Backend(Struct, frozen=True):
     targets: tuple[Target, ...]
 
 
-class SeenTarget(Struct, frozen=True, omit_defaults=True):
+class TargetState(Struct, frozen=True, omit_defaults=True):
     """A target with its health as the proxies report it; a pool's targets are its instances."""
 
     backend: str
     id: str
-    """The same in a configuration."""
+    """The id of the target in the plan (`TargetPlan.id`)."""
     port: int
     address: str = ""
     instance_id: str = ""
@@ -90,7 +90,7 @@ class Replica(Struct, frozen=True):
 
 
 class LoadBalancer(Placed, frozen=True, kw_only=True):
-    """One address before the instances of a VPC."""
+    """One address in front of the instances of a VPC."""
 
     name: Annotated[
         str,
@@ -120,20 +120,20 @@ class LoadBalancer(Placed, frozen=True, kw_only=True):
     vpc: Annotated[Named, own(hidden=True)] = Named("")
     subnet: Annotated[Named, own(hidden=True)] = Named("")
     interface_id: Annotated[str | None, own(hidden=True)] = None
-    """Of its interface in the subnet; None once that is released."""
+    """The id of its interface in the subnet; None after that is released."""
     security_groups: Annotated[tuple[Named, ...], own(hidden=True)] = ()
     listeners: Annotated[tuple[Listener, ...], own(hidden=True)] = ()
     backends: Annotated[tuple[Backend, ...], own(hidden=True)] = ()
     role_id: Annotated[str | None, own(hidden=True)] = None
-    """Of the role of its replicas; None before there is one, and once it is gone."""
+    """The id of the role of its replicas; None before the role is made, and after it is deleted."""
     generation: Annotated[int, own(hidden=True)] = 1
-    """Counts what is wanted of the replicas, one after the other."""
+    """Counts the changes that the replicas are to carry out."""
     applied: Annotated[int, own(hidden=True)] = 0
-    """The generation that they have."""
+    """The generation that the replicas carry out."""
     fingerprints: Annotated[dict[str, str], own(hidden=True)] = field(default_factory=dict)
-    """Of the certificates that they have, by id."""
+    """The fingerprints of the certificates that the replicas have, by certificate id."""
     replicas: Annotated[tuple[Replica, ...], own(hidden=True)] = ()
-    targets: Annotated[tuple[SeenTarget, ...], own(hidden=True)] = ()
+    targets: Annotated[tuple[TargetState, ...], own(hidden=True)] = ()
 
     @property
     def crn(self) -> str:
@@ -142,13 +142,13 @@ class LoadBalancer(Placed, frozen=True, kw_only=True):
 
     @property
     def certificates(self) -> Mapping[str, Named]:
-        """Map id to certificate, for all its listeners."""
+        """Map id to certificate, for the certificates of all listeners."""
         found = (each.certificate for each in self.listeners)
         return {each.id: each for each in found if each is not None}
 
     @property
     def pools(self) -> Mapping[str, Named]:
-        """Map id to pool, for all its targets."""
+        """Map id to pool, for the pools among all targets."""
         found = (each.pool for each in self._targets)
         return {each.id: each for each in found if each is not None}
 

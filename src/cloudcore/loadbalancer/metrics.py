@@ -66,7 +66,10 @@ def counters_of(metrics: ReplicaMetrics) -> ProxyCounters:
 def note_served(
     tx: Connection, found: LoadBalancer, new: Mapping[int, ProxyCounters], now: int
 ) -> None:
-    """Add what replicas have counted since the last call; `new` maps their numbers to readings."""
+    """Add what replicas have counted since the last call to the stored totals.
+
+    `new` maps the numbers of replicas to their current readings.
+    """
     known = rows.metrics_of(tx, found.account_id, found.id)
     for number, counts in new.items():
         total, last = (_decode(each) for each in known.get(number, ("{}", "{}")))
@@ -75,7 +78,7 @@ def note_served(
 
 
 def served(tx: Connection, account_id: str, balancer_id: str) -> ProxyCounters:
-    """Return the sum over all replicas of a load balancer."""
+    """Return the counters of a load balancer: the sum over all its replicas."""
     total = ProxyCounters()
     for text, _ in rows.metrics_of(tx, account_id, balancer_id).values():
         total = added(total, _decode(text))
@@ -97,7 +100,10 @@ def shown(total: ProxyCounters) -> OneMetrics:
 
 
 def since(last: ProxyCounters, now: ProxyCounters) -> ProxyCounters:
-    """Return the difference of two readings; a lower one means that the replica was restarted."""
+    """Return the difference of two readings.
+
+    If a counter is lower than before, the replica was restarted, so that all of `now` is new.
+    """
     pairs = list(zip(structs.astuple(last), structs.astuple(now), strict=True))
     if any(new < old for old, new in pairs):
         return now

@@ -48,11 +48,11 @@ class PoolTarget(Protocol):
 
     @property
     def address(self) -> str | None:
-        """Return the instance's address in its subnet, or None."""
+        """Return the instance's address in its subnet, or None if it has none."""
 
     @property
     def socket_folder(self) -> Path | None:
-        """Return the folder with the port sockets, or None if the instance has an address."""
+        """Return the folder with a socket for each port, or None if the instance has an address."""
 
     @property
     def is_ready(self) -> bool:
@@ -60,7 +60,7 @@ class PoolTarget(Protocol):
 
 
 class Pools(Protocol):
-    """The instance pools of accounts."""
+    """Finds instance pools of accounts, and the instances in them."""
 
     def pool(
         self,
@@ -70,19 +70,22 @@ class Pools(Protocol):
         reference: str,
         authorize: Authorize | None = None,
     ) -> Named:
-        """Return the pool that an id, a name or a CRN refers to; errors as `resolve`."""
+        """Return the pool that an id, a name or a CRN refers to.
+
+        Errors are those of `cloudcore.resource_references.resolve`.
+        """
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
-        """Return the instances of a pool; none if it was deleted."""
+        """Return the instances of a pool; empty if the pool was deleted."""
 
 
 POOLS: Final[Port[Pools]] = Port("loadbalancer.pools")
 VIPS: Final[Port[Ranges]] = Port("loadbalancer.vips")
-"""The ranges of the operator that load balancers get their addresses from; none: there are no load
+"""The operator's ranges from which load balancers get their addresses; empty: there are no load
 balancers."""
 TARGETS: Final[Port[Ranges]] = Port("loadbalancer.targets")
-"""Where targets by address may lie if networks have no namespaces: the proxies dial in the
-machine's own network then, and a VPC may have any private range."""
+"""The ranges in which targets with an address must be, if networks have no namespaces: the proxies
+then connect in the machine's own network, and a VPC may have any private range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class LoadBalancerNeeds:
     proxies: Replicas
     roles: ServiceRoles
     dialled: Ranges
-    """What proxies may connect to by address if networks have no namespaces."""
+    """Addresses that proxies may connect to if networks have no namespaces."""
 
 
 async def open_needs(opening: Opening) -> LoadBalancerNeeds:

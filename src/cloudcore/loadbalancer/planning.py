@@ -17,7 +17,7 @@ from cloudcore.loadbalancer.driver import (
     ProxyPlan,
     TargetPlan,
 )
-from cloudcore.loadbalancer.load_balancer import Backend, LoadBalancer, SeenTarget, Target
+from cloudcore.loadbalancer.load_balancer import Backend, LoadBalancer, Target, TargetState
 from cloudcore.loadbalancer.needs import Parts, PoolTarget, Ranges
 from cloudcore.network import rows
 from cloudcore.resources.workflow import Problem
@@ -27,22 +27,23 @@ NO_POOL = "POOL_DELETED"
 
 
 class RenderedPlan(NamedTuple):
-    """A plan, and the targets in it."""
+    """A plan for the proxies, with its targets and the problems found."""
 
     plan: ProxyPlan
-    targets: tuple[SeenTarget, ...]
-    """With the states that they were seen in before."""
+    targets: tuple[TargetState, ...]
+    """The targets in the plan, with the states that were reported last."""
     problems: tuple[Problem, ...]
-    """What was left out."""
+    """What was left out of the plan, and why."""
 
 
 class Reach(NamedTuple):
     """The addresses that the proxies of a load balancer may connect to."""
 
     subnets: Ranges
-    """Those of the VPC: no target is outside."""
+    """The ranges of the VPC's subnets; no target is outside."""
     dialled: Ranges | None
-    """None if the VPC has a network of its own; else what of the machine's they may dial."""
+    """None if the VPC has its own network namespace; else the addresses in the machine's network
+    that the proxies may connect to."""
 
     def allows(self, address: str) -> bool:
         """Return True if the proxies may connect to an address."""
@@ -52,7 +53,7 @@ class Reach(NamedTuple):
 
 
 def certificate_file(certificate_id: str) -> str:
-    """Return the file name for a certificate."""
+    """Return the name in a plan of a certificate's file."""
     return f"{certificate_id}.pem"
 
 
@@ -65,7 +66,10 @@ def subnet_ranges(tx: Connection, of: LoadBalancer) -> Ranges:
 def render(
     tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | None
 ) -> RenderedPlan:
-    """Return the current plan for a load balancer's proxies."""
+    """Return the current plan for a load balancer's proxies.
+
+    `dialled` is None if the VPC has its own network namespace (`Reach.dialled`).
+    """
     reach = _reach(tx, found, dialled)
     before = {(each.backend, each.id): each for each in found.targets}
     backends, targets, problems = [], [], []
@@ -90,7 +94,7 @@ def render(
 
 
 def has_moved(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> bool:
-    """Return True if a target has left or re-entered the allowed addresses since the last plan."""
+    """Return True if a target has left or entered the allowed addresses since the last plan."""
     given = {
         (backend.name, _ident(each)): each.address
         for backend in found.backends
@@ -125,8 +129,11 @@ def _listeners(found: LoadBalancer) -> tuple[ListenerPlan, ...]:
 
 def _targets(
     tx: Connection, found: LoadBalancer, backend: Backend, parts: Parts
-) -> Iterator[tuple[TargetPlan | Problem, SeenTarget]]:
-    """Yield the targets of a backend without duplicates; a pool yields its instances."""
+) -> Iterator[tuple[TargetPlan | Problem, TargetState]]:
+    """Yield the targets of a backend; for a pool, its instances.
+
+    For a deleted pool, yield a problem instead.
+    """
     for each in backend.targets:
         if each.pool is None:
             yield _at_address(backend, each)
@@ -136,30 +143,30 @@ def _targets(
         except NotFound:
             words = f"the pool {each.pool.name} of the backend {backend.name} was deleted"
             problem = Problem(NO_POOL, words, f"{backend.name} {each.pool.id}")
-            yield problem, SeenTarget(backend.name, "", each.port)
+            yield problem, TargetState(backend.name, "", each.port)
             continue
         for instance in parts.pools.targets(tx, found.account_id, each.pool.id):
             if instance.address is not None or instance.socket_folder is not None:
                 yield _of_pool(backend, each, instance)
 
 
-def _at_address(backend: Backend, target: Target) -> tuple[TargetPlan, SeenTarget]:
+def _at_address(backend: Backend, target: Target) -> tuple[TargetPlan, TargetState]:
     ident = _ident(target)
     plan = TargetPlan(ident, address=target.address, port=target.port)
-    return plan, SeenTarget(backend.name, ident, target.port, address=target.address)
+    return plan, TargetState(backend.name, ident, target.port, address=target.address)
 
 
 def _of_pool(
     backend: Backend, target: Target, instance: PoolTarget
-) -> tuple[TargetPlan, SeenTarget]:
-    """Return an instance as a target; one that is not ready gets no new connections."""
+) -> tuple[TargetPlan, TargetState]:
+    """Return an instance as a target; if it is not ready, it gets no new connections."""
     ident, drains = f"{instance.instance_id} {target.port}", not instance.is_ready
     if instance.socket_folder is not None:
         socket = str(instance.socket_folder / str(target.port))
         plan = TargetPlan(ident, socket=socket, is_draining=drains)
     else:
         plan = TargetPlan(ident, address=instance.address, port=target.port, is_draining=drains)
-    seen = SeenTarget(
+    seen = TargetState(
         backend.name,
         ident,
         target.port,

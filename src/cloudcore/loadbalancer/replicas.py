@@ -1,7 +1,7 @@
 """The common part of both drivers: a folder for each replica, and its process.
 
-The folder is made before its process starts and deleted after it has ended. So after a crash at any
-moment, `known` and `stop` find everything.
+The folder is made before its process starts and deleted after the process has ended. So after a
+crash at any moment, `known` and `stop` find everything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cloudcore.loadbalancer.driver import (
     ProxyFailed,
     ProxyPlan,
     ReplicaMetrics,
-    ReplicaSeen,
+    ReplicaState,
     TargetStatus,
 )
 from cloudcore.nodes import detached_process
@@ -37,27 +37,27 @@ from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
 from cloudcore.nodes.shim_driver import write_file
 
 Targets = Mapping[tuple[str, str], TargetStatus]
-"""By what the proxy calls the backend and the target."""
+"""The status of each target, by the proxy's names of the backend and the target."""
 
 DRAIN_SECONDS: Final = 30
 HEAD_SECONDS: Final = 10
 MOST_CONNECTIONS: Final = 4000
 APPLIED_SECONDS: Final = 10
-"""Within which a proxy does what it was told."""
+"""The time within which a proxy must apply a configuration."""
 _ANSWER_SECONDS: Final = 5
 POLL_SECONDS: Final = 0.02
 _SIGNAL_SECONDS: Final = 0.3
 _NAMES: Final = "names.json"
-"""The file that maps a proxy's names to backends and targets."""
+"""The file that maps a proxy's names to the names of backends and the ids of targets."""
 _LAUNCH_LOCK: Final = "process.lock"
-"""Held by a launch of `detached_process`."""
+"""The lock file that a launch of `detached_process` holds."""
 
 
 class Replicas(ABC):
-    """Runs the replicas of one kind of proxy."""
+    """Runs the replicas of one kind of proxy on this machine."""
 
     configuration_name: str
-    """The file that a replica of this kind has, and of no other."""
+    """The name of the configuration file, different for each kind of proxy."""
 
     def __init__(
         self,
@@ -72,10 +72,7 @@ class Replicas(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Check that this machine can run replicas.
-
-        Raise `DriverUnusable` if it cannot; the message names what is missing.
-        """
+        """Raise `DriverUnusable`, with what is missing, if this machine cannot run replicas."""
 
     @abstractmethod
     async def _write(
@@ -85,7 +82,7 @@ class Replicas(ABC):
         certificates: Mapping[str, bytes],
         limits: ProcessLimits,
     ) -> tuple[str, str]:
-        """Write the configuration files; return (configuration, digest).
+        """Write the files that the configuration needs; return (configuration, digest).
 
         Raise `ProxyFailed` if the proxy would reject the configuration.
         """
@@ -100,7 +97,7 @@ class Replicas(ABC):
 
     @abstractmethod
     async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:
-        """Make a replica read its new configuration."""
+        """Make a running replica read its new configuration, `text`."""
 
     @abstractmethod
     async def _digest_of(self, folder: Path) -> str | None:
@@ -120,7 +117,7 @@ class Replicas(ABC):
         """Start a replica, or reload it if anything changed; return when it carries out the plan.
 
         A reload drops no connection. `certificates` maps the file names in the plan to PEM with
-        chain and key. `netns` is the network namespace in which to start a replica; None means the
+        chain and key. `netns` is the network namespace in which to start the replica; None for the
         machine's.
 
         Raise `ProxyFailed` if the replica cannot carry out the plan.
@@ -152,7 +149,7 @@ class Replicas(ABC):
                     link.unlink()
 
     async def stop(self, balancer_id: str, replica: int) -> None:
-        """Let a replica finish its connections, then end it and delete its files.
+        """Let a replica finish its connections, then end its process and delete its files.
 
         Connections that last longer than the driver's `drain_seconds` are cut. Do nothing if there
         is no such replica.
@@ -168,13 +165,13 @@ class Replicas(ABC):
         with contextlib.suppress(OSError):  # it has other replicas, or is gone
             folder.parent.rmdir()
 
-    async def seen(self, balancer_id: str) -> Sequence[ReplicaSeen]:
-        """Return the replicas of a balancer on this machine."""
+    async def seen(self, balancer_id: str) -> Sequence[ReplicaState]:
+        """Return the state of each replica of a balancer on this machine, by number."""
         folders = _named_by_numbers(self._folder / balancer_id)
         return [await self._seen(folders[replica], replica) for replica in sorted(folders)]
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of the balancers with anything on this machine."""
+        """Return the ids of the balancers that have a folder on this machine."""
         try:
             return sorted(found.name for found in self._folder.iterdir())
         except FileNotFoundError:
@@ -218,7 +215,7 @@ class Replicas(ABC):
 
     @abstractmethod
     def _has_failed(self, folder: Path) -> bool:
-        """Return True if a replica reports that it cannot apply its configuration."""
+        """Return True if a replica reports that it could not apply its configuration."""
 
     @abstractmethod
     def _complaint(self, folder: Path) -> str | None:
@@ -226,33 +223,33 @@ class Replicas(ABC):
 
     @abstractmethod
     def _tidy(self, folder: Path, text: str) -> None:
-        """Delete files that the configuration no longer mentions."""
+        """Delete files that the configuration, `text`, no longer mentions."""
 
     async def _end(self, process: DetachedProcess) -> None:
-        """Let a process finish its connections, and return when it has ended."""
+        """Let a process finish its connections; kill it after `drain_seconds`."""
         try:
             async with asyncio.timeout(self._drain_seconds + _SIGNAL_SECONDS):
-                while process.signal(signal.SIGUSR1):  # one may come before it is ready for signals
+                while process.signal(signal.SIGUSR1):  # again, if it was not ready for one
                     await _has_ended(process, _SIGNAL_SECONDS)
         except TimeoutError:
             for each in _session_of(process):
                 each.signal(signal.SIGKILL)
                 await _has_ended(each, _ANSWER_SECONDS)
 
-    async def _seen(self, folder: Path, replica: int) -> ReplicaSeen:
+    async def _seen(self, folder: Path, replica: int) -> ReplicaState:
         if detached_process.find(folder) is None:
-            return ReplicaSeen(replica, is_alive=False)
+            return ReplicaState(replica, is_alive=False)
         try:
             told, metrics = await self._state_of(folder)
             names = json.loads((folder / _NAMES).read_bytes())
         except (OSError, ValueError):
-            return ReplicaSeen(replica, is_alive=False)
+            return ReplicaState(replica, is_alive=False)
         targets = {
             (names[backend][0], names[backend][1][target]): status
             for (backend, target), status in told.items()
             if target in names.get(backend, ("", {}))[1]
         }
-        return ReplicaSeen(replica, is_alive=True, targets=targets, metrics=metrics)
+        return ReplicaState(replica, is_alive=True, targets=targets, metrics=metrics)
 
 
 def _clear(folder: Path) -> None:
@@ -265,7 +262,10 @@ def _clear(folder: Path) -> None:
 
 
 def _linked(folder: Path, plan: ProxyPlan) -> set[str]:
-    """Link the sockets of targets into the folder; return the names, each unique to one socket."""
+    """Link the sockets of targets into the folder; return the names of the links.
+
+    Each name belongs to one path of a socket.
+    """
     (folder / SOCKETS_NAME).mkdir(mode=0o700, exist_ok=True)
     targets = [target for backend in plan.backends for target in backend.targets]
     sockets = {target_name(target): target.socket for target in targets if target.socket}
@@ -302,7 +302,10 @@ def _named_by_numbers(folder: Path) -> dict[int, Path]:
 
 
 async def ask(folder: Path, name: str, question: str) -> str:
-    """Send a line to a Unix socket in a folder, and return the answer; raise `OSError`."""
+    """Send a line to a Unix socket in a folder, and return the answer.
+
+    Raise `OSError` if there is no answer within five seconds.
+    """
     directory = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:  # the path itself may be too long for a socket
         async with asyncio.timeout(_ANSWER_SECONDS):
@@ -328,7 +331,10 @@ def last_line(folder: Path) -> str | None:
 
 @contextlib.asynccontextmanager
 async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
-    """Lock a folder against all other processes and tasks; yield True if it exists."""
+    """Lock a folder against all other processes and tasks; yield True if the folder exists.
+
+    With `is_made`, make it if it does not.
+    """
     while True:
         if is_made:
             _make(folder)
@@ -348,7 +354,7 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
 
 
 def _make(folder: Path) -> None:
-    """Make the folders for a replica, its balancer and all balancers, closed to other users."""
+    """Make the folders of a replica, its balancer and all balancers, closed to other users."""
     folder.parents[1].mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # a stop has just deleted the balancer's
         folder.parent.mkdir(mode=0o700, exist_ok=True)
@@ -374,7 +380,7 @@ def _is_still(folder: Path, opened: int) -> bool:
 
 @contextlib.contextmanager
 def _no_launch(folder: Path) -> Iterator[None]:
-    """Wait until a launch that a killed process left behind has ended; it takes milliseconds."""
+    """Wait until a launch that a killed process has left has ended; prevent others in the block."""
     lock = os.open(folder / _LAUNCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -384,7 +390,7 @@ def _no_launch(folder: Path) -> Iterator[None]:
 
 
 def _session_of(process: DetachedProcess) -> list[DetachedProcess]:
-    """Return a process and those of its descendants that share its session."""
+    """Return all processes in the session of a process, which leads it."""
     found = []
     for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,7 @@
-"""``/v1/load-balancers``: create, change, delete, and what they served; the rest is standard."""
+"""``/v1/load-balancers``: create, change and delete load balancers, and show their metrics.
+
+The other routes are the standard methods of `LOAD_BALANCERS`.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ async def create_load_balancer(
 ) -> Reply[ResponseBody]:
     """Create a load balancer, which is active some seconds later. An account has at most 50.
 
-    The caller needs `network:GetSubnet`, and the right to get what else it names: security groups,
-    certificates, instance pools.
+    The caller needs `network:GetSubnet`, and the right to get the security groups, certificates and
+    instance pools that the request names.
     """
     vip = "" if data.vip is None else bodies.address_of("vip", data.vip)
     given = _given({**structs.asdict(data), "vip": vip})
@@ -60,7 +63,7 @@ async def update_load_balancer(
     ctx: Context,
     needs: Needs[LoadBalancerNeeds],
 ) -> Reply[ResponseBody]:
-    """Change a load balancer; its proxies follow without dropping a connection.
+    """Change a load balancer; its proxies apply the change without dropping a connection.
 
     It is refused (409) while it is being deleted.
     """
@@ -74,7 +77,7 @@ async def update_load_balancer(
         ctx.right_to,
         now,
         wrap=LOAD_BALANCERS.one,
-        told=LOAD_BALANCERS.changed_at(now),
+        details=LOAD_BALANCERS.details_if_changed(now),
     )
 
 
@@ -84,7 +87,7 @@ async def update_load_balancer(
     opt={"action": LOAD_BALANCER.action("delete")},
 )
 async def delete_load_balancer(load_balancer_id: FromPath[str], ctx: Context) -> Response[bytes]:
-    """Let a load balancer be torn down; it is `deleting` until all of it is gone, and then 404."""
+    """Tear a load balancer down; it is `deleting` until all of it is gone, and then 404."""
     found = await LOAD_BALANCERS.authorized(ctx, load_balancer_id)
     if found.status != DELETING:
         await ctx.database.write(balancers.delete, found, ctx.clock())
@@ -108,7 +111,10 @@ _NAMED: Final = ("listeners", "backends", "security_groups")
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of the record that a request sets; references are not yet resolved."""
+    """Return the fields of the record that a request sets; references are not yet resolved.
+
+    Raise `InvalidInput` if a field is not valid.
+    """
     if "tags" in values:
         check_tags(values["tags"])
     if "listeners" in values:

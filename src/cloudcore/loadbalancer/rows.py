@@ -35,7 +35,7 @@ def _of_balancer(table_name: str) -> sa.ForeignKeyConstraint:
     )
 
 
-# Which load balancer has an address. The record goes after its reservation (the foreign key).
+# Which load balancer has an address. The reservation is deleted before the record (foreign key).
 vip_reservations = table(
     "load_balancer_vips",
     columns(ByteOrdered, "vip KEY"),
@@ -52,7 +52,7 @@ pool_users = table(
     indexes("load_balancer_id"),
 )
 
-# What a replica served: in all, and since it was started last, which is what it tells itself.
+# What a replica has served: in total, and the last counters that it reported itself.
 replica_metrics = table(
     "load_balancer_metrics",
     columns(Id, "load_balancer_id KEY"),
@@ -100,7 +100,7 @@ def _place(found: LoadBalancer) -> Mapping[str, str]:
 
 
 def set_vip(tx: Connection, found: LoadBalancer, vip: str) -> None:
-    """Store the address of a new load balancer."""
+    """Store the address of a new load balancer in its row."""
     tx.execute(_SET_VIP, of_id=found.id, account_id=found.account_id, vip=vip)
 
 
@@ -120,7 +120,7 @@ def release_vip(tx: Connection, found: LoadBalancer) -> None:
 
 
 def put_pools(tx: Connection, found: LoadBalancer, pool_ids: Iterable[str]) -> None:
-    """Replace the list of pools that a load balancer has as targets."""
+    """Store which pools a load balancer has as targets, in place of the previous ones."""
     tx.execute(_CLEAR_POOLS, **_place(found))
     for pool_id in sorted(pool_ids):
         tx.execute(_ADD_POOL, pool_id=pool_id, **_place(found))
@@ -152,12 +152,12 @@ def metrics_of(tx: Connection, account_id: str, balancer_id: str) -> Mapping[int
 def put_metrics(
     tx: Connection, found: LoadBalancer, replica: int, served: str, last: str, now: int
 ) -> None:
-    """Store the counters of a replica."""
+    """Store the counters of a replica: in total, and as the replica reported them last."""
     values = {"replica": replica, "served": served, "last": last, "updated_at": now}
     tx.execute(_PUT_METRICS, **values, **_place(found))
 
 
 def forget_parts(tx: Connection, found: LoadBalancer) -> None:
-    """Delete the dependent rows of a load balancer that has been torn down."""
+    """Delete the metrics and the list of pools of a load balancer that has been torn down."""
     tx.execute(_FORGET_METRICS, **_place(found))
     tx.execute(_CLEAR_POOLS, **_place(found))

@@ -1,4 +1,4 @@
-"""The load balancer family in a server."""
+"""The load balancer family at run time: its routes, job kind and watch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Observe the proxies of a machine: which run, the health of their targets, their counters.
 
-It runs in one process of the machine. It stores what has changed; the workflow reacts to that.
+The watch runs in one process of the machine. It stores what has changed; the workflow reacts to
+that.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec import structs
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.loadbalancer import rows
-from cloudcore.loadbalancer.driver import ReplicaSeen
+from cloudcore.loadbalancer.driver import ReplicaState
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer
 from cloudcore.loadbalancer.metrics import ProxyCounters, counters_of, note_served
 from cloudcore.loadbalancer.planning import has_moved
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS: Final = 2
 _METRICS_SECONDS: Final = 10
-"""Between two times that what was served is stored."""
+"""How often metrics are stored."""
 _PAGE: Final = 100
 
 
@@ -38,7 +39,7 @@ class ProxyWatch:
 
     needs: LoadBalancerNeeds
     known: dict[tuple[str, int], ProxyCounters] = field(default_factory=dict)
-    """What replicas had served when it was stored last, by load balancer and number."""
+    """The readings of replicas that were stored last, by load balancer and replica number."""
     stored_at: int = 0
 
     async def turn(self) -> None:
@@ -61,11 +62,11 @@ class ProxyWatch:
         await self._end(rest)
 
     async def _end(self, left: Iterable[str]) -> None:
-        """End the proxies of deleted load balancers, all at once, since each may drain for long."""
+        """End the proxies of deleted load balancers, all at once, as each may drain for long."""
         numbers = range(1, MOST_REPLICAS + 1)
         stops = [self.needs.proxies.stop(each, number) for each in left for number in numbers]
         for ended in await asyncio.gather(*stops, return_exceptions=True):
-            if ended is not None:  # only now: each has had its time
+            if ended is not None:  # only after all have ended
                 raise ended
 
     async def _look(self, found: LoadBalancer, now: int, *, with_metrics: bool) -> None:
@@ -78,9 +79,9 @@ class ProxyWatch:
             await self._store_metrics(found, seen, now)
 
     async def _store_metrics(
-        self, found: LoadBalancer, seen: Sequence[ReplicaSeen], now: int
+        self, found: LoadBalancer, seen: Sequence[ReplicaState], now: int
     ) -> None:
-        """Store the counters that have changed."""
+        """Store the counters of replicas that have changed since they were stored last."""
         counts = {each.replica: counters_of(each.metrics) for each in seen if each.is_alive}
         new = {
             number: each
@@ -93,7 +94,10 @@ class ProxyWatch:
 
 
 def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> bool:
-    """Return True if proxies need new certificates or subnets."""
+    """Return True if the proxies need a new plan.
+
+    A certificate has changed, or which targets are in the allowed addresses.
+    """
     held: Mapping[str, str] = found.fingerprints
     if found.applied != found.generation:
         return False
@@ -110,7 +114,7 @@ def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> 
 def _note(
     tx: Connection,
     seen_of: LoadBalancer,
-    seen: Sequence[ReplicaSeen],
+    seen: Sequence[ReplicaState],
     needs: LoadBalancerNeeds,
     is_stale: bool,  # noqa: FBT001 - as `Database.write` passes it
     now: int,
@@ -121,7 +125,7 @@ def _note(
     if current is None:
         return
     if current.generation != seen_of.generation or current.status == DELETING:
-        return  # of another goal; the next turn looks again
+        return  # it was changed meanwhile; the next turn checks it again
     changed = observed(current, seen)
     is_settled = current.applied == current.generation
     dead = [each.number for each in changed.replicas if not each.is_alive]

@@ -1,8 +1,11 @@
 """The workflow of load balancers: set up, change and tear down; store and publish the status.
 
-The order of a teardown: the network no longer routes the address, and the interface is released;
-the proxies end; their role is deleted; the address is freed, and the record is deleted in the same
-transaction.
+A teardown has these steps:
+
+1. `detach`: the network no longer routes the address, and the interface is released.
+2. `stop`: the proxies end.
+3. `remove_role`: their role is deleted.
+4. `release_vip`: the address is freed, in the transaction that deletes the record.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.loadbalancer import rows
-from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaSeen, TargetStatus
+from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaState, TargetStatus
 from cloudcore.loadbalancer.load_balancer import (
     LOAD_BALANCER,
     MOST_REPLICAS,
@@ -35,10 +38,10 @@ if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds
 
 
-def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
-    """Update a load balancer with the observed state of its proxies, and return it.
+def observed(found: LoadBalancer, seen: Iterable[ReplicaState]) -> LoadBalancer:
+    """Return a load balancer with the observed state of its proxies.
 
-    One that is being changed or torn down keeps its status, which its workflow sets.
+    The status changes only between ``active`` and ``degraded``; the workflow sets the others.
     """
     by_number = {each.replica: each for each in seen}
     numbers = range(1, found.replica_count + 1)
@@ -60,7 +63,7 @@ def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
 
 
 def _state(seen: Iterable[TargetStatus | None]) -> TargetStatus:
-    """Return the worst health that any proxy reports for a target."""
+    """Return the worst health that any proxy reports for a target; ``unknown`` if none does."""
     states = set(seen)
     for state in _WORST_FIRST:
         if state in states:
@@ -76,14 +79,15 @@ REPLICA_DIED: Final = "REPLICA_DIED"
 CERTIFICATE_MISSING: Final = "CERTIFICATE_NOT_ISSUED"
 CERTIFICATE_UNUSABLE: Final = "CERTIFICATE_UNUSABLE"
 _TRIES: Final = 3
-"""Failures after which a load balancer of which no proxy is alive has failed; they go on."""
+"""After so many failures, a load balancer without a live proxy has the status ``failed``. It is
+still retried."""
 _log = logging.getLogger(__name__)
 
 Outcome = StepDone[LoadBalancer] | StepRetry[LoadBalancer]
 
 
 def goal(found: LoadBalancer, _now: int) -> Goal | None:
-    """Return the next step for a load balancer, or None."""
+    """Return the goal of a load balancer's next steps, or None if there is nothing to do."""
     if found.status == DELETING:
         return Goal("detach")
     return None if found.applied == found.generation else Goal("role", found.generation)
@@ -111,7 +115,7 @@ def role_policy(found: LoadBalancer) -> Mapping[str, object]:
 
 
 async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Create the role of the proxies, or update its policy if that differs."""
+    """Create the role of the proxies, or update its policy if their certificates have changed."""
     if found.role_id is not None and found.fingerprints.keys() == found.certificates.keys():
         return StepDone(next="attach", keeps_faults=True)
 
@@ -129,7 +133,7 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
 
 
 async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Route the address to the VPC; without security groups, everybody reaches the listeners."""
+    """Route the address to the VPC; without security groups, anybody can reach the listeners."""
     ruled_by = found.interface_id if found.security_groups else None
     await needs.network.add_vip(found.vpc.id, found.vip, ruled_by)
     return StepDone(next="replicas", keeps_faults=True)
@@ -201,7 +205,10 @@ def _applied(
 async def _failed(
     found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt, error: ProxyFailed
 ) -> Outcome:
-    """Return the outcome of a step in which a proxy failed; its previous process runs on."""
+    """Return a retry of a step in which a proxy could not be started or changed.
+
+    After `_TRIES` tries, the status becomes ``failed`` if no proxy is alive.
+    """
     _log.warning("the load balancer %s: %s", found.id, error)
     seen = await needs.proxies.seen(found.id)
     is_down = attempt.tries + 1 >= _TRIES and not any(each.is_alive for each in seen)
@@ -214,7 +221,7 @@ async def _failed(
 
 
 async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Remove the network objects: the address is no longer routed, the interface is free."""
+    """Remove the address from the network, and release the interface."""
     await needs.network.remove_vip(found.vpc.id, found.vip)
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
@@ -228,7 +235,7 @@ async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepA
 
 
 async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """End the proxies when their connections have ended; then release their certificates."""
+    """End the proxies once they have finished their connections; then release the certificates."""
     numbers = range(1, MOST_REPLICAS + 1)
     async with asyncio.TaskGroup() as group:
         for number in numbers:
@@ -247,8 +254,6 @@ async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
 async def _remove_role(
     _found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt
 ) -> Outcome:
-    """Delete the role of the proxies."""
-
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, role_id=None)
 
@@ -273,7 +278,10 @@ async def _release_vip(
 
 
 def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tuple[Fault, ...]:
-    """Return faults with these problems in place of the previous ones."""
+    """Return the faults with these problems in place of the previous ones.
+
+    Only `NODE_LOST`, and faults that are among the problems again, stay.
+    """
     new = {(each.code, each.subject): each for each in problems}
     found = [each for each in faults if each.code == NODE_LOST or (each.code, each.subject) in new]
     for each in new.values():
@@ -300,7 +308,7 @@ WORK: Final[Work[LoadBalancer, LoadBalancerNeeds]] = Work(
 
 
 def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> None:
-    """Wake the load balancers that have a pool as a target, to follow its instances."""
+    """Have the load balancers with a pool as a target apply the changes of its instances."""
     for each in rows.using_pool(tx, account_id, pool_id):
         found = ROWS.find(tx, account_id, each)
         if found is None or found.status == DELETING:

@@ -1,6 +1,10 @@
 """Metering: what accounts use, summed by hour.
 
-A family describes each thing that it meters as a `sku`. It reports use in the transaction that
-causes it (`usage`), counts it in memory (`needs.Meter`), or has it sampled each hour (`sampling`).
-``GET /v1/usage`` shows the sums (`routes`), and billing reads them.
+A family describes each kind of use that it meters as a `sku`. There are three ways to meter it:
+
+- `usage`: report the use in the transaction that causes it.
+- `needs.Meter`: count the use in memory.
+- `sampling`: have stored amounts sampled for each hour.
+
+``GET /v1/usage`` (`routes`) shows the sums, and billing reads them.
 """

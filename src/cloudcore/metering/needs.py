@@ -21,7 +21,7 @@ from cloudcore.web.organization_scope import MEMBERSHIP_POLICY, MembershipPolicy
 
 
 class Meter:
-    """The use in this process since the last write."""
+    """Counts use in this process since the last write."""
 
     def __init__(self, clock: Clock, region: str) -> None:
         """Count for accounts in `region`."""
@@ -30,7 +30,7 @@ class Meter:
         self._counts: Counter[tuple[str, str, int]] = Counter()
 
     def count(self, account_id: str, sku: str, quantity: int = 1) -> None:
-        """Count use by an account now."""
+        """Add `quantity`, in the SKU's smallest unit, to an account's use in the current hour."""
         self._counts[account_id, sku, self._clock() // HOUR] += quantity
 
     def take(self) -> Mapping[SkuUse, int]:
@@ -48,9 +48,9 @@ class Meter:
 
 
 def requests_counter(meter: Meter, skus: Sequence[Sku]) -> Callable[[str, str], None]:
-    """Return a function of (account id, family) that counts a request, by the family's SKU if any.
+    """Return a function of (account id, family) that counts a request to the family.
 
-    Requests to a family without its own SKU count as requests of the API.
+    The request counts under the family's SKU for requests or, without one, as a request of the API.
     """
     own = {sku.service: sku.name for sku in skus if sku.name == f"{sku.service}.{REQUESTS}"}
 
@@ -61,7 +61,7 @@ def requests_counter(meter: Meter, skus: Sequence[Sku]) -> Callable[[str, str], 
 
 
 METER: Final[Port[Meter]] = Port("metering.meter")
-"""The counts of the process."""
+"""The meter of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class MeteringNeeds:
     clock: Clock
     region: str
     skus: Mapping[str, Sku]
-    """All that families report, by name."""
+    """All SKUs of the install's families, by name."""
     samples: Mapping[str, Measure]
     membership_policy: MembershipPolicy
 

@@ -1,4 +1,4 @@
-"""``GET /v1/usage``: what the account, or each of an organization, has used."""
+"""``GET /v1/usage``: what an account, or each account of an organization, has used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Moment = Annotated[Timestamp, PLUS]
 
 
 class UsageQuery(PageQuery, kw_only=True):
-    """Which use is listed."""
+    """The period, SKU and organization whose use is listed."""
 
     start: (
         Annotated[
@@ -51,7 +51,7 @@ class UsageQuery(PageQuery, kw_only=True):
     ) = field(default=None, name="to")
     sku: Annotated[str, Meta(max_length=128, description="Only this one.")] = ""
     granularity: Literal["hour", "day"] = "day"
-    """Hours and days are those of UTC."""
+    """Hours and days are in UTC."""
     organization_id: (
         Annotated[
             UuidParameter,
@@ -72,15 +72,15 @@ class UsageAnswer(ResponseBody):
     end: RFC3339 = field(name="to")
     account: ResourceRef
     sku: str
-    """As the price list names it."""
+    """The name in the price list."""
     quantity: str
     """A decimal number of `unit`, rounded to 12 places."""
     unit: str
-    """What one price pays for."""
+    """The unit that the price is for."""
 
 
 class ManyUsage(ResponseBody):
-    """A page of what was used, by time, SKU and account; what was not used is not listed."""
+    """A page of sums by time, SKU and account; sums of zero are not listed."""
 
     usage: Sequence[UsageAnswer]
     meta: PageMeta
@@ -90,9 +90,8 @@ class ManyUsage(ResponseBody):
 async def list_usage(ctx: Context, needs: Needs[MeteringNeeds]) -> ManyUsage:
     """List what the account has used, by hour or by day.
 
-    An owner of an organization, and a member for its bills, lists the use of all its accounts, with
-    `organization_id`. What was used in the last seconds may be missing. Hours are kept for 25
-    months.
+    With `organization_id`, an owner of an organization, or a member for its bills, lists the use of
+    all its accounts. Use of the last seconds may be missing. Hours are kept for 25 months.
     """
     query = ctx.query(UsageQuery)
     accounts = await _accounts(ctx, needs, query.organization_id)
@@ -141,7 +140,7 @@ async def _accounts(
 def _asked(
     query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], now: int
 ) -> UsageSelection:
-    """Return the selection that a query describes.
+    """Convert the query to a selection of sums.
 
     Raise `InvalidInput` if there is no such SKU, or the start is not before the end.
     """

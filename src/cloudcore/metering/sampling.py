@@ -1,8 +1,9 @@
-"""Sample the stored amounts of accounts for each hour, also for hours in which no process ran.
+"""Sample the stored amounts of accounts for each hour, even hours in which no process ran.
 
-An hour is sampled after it has ended, with the amounts stored at that time. Each SKU has a row for
-every sampled hour, so concurrent samplers, or a clock that is set back, count no hour twice. The
-sums of a sampled SKU are set, not added to, so a sampler's work can be repeated if it died.
+An hour is sampled after it has ended, with the amounts stored at the time of sampling. Each SKU has
+a row for every sampled hour, so no hour is counted twice by concurrent samplers, or after the clock
+was set back. The sums of a sampled SKU are set, not added to, so the work of a sampler that died
+can be repeated.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, usage_hours, usag
 from cloudcore.ports import Port
 
 EVERY_SECONDS: Final = 600
-"""So an hour whose sample failed is sampled soon after."""
+"""Shorter than an hour, so that an hour whose sampling failed is sampled soon after."""
 MOST_HOURS: Final = 31 * 24
-"""Hours that are made up for: no more are billed at once if the clock is set to a later year."""
+"""Maximum number of missed hours to sample later, so that a clock set to a later year does not bill
+more."""
 _BATCH: Final = 500
-"""Accounts in one transaction."""
+"""Maximum number of accounts in one transaction."""
 
 Measure = Callable[[Database], Awaitable[Mapping[str, int]]]
-"""Returns what each account stores now, in the SKU's smallest unit for one hour."""
+"""Maps account ids to what they store now, in the SKU's smallest unit for one hour."""
 SAMPLES: Final[Port[Mapping[str, Measure]]] = Port("metering.samples")
-"""What is sampled, by the name of its SKU."""
+"""Maps the name of each sampled SKU to its measure."""
 
 _s = usage_samples.c
 _SAMPLED: Final = Statement(
@@ -44,7 +46,7 @@ _SET: Final = Statement(
     insert_or_change(usage_hours, ("account_id", "hour", "sku", "region", "quantity"))
 )
 forget_samples: Final = deletion(_s.hour, kept_seconds=KEPT_HOURS * 3600, unit=HOUR)
-"""Deletes a batch of sampled hours without sums."""
+"""Deletes a batch of the sampled hours older than `KEPT_HOURS`."""
 
 
 async def sample(
@@ -68,7 +70,7 @@ async def _sample_hours(
 
 
 def _due(tx: Connection, sku: str, end: int) -> list[int]:
-    """Return the hours before `end` to sample; a new SKU is first sampled for its next hour."""
+    """Return the hours before `end` to sample; a new SKU is first sampled for the hour `end`."""
     row = tx.row(_FIRST, sku=sku)
     if row is None or row[0] is None or row[0] >= end:  # or the clock was ahead when it began
         _end(tx, sku, end - 1)
@@ -81,7 +83,10 @@ def _due(tx: Connection, sku: str, end: int) -> list[int]:
 def _put(
     tx: Connection, region: str, sku: str, hour: int, stored: Sequence[tuple[str, int]]
 ) -> None:
-    """Set what accounts stored in an hour; `stored` is sorted, so that samplers cannot deadlock."""
+    """Set what accounts stored in an hour.
+
+    `stored` is a sorted list of (account id, quantity), so that samplers cannot deadlock.
+    """
     for account_id, quantity in stored:
         if quantity:
             use = SkuUse(account_id, region, sku, hour)

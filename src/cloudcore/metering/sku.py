@@ -13,7 +13,8 @@ from cloudcore.ports import Port
 
 GIB: Final = 1 << 30
 HOURS_PER_MONTH: Final = 730
-"""Of a GiB-month: 8,760 hours of a year by twelve, so that each hour costs the same."""
+"""Hours in a priced GiB-month: a twelfth of the 8,760 hours of a year, so that each hour costs the
+same."""
 BYTE_HOURS_PER_GIB_MONTH: Final = GIB * HOURS_PER_MONTH
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9_]*")
@@ -26,26 +27,26 @@ class Sku:
     name: str
     """``service.what``, such as ``storage.requests``."""
     words: str
-    """What persons call it."""
+    """The name that persons see."""
     unit: str
-    """What one price pays for."""
+    """The unit that the price is for."""
     divisor: int = 1
-    """How many of the smallest unit, in which use is reported, make one `unit`."""
+    """How many of the smallest units, in which use is reported, make up one `unit`."""
 
     def __post_init__(self) -> None:
-        """Refuse a malformed name, or a divisor that is not positive."""
+        """Raise `ValueError` for a malformed name, or a divisor that is not positive."""
         if not _NAME.fullmatch(self.name) or self.divisor < 1:
             raise ValueError(f"no SKU: {self.name!r} by {self.divisor}")
 
     @property
     def service(self) -> str:
-        """Return the service to which the SKU belongs."""
+        """Return the service that the SKU belongs to."""
         return self.name.partition(".")[0]
 
 
 REQUESTS: Final = "requests"
-"""What of a service its requests are counted as."""
+"""The second part of the name of a service's SKU for requests."""
 REQUESTS_OF_API: Final = Sku("api.requests", "Other requests", "1000 requests", 1000)
-"""Requests of families that have no SKU of their own for them."""
+"""The SKU for requests to families that have no SKU of their own for requests."""
 SKUS: Final[Port[tuple[Sku, ...]]] = Port("metering.skus")
-"""All that the families of the install report."""
+"""All SKUs of the install's families."""

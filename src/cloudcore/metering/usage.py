@@ -1,4 +1,4 @@
-"""Tables of the use of accounts by hour; report use in its transaction, and sum it up.
+"""Tables of the use of accounts by hour; report use in a transaction, and sum it up.
 
 An hour is a number of hours since the epoch, in UTC. There is no foreign key to accounts: the use
 of a deleted account is still shown and billed.
@@ -29,7 +29,7 @@ usage_hours = table(
     indexes("hour"),
 )
 
-# The hours for which it has been counted what all accounts store.
+# The hours for which the stored amounts of all accounts have been sampled.
 usage_samples = table(
     "usage_samples",
     columns(ByteOrdered, "sku KEY"),
@@ -40,7 +40,7 @@ usage_samples = table(
 
 HOUR: Final = 3600 * MICROSECONDS
 KEPT_HOURS: Final = 25 * 31 * 24
-"""Hours of which the sums are kept: at least 25 months."""
+"""How many hours sums are kept: at least 25 months."""
 MAX_QUANTITY: Final = 1 << 53
 """Largest quantity of one report: 8 PiB for an hour."""
 
@@ -66,10 +66,12 @@ class SkuUse(NamedTuple):
 
 
 def report(tx: Connection, account_id: str, region: str, sku: str, quantity: int, at: int) -> None:
-    """Count use at a moment, in microseconds since the epoch.
+    """Add use to the sum of the hour of `at`, a moment in microseconds since the epoch.
 
-    The report is committed or rolled back with `tx`. Call this last in a transaction, since others
-    that count the same use wait for the end of `tx`.
+    `quantity` is in the SKU's smallest unit. Raise `ValueError` if it is negative or too large.
+
+    The report is committed or rolled back with `tx`. Call this last in a transaction, since other
+    transactions that add to the same sum wait for the end of `tx`.
     """
     if not 0 <= quantity <= MAX_QUANTITY:
         raise ValueError(f"{quantity} of {sku} in one report")
@@ -119,26 +121,26 @@ class UsageSelection(NamedTuple):
     """The accounts, SKU and hours whose use is summed."""
 
     accounts: Sequence[str]
-    """Ids."""
+    """Ids of the accounts."""
     sku: str
-    """Empty: all."""
+    """Name of the SKU; empty for all SKUs."""
     first: int
-    """Hour, since the epoch."""
+    """The first hour that is summed, counted from the epoch."""
     until: int
     """The first hour that is not summed."""
     hours: int
-    """Hours of one sum, which begins at a multiple of them."""
+    """Length of one sum in hours; sums begin at multiples of it, counted from the epoch."""
 
 
 class Sum(NamedTuple):
     """What an account used of one SKU in one span of time."""
 
     span: int
-    """In spans since the epoch."""
+    """The number of the span, counted from the epoch."""
     sku: str
     account_id: str
     quantity: int
-    """Of the SKU's smallest unit."""
+    """The quantity in the SKU's smallest unit."""
 
     @property
     def place(self) -> tuple[int, str, str]:
@@ -149,7 +151,10 @@ class Sum(NamedTuple):
 def list_sums(
     tx: Connection, asked: UsageSelection, after: tuple[int, str, str] | None, limit: int
 ) -> list[Sum]:
-    """Return up to `limit` sums after a position, sorted by time, SKU and account; none is 0."""
+    """Return up to `limit` sums after a position, sorted by time, SKU and account.
+
+    `after` is the `place` of the last sum of the previous page, or None. Sums of zero are left out.
+    """
     span, sku, account_id = after or (-1, "", "")
     rows = tx.rows(
         _LIST_SUMS, **_given(asked), span=span, after_sku=sku, after_account=account_id, limit=limit

@@ -71,7 +71,7 @@ def _revoke(run: Invocation) -> bool:
 
 
 def _is_meant(rule: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Return True if a rule has all the passed fields; a group may be passed by its name."""
+    """Return True if a rule has all the passed values; a group may be passed by its name."""
     return all(
         rule.get(name) == value or str(rule.get(name)).endswith(f":security-group/{value}")
         for name, value in given.items()

@@ -14,7 +14,8 @@ from typing import Literal, Protocol
 
 Direction = Literal["inbound", "outbound"]
 RuleProtocol = Literal["all", "tcp", "udp", "icmp"]
-"""``icmp`` is that of the version of the addresses; ports belong to ``tcp`` and ``udp``."""
+"""``icmp`` means ICMP or ICMPv6, by the IP version of the addresses; only ``tcp`` and ``udp`` have
+ports."""
 Target = Literal["local", "internet_gateway", "egress_only_gateway"]
 
 
@@ -29,12 +30,12 @@ class RulePlan:
     port_to: int | None = None
     """Last port; None allows only `port_from`."""
     peer: IPv4Network | IPv6Network | str | None = None
-    """The other end: a network, the id of a group of the VPC, or None: everyone."""
+    """The other end: a network, the id of a group of the VPC, or None for any address."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A security group."""
+    """A security group, with its rules."""
 
     id: str
     rules: tuple[RulePlan, ...] = ()
@@ -48,8 +49,8 @@ class SubnetPlan:
     cidr_ipv4: IPv4Network | None = None
     cidr_ipv6: IPv6Network | None = None
     routes: tuple[tuple[IPv4Network | IPv6Network, Target], ...] = ()
-    """Destinations and where what goes there is sent. The longest prefix wins; what no route has
-    goes nowhere. The ranges of the VPC are ``local``, whether they stand here or not."""
+    """Pairs of destination and target. The longest prefix wins; packets without a route are
+    dropped. The ranges of the VPC are always ``local``, whether or not they are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,14 @@ class InterfacePlan:
     address_ipv4: IPv4Address | None = None
     address_ipv6: IPv6Address | None = None
     group_ids: tuple[str, ...] = ()
-    """What its groups let begin, taken together; without any, nothing."""
+    """The flows that any of these groups allows may begin; without groups, none may."""
     is_balancer: bool = False
-    """It is the VPC's namespace itself that has the addresses, as balancers run there."""
+    """The addresses belong to the VPC's namespace itself, in which load balancers run."""
 
 
 @dataclass(frozen=True, slots=True)
 class VpcPlan:
-    """A VPC."""
+    """The plan of a VPC: all that a driver makes."""
 
     id: str
     cidr_ipv4: IPv4Network | None = None
@@ -77,9 +78,9 @@ class VpcPlan:
     groups: tuple[GroupPlan, ...] = ()
     interfaces: tuple[InterfacePlan, ...] = ()
     internet_gateway: bool = False
-    """One is attached."""
+    """True if an internet gateway is attached."""
     egress_only_gateway: bool = False
-    """There is one, which has its uplink from the internet gateway."""
+    """True if there is one; its uplink is that of the internet gateway."""
 
 
 class RulesRefused(Exception):
@@ -109,13 +110,13 @@ class NetworkDriver(Protocol):
 
         Existing flows that the plan still allows are not interrupted.
 
-        Raise `RulesRefused` if the rules are rejected; the previous ones stay.
+        Raise `RulesRefused` if the rules are rejected; the previous rules stay.
         """
 
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
         """Move an interface into the network namespace of an instance, as its `eth0`.
 
-        The last applied plan decides what may pass; until a plan has the interface, nothing may.
+        The last applied plan decides what may pass; before a plan with this interface, nothing may.
         """
 
     async def detach(self, vpc_id: str, interface_id: str) -> None:
@@ -124,8 +125,8 @@ class NetworkDriver(Protocol):
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
         """Make a VPC answer at a VIP, an address of the operator's ranges for load balancers.
 
-        The security groups of the interface `interface_id` decide which flows may begin; without an
-        interface, all TCP may.
+        The security groups of the interface `interface_id` decide which flows to the VIP may begin.
+        If it is None, all TCP flows may.
         """
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
@@ -141,4 +142,4 @@ class NetworkDriver(Protocol):
         """Remove everything of a VPC from this machine."""
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of this install's VPCs with anything on this machine."""
+        """Return the ids of this install's VPCs that have anything on this machine."""

@@ -31,7 +31,7 @@ NETWORK: Final[Family[NetworkNeeds]] = Family(
         SECURITY_GROUP,
         NETWORK_INTERFACE,
     ),
-    told_changes={
+    event_types_by_action={
         "network:AttachInternetGateway": "network.internet_gateway.attached",
         "network:DetachInternetGateway": "network.internet_gateway.detached",
     },

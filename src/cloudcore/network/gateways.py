@@ -13,7 +13,7 @@ from cloudcore.network import rows
 from cloudcore.network.needs import (
     NetworkNeeds,
     check_rules,
-    check_rules_around,
+    check_rules_of_part,
     with_checked_rules,
 )
 from cloudcore.network.resources import (
@@ -37,7 +37,7 @@ class AttachInternetGateway(RequestBody):
     """The VPC that gets an uplink."""
 
     vpc: str
-    """Its name, id or CRN."""
+    """The name, id or CRN of the VPC."""
 
 
 def _before_delete(_tx: Connection, found: InternetGateway) -> None:
@@ -57,7 +57,7 @@ INTERNET_GATEWAYS: Final = Methods(
 def _uplink(
     tx: Connection, new: EgressOnlyGateway, old: EgressOnlyGateway | None
 ) -> EgressOnlyGateway:
-    if old is not None:  # its description and tags are nothing to the machine
+    if old is not None:  # only its description or tags have changed
         return new
     of = (new.account_id, new.vpc.id)
     wake_vpc(tx, *of, new.created_at)
@@ -74,7 +74,7 @@ EGRESS_ONLY_GATEWAYS: Final = Methods(
     rows.EGRESS_ONLY_GATEWAYS,
     before_save=_uplink,
     removal=removal_of(rows.EGRESS_ONLY_GATEWAYS),
-    after=check_rules_around,
+    after=check_rules_of_part,
     around=with_checked_rules,
     targets={"vpc": rows.VPCS},
     referrers=(Referrer(rows.ROUTE_TABLES, "egress_only_gateway"),),
@@ -100,9 +100,10 @@ async def attach_internet_gateway(
     where = (account_of(ctx), ctx.settings.region, "vpc", data.vpc)
     vpc = await ctx.database.read(rows.VPCS.resolve, *where, ctx.right_to(VPC.action("get")))
     now = ctx.clock()
-    wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
+    wrap, details = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.details_if_changed(now)
     return await with_checked_rules(
-        lambda checking: ctx.commit(attach, found, vpc, now, checking, wrap=wrap, told=told), needs
+        lambda checking: ctx.commit(attach, found, vpc, now, checking, wrap=wrap, details=details),
+        needs,
     )
 
 
@@ -115,18 +116,18 @@ async def detach_internet_gateway(
     It is refused (409) while the VPC has an egress-only gateway, or a route leads to it.
     """
     found, now = await INTERNET_GATEWAYS.authorized(ctx, internet_gateway_id), ctx.clock()
-    wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
+    wrap, details = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.details_if_changed(now)
     return await with_checked_rules(
-        lambda checking: ctx.commit(detach, found, now, checking, wrap=wrap, told=told), needs
+        lambda checking: ctx.commit(detach, found, now, checking, wrap=wrap, details=details), needs
     )
 
 
 def attach(
     tx: Connection, found: InternetGateway, vpc: Vpc, now: int, needs: NetworkNeeds
 ) -> InternetGateway:
-    """Attach an internet gateway to a VPC.
+    """Attach an internet gateway to a VPC; return the gateway.
 
-    Raise `NotFound` if the gateway or the VPC was deleted meanwhile, `Conflict` if the gateway is
+    Raise `NotFound` if the gateway or the VPC was deleted meanwhile; `Conflict` if the gateway is
     attached to another VPC, or the VPC has another gateway.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
@@ -150,10 +151,10 @@ def attach(
 def detach(
     tx: Connection, found: InternetGateway, now: int, needs: NetworkNeeds
 ) -> InternetGateway:
-    """Detach an internet gateway from its VPC.
+    """Detach an internet gateway from its VPC; return the gateway.
 
-    Raise `NotFound` if the gateway was deleted meanwhile, `Conflict` if the VPC has an egress-only
-    gateway, or a route leads to the gateway.
+    Do nothing if it is not attached. Raise `NotFound` if the gateway was deleted meanwhile;
+    `Conflict` if the VPC has an egress-only gateway, or a route leads to the gateway.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is None:

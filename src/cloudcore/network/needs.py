@@ -1,8 +1,9 @@
 """Dependencies of networks, and changes that are made only if the driver accepts the rules.
 
-The check runs a program and takes time, so it is not part of a transaction: on SQLite, that would
-block all writes. A change whose rules were not checked is rolled back. Then its rules are checked,
-and the change is made again; that succeeds unless something else in the VPC has changed.
+The check of the rules runs a program and takes time, so it is not part of a transaction: on SQLite,
+that would block all writes. A change whose rules were not checked is rolled back. Then its rules
+are checked, and the change is made again; that succeeds unless something else in the VPC has
+changed.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from cloudcore.threads import FairThread
 T = TypeVar("T")
 _MOST_LOOKS: Final = 5
 LOOKS: Final = FairThread("rules of networks", niceness=10)
-"""Waits for the program that looks at rules: for one of each other account at most."""
+"""The thread that runs checks of rules; accounts take turns."""
 
 
 class Checked(NamedTuple):
-    """The rules of a VPC that the driver has accepted, identified by the VPC's change count."""
+    """A state of a VPC whose rules the driver has accepted; `generation` counts its changes."""
 
     vpc_id: str
     generation: int
 
 
 class _Unchecked(Exception):
-    """The rules after a change are not checked yet, so the change is rolled back."""
+    """The rules after a change were not checked yet, so the change is rolled back."""
 
     def __init__(self, account_id: str, of: Checked, plan: VpcPlan) -> None:
         super().__init__("the rules are looked at first")
@@ -49,7 +50,10 @@ class _Unchecked(Exception):
 
 
 def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeeds) -> None:
-    """Roll back a change unless the new rules of its VPC are checked (`with_checked_rules`)."""
+    """Roll back a change, unless the driver has accepted the new rules of its VPC.
+
+    Call this at the end of a change that is made by `with_checked_rules`.
+    """
     found = rows.VPCS.find(tx, account_id, vpc_id)
     if found is None or found.checked == found.generation:
         return
@@ -61,15 +65,15 @@ def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeed
     rows.note_checked(tx, account_id, vpc_id)
 
 
-def check_rules_around(
+def check_rules_of_part(
     tx: Connection, found: PartOfVpc, _made: object, needs: NetworkNeeds
 ) -> None:
-    """Call `check_rules` after a change of a part of a VPC; for `after` in `Methods`."""
+    """Call `check_rules` for the VPC of a changed part; for the parameter `after` of `Methods`."""
     check_rules(tx, found.account_id, found.vpc.id, needs)
 
 
 class RuleChecks:
-    """Checks the rules of changes, one at a time for each VPC, so that each change succeeds."""
+    """Checks the rules of changes, one change of a VPC at a time, so that each succeeds in turn."""
 
     def __init__(self) -> None:
         self._of_vpc: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
@@ -80,10 +84,10 @@ class RuleChecks:
         needs: NetworkNeeds,
         unchecked: _Unchecked,
     ) -> T:
-        """Check the rules of a change, and make the change again.
+        """Check the rules of a change, and make the change again; return its result.
 
-        Raise `RulesRefused` if the driver rejects them, `Unavailable` if other changes of the VPC
-        keep interfering.
+        Raise `RulesRefused` if the driver rejects the rules, `Unavailable` if other changes of the
+        VPC keep interfering.
         """
         vpc_id = unchecked.of.vpc_id
         async with self._of_vpc.setdefault(vpc_id, asyncio.Lock()):
@@ -100,10 +104,10 @@ class RuleChecks:
 async def with_checked_rules(
     change: Callable[[NetworkNeeds], Awaitable[T]], needs: NetworkNeeds
 ) -> T:
-    """Make a change that ends with `check_rules`; the change must use the needs passed to it.
+    """Make a change that ends with `check_rules`; return its result.
 
-    Raise `RulesRefused` if the driver rejects the rules; nothing is changed. Raise `Unavailable` if
-    other changes of the VPC keep interfering.
+    `change` must use the needs passed to it. Raise `RulesRefused` if the driver rejects the rules;
+    nothing is changed. Raise `Unavailable` if other changes of the VPC keep interfering.
     """
     try:
         return await change(needs)
@@ -115,7 +119,7 @@ async def with_checked_rules(
 DRIVER: Final[Port[NetworkDriver]] = Port("network.driver")
 """The driver of networks on this machine."""
 IPV6_RANGES: Final[Port[Sequence[IPv6Network]]] = Port("network.ipv6_ranges")
-"""Global networks that VPCs may have their prefixes from."""
+"""Global networks of the operator that VPCs may have prefixes of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +133,7 @@ class NetworkNeeds:
     ipv6_ranges: Sequence[IPv6Network] = ()
     rule_checks: RuleChecks = field(default_factory=RuleChecks)
     checked: Checked | None = None
-    """Rules that the driver takes, while a request makes a change with them."""
+    """The rules that the driver has accepted, while their change is made again."""
 
 
 async def open_needs(opening: Opening) -> NetworkNeeds:

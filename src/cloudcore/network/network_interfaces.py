@@ -1,8 +1,8 @@
 """Network interfaces: addresses for other families, and ``/v1/network-interfaces``.
 
 Everything runs in the caller's transaction. Addresses that were never used are assigned first, then
-the one that has been free for longest, so that packets to a former owner are unlikely to reach
-another.
+the one that has been free for longest, so that packets to a former owner are unlikely to reach a
+new one.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class SubnetOf(NamedTuple):
     vpc_id: str
     vpc_name: str
     node: str
-    """Name of the machine of its VPC."""
+    """Name of the machine of the VPC."""
 
 
 class Interfaces:
-    """The interfaces of this install."""
+    """Assigns addresses of subnets to instances and load balancers; sets their security groups."""
 
     def subnet(
         self,
@@ -76,7 +76,7 @@ class Interfaces:
         `authorize`, as in `cloudcore.resource_references.resolve`, checks ``network:GetSubnet``;
         None means that the platform itself is the caller.
 
-        Raise `InvalidInput`, naming `field`, if the reference is not one of this account and
+        Raise `InvalidInput`, naming `field`, if the reference is malformed or of another account or
         region. Raise `NotFound` if there is no such subnet.
         """
         found = rows.SUBNETS.resolve(tx, account_id, region, field, reference, authorize)
@@ -121,7 +121,8 @@ class Interfaces:
     ) -> NetworkInterface:
         """Assign addresses of a subnet to `owner`, a CRN, and wake the workflow of its VPC.
 
-        `subnet` and `security_groups` are ids; without groups, the VPC's default group is used.
+        Return the new interface. `subnet` and `security_groups` are ids; without groups, the VPC's
+        default group is used.
 
         Raises:
             NotFound: there is no such subnet or group.
@@ -153,7 +154,7 @@ class Interfaces:
         )
         rows.INTERFACES.add(tx, made)
         rows.set_memberships(tx, made.id, [each.id for each in groups])
-        rows.INTERFACES.counted.tell(tx, account_id, use, now)
+        rows.INTERFACES.counted.emit_level(tx, account_id, use, now)
         wake_vpc(tx, account_id, of.vpc.id, now)
         return made
 
@@ -173,11 +174,11 @@ class Interfaces:
     def set_groups(
         self, tx: Connection, interface_id: str, group_ids: Sequence[str], now: int
     ) -> None:
-        """Replace the security groups of an interface.
+        """Replace the security groups of an interface; do nothing if the interface is gone.
 
         Without any groups, the VPC's default group is used.
 
-        Raise `NotFound` if there is no such group, `InvalidInput` if one is of another VPC, or
+        Raise `NotFound` if there is no such group, `InvalidInput` if a group is of another VPC, or
         there are too many.
         """
         found = rows.INTERFACES.read_one(tx, _LOCK, interface_id=interface_id)
@@ -195,7 +196,7 @@ class Interfaces:
     def _groups(
         self, tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
     ) -> tuple[Reference, ...]:
-        """Return the groups, or the VPC's default group if none, locked until `tx` ends."""
+        """Return the groups, or the VPC's default group without any, locked until `tx` ends."""
         if group_ids:
             return self._held(tx, account_id, vpc_id, group_ids, "security_groups")
         default = rows.default_group(tx, account_id, vpc_id)
@@ -206,7 +207,10 @@ class Interfaces:
     def _held(
         tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str], field: str
     ) -> tuple[Reference, ...]:
-        """Return groups of a VPC without duplicates, locked until `tx` ends."""
+        """Return groups of a VPC without duplicates, locked until `tx` ends.
+
+        Raise `NotFound` or `InvalidInput`, naming `field`, as `security_groups`.
+        """
         wanted = dict.fromkeys(group_ids)
         if len(wanted) > MOST_GROUPS:
             words = f"an interface is in at most {MOST_GROUPS} security groups"
@@ -224,12 +228,16 @@ class Interfaces:
 
 
 def _allotted(tx: Connection, of: Subnet) -> tuple[str | None, str | None, Subnet]:
-    """Return (IPv4, IPv6, subnet without these) with free addresses of a locked subnet."""
+    """Take free addresses of a locked subnet; return (IPv4, IPv6, changed subnet).
+
+    An address is None if the subnet has no such network. Raise `Conflict` if no IPv4 address is
+    free.
+    """
     ipv4 = ipv6 = None
     if of.cidr_ipv4 is not None:
         network = IPv4Network(of.cidr_ipv4)
         position = of.next_ipv4
-        if position < network.num_addresses - 1:  # the last one is no interface's
+        if position < network.num_addresses - 1:  # no interface gets the last address
             of = structs.replace(of, next_ipv4=position + 1)
         else:
             row = tx.row(_OLDEST, subnet_id=of.id)

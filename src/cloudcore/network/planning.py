@@ -17,7 +17,7 @@ from cloudcore.network.resources import (
 
 
 def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:
-    """Return the plan of a VPC's network, as `tx` sees it, or None if there is no such VPC."""
+    """Return the plan of a VPC's network from the rows in `tx`, or None if there is no such VPC."""
     found = rows.VPCS.find(tx, account_id, vpc_id)
     if found is None:
         return None

@@ -13,24 +13,25 @@ Network = IPv4Network | IPv6Network
 PRIVATE: Final = tuple(
     map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"))
 )
-"""Networks of RFC 1918 and RFC 6598: no host of the internet has an address of them."""
+"""Networks of RFC 1918 and RFC 6598, whose addresses no host of the internet has."""
 GLOBAL: Final = IPv6Network("2000::/3")
-"""All global unicast addresses that are given out (RFC 4291, IANA)."""
+"""All global unicast addresses that IANA assigns (RFC 4291)."""
 LOCAL: Final = IPv6Network("fd00::/8")
 """Unique local addresses (ULA), which anybody may choose (RFC 4193)."""
 GLOBAL_LENGTH: Final = 56
-"""Of the global prefix of a VPC. All have one length, so that no two overlap that are not equal."""
+"""The length of the global prefix of a VPC. It is the same for all, so two prefixes are equal or do
+not overlap."""
 SUBNET_LENGTH: Final = 64
-"""Of the IPv6 prefix of a subnet (RFC 4291 §2.5.4)."""
+"""The length of the IPv6 prefix of a subnet (RFC 4291 §2.5.4)."""
 RESERVED: Final = 4
-"""Addresses at the beginning of a subnet that no interface gets; nor does one get the last one."""
+"""How many addresses at the beginning of a subnet no interface gets; nor does one get the last."""
 _SIZES: Final = range(16, 29)
 """Lengths of the IPv4 prefixes of VPCs and subnets."""
 _LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 
 
 def read_network(field: str, text: str) -> Network:
-    """Parse a network.
+    """Parse the network in the field of a request.
 
     Raise `InvalidInput` if it is malformed, or has host bits set.
     """
@@ -46,7 +47,7 @@ def read_network(field: str, text: str) -> Network:
 
 
 def vpc_ipv4(text: str) -> str:
-    """Return the IPv4 network of a VPC; raise `InvalidInput` if it is not allowed."""
+    """Return the IPv4 network of a VPC in canonical form; raise `InvalidInput` if not allowed."""
     found = read_network("cidr_ipv4", text)
     is_sized = isinstance(found, IPv4Network) and found.prefixlen in _SIZES
     if is_sized and any(lies_in(found, str(each)) for each in PRIVATE):
@@ -56,7 +57,7 @@ def vpc_ipv4(text: str) -> str:
 
 
 def vpc_ipv6(text: str) -> str:
-    """Return the IPv6 prefix of a VPC; raise `InvalidInput` if it is not allowed."""
+    """Return the IPv6 prefix of a VPC in canonical form; raise `InvalidInput` if not allowed."""
     found = read_network("cidr_ipv6", text)
     if isinstance(found, IPv6Network):
         if found.subnet_of(LOCAL) and 48 <= found.prefixlen <= SUBNET_LENGTH:
@@ -73,7 +74,7 @@ def vpc_ipv6(text: str) -> str:
 def subnet_range(field: str, text: str) -> str:
     """Return a network for a subnet in canonical form; `field` implies the IP version.
 
-    Raise `InvalidInput` if a subnet cannot have it.
+    Raise `InvalidInput` if the network is malformed or of a length that subnets cannot have.
     """
     found = read_network(field, text)
     if field == "cidr_ipv4":
@@ -86,7 +87,7 @@ def subnet_range(field: str, text: str) -> str:
 
 
 def lies_in(inner: Network, outer: str | None) -> bool:
-    """Return True if a network lies within another one of the same IP version."""
+    """Return True if a network lies within `outer`, of the same IP version; False if it is None."""
     if outer is None:
         return False
     found = ip_network(outer)
@@ -94,5 +95,8 @@ def lies_in(inner: Network, outer: str | None) -> bool:
 
 
 def overlap(one: str | None, other: str | None) -> bool:
-    """Return True if two networks of the same IP version have an address in common."""
+    """Return True if two networks of the same IP version have an address in common.
+
+    Return False if one of them is None.
+    """
     return None not in (one, other) and ip_network(one or "").overlaps(ip_network(other or ""))

@@ -1,9 +1,9 @@
-"""Compute from the plan of a VPC who can begin which flows to whom.
+"""Compute from the plan of a VPC which flows can begin within it, and to and from the internet.
 
-Interfaces that no rule distinguishes are one *place*: they have the same subnet and groups, and are
-in the same ones of the networks that rules name. A result about a place holds for each of its
-interfaces. A VPC with thousands of instances has only as many places as there are kinds of
-instances.
+Interfaces that no rule distinguishes are one *place*: they have the same subnet and the same
+groups, and lie in the same networks among those that are peers in rules. A result about a place
+holds for each of its interfaces. So a VPC with thousands of instances has only as many places as
+kinds of instances.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 Version = Literal[4, 6]
 Kind = Literal["tcp", "udp", "icmp", "other"]
-"""What packets are; ``other`` is every protocol that rules name by ``all`` alone."""
+"""The protocol of a packet; ``other`` is every protocol that only ``all`` in a rule includes."""
 KINDS: Final[tuple[Kind, ...]] = ("tcp", "udp", "icmp", "other")
 _LAST_PORT: Final = 65_535
 _PORTS: Final = {"tcp": (0, _LAST_PORT), "udp": (0, _LAST_PORT), "icmp": (0, 0), "other": (0, 0)}
@@ -33,17 +33,17 @@ _Peer: TypeAlias = IPv4Network | IPv6Network | str | None
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Flows that may begin: for each protocol, sorted port ranges with gaps between them."""
+    """Flows that may begin: for each protocol, sorted port ranges that do not touch."""
 
     ranges: tuple[tuple[Kind, _Ranges], ...] = ()
 
     @property
     def is_everything(self) -> bool:
-        """Return True if every packet is allowed."""
+        """Return True if every flow is allowed."""
         return self == EVERYTHING
 
     def has(self, kind: Kind, port: int = 0) -> bool:
-        """Return True if a packet to this port may begin a flow."""
+        """Return True if a flow of this protocol to this port may begin."""
         found = dict(self.ranges).get(kind, ())
         return any(first <= port <= last for first, last in found)
 
@@ -52,18 +52,18 @@ class Traffic:
         return bool(self.ranges)
 
     def __or__(self, other: Traffic) -> Traffic:
-        """Return the union."""
+        """Return the flows that either of the two allows."""
         return _traffic((*_flat(self), *_flat(other)))
 
     def __and__(self, other: Traffic) -> Traffic:
-        """Return the intersection."""
+        """Return the flows that both allow."""
         mine, others = dict(self.ranges), dict(other.ranges)
         both = ((kind, _common(mine.get(kind, ()), others.get(kind, ()))) for kind in KINDS)
         return Traffic(tuple((kind, ranges) for kind, ranges in both if ranges))
 
 
 def _common(one: _Ranges, other: _Ranges) -> _Ranges:
-    """Return the ports that are in both, in one pass over each."""
+    """Return the ports that are in both lists of ranges, in one pass over each list."""
     found, at, to = [], 0, 0
     while at < len(one) and to < len(other):
         first, last = max(one[at][0], other[to][0]), min(one[at][1], other[to][1])
@@ -107,11 +107,11 @@ class Place:
     interfaces: tuple[InterfacePlan, ...]
     """At least one."""
     outbound: Mapping[_Peer, Traffic]
-    """What its groups let it begin, by the other end that rules name."""
+    """The flows that its groups allow it to begin, by the peer of the rules."""
     inbound: Mapping[_Peer, Traffic]
 
     def address(self, version: Version) -> Address | None:
-        """Return the address of one of the interfaces, which represents all, or None."""
+        """Return the address of the first interface, which represents all, or None."""
         one = self.interfaces[0]
         return one.address_ipv4 if version == 4 else one.address_ipv6
 
@@ -120,12 +120,12 @@ class Outside(NamedTuple):
     """Flows that may begin to or from a network in the internet."""
 
     network: IPv6Network
-    """As a rule names it; `GLOBAL` stands for all."""
+    """The peer of a rule; `GLOBAL` stands for the whole internet."""
     traffic: Traffic
 
 
 def places(plan: VpcPlan) -> Sequence[Place]:
-    """Return the places of a VPC, sorted by their first interfaces."""
+    """Return the places of a VPC, in the order of their first interfaces."""
     subnets = {each.id: each for each in plan.subnets}
     networks = {
         rule.peer
@@ -163,7 +163,7 @@ def places(plan: VpcPlan) -> Sequence[Place]:
 
 
 def _by_peer(group: GroupPlan, direction: str) -> Mapping[_Peer, Traffic]:
-    """Map each peer that the rules of a group name to the flows that they allow with it."""
+    """Map each peer in the rules of a group to the flows that these rules allow with it."""
     found: defaultdict[_Peer, list[tuple[Kind, int, int]]] = defaultdict(list)
     for rule in group.rules:
         if rule.direction == direction:
@@ -180,7 +180,10 @@ def _together(groups: Iterable[Mapping[_Peer, Traffic]]) -> Mapping[_Peer, Traff
 
 
 def between(source: Place, target: Place, version: Version) -> Traffic:
-    """Return the flows that may begin from one interface of `source` to another of `target`."""
+    """Return the flows that may begin from one interface of `source` to another of `target`.
+
+    There are none if one of the places has no address of this IP version.
+    """
     here, there = source.address(version), target.address(version)
     if here is None or there is None:
         return NOTHING
@@ -191,30 +194,38 @@ def between(source: Place, target: Place, version: Version) -> Traffic:
 
 
 def to_internet(source: Place) -> Sequence[Outside]:
-    """Return the flows that security groups let begin to the internet, if addresses allow it."""
+    """Return the flows to the internet that the security groups of a place allow to begin.
+
+    Routes are ignored. The result is empty for load balancers, and for a place without a global
+    IPv6 address.
+    """
     if source.is_balancer or not _may_be_outside(source):
         return ()
     return _outside(source.outbound)
 
 
 def from_internet(target: Place) -> Sequence[Outside]:
-    """Return the flows that groups let begin from the internet, if addresses allow it."""
+    """Return the flows from the internet that the security groups of a place allow to begin.
+
+    Routes are ignored. The result is empty for load balancers, and for a place without a global
+    IPv6 address.
+    """
     if target.is_balancer or not _may_be_outside(target):
         return ()
     return _outside(target.inbound)
 
 
 def is_open(plan: VpcPlan, subnet: SubnetPlan) -> bool:
-    """Return True if the routes let the internet begin flows to a subnet."""
+    """Return True if the routes of a subnet allow flows from the internet to begin."""
     targets = [each for to, each in subnet.routes if isinstance(to, IPv6Network)]
     is_there = "internet_gateway" in [existing_gateway(plan, each) for each in targets]
     return is_global(subnet) and is_there and not is_egress_only(plan, subnet)
 
 
 def gateway_of(plan: VpcPlan, subnet: SubnetPlan) -> str | None:
-    """Return the gateway through which a subnet reaches the internet, or None.
+    """Return the gateway through which a subnet reaches the internet, or None if it does not.
 
-    It is the gateway of the route to ``::/0``, or else of the widest route to a gateway.
+    That is the gateway of the route to ``::/0``, or else of the route with the shortest prefix.
     """
     routes = [
         (network, gateway)
@@ -231,7 +242,7 @@ def _may_be_outside(place: Place) -> bool:
 
 
 def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
-    """Return the flows with the internet, one entry for each network that rules name."""
+    """Return the flows with the internet, one entry for each network that is a peer in rules."""
     found: dict[IPv6Network, Traffic] = {}
     for peer, traffic in allowed.items():
         if peer is None:
@@ -247,7 +258,7 @@ def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
 def _allowed(
     allowed: Mapping[_Peer, Traffic], peer: Address, peer_groups: Sequence[str]
 ) -> Traffic:
-    """Return the flows with an interface of the VPC that has this address and these groups."""
+    """Return the flows with an interface of the VPC: `peer` is its address."""
     return _traffic(
         part
         for named, traffic in allowed.items()

@@ -1,4 +1,4 @@
-"""``GET /v1/vpcs/{vpc_id}/reachability``: who can begin which flows to whom in a VPC."""
+"""``GET /v1/vpcs/{vpc_id}/reachability``: which flows can begin in a VPC, and between whom."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from cloudcore.wire import ResponseBody
 
 R = TypeVar("R", bound=Record)
 MOST_PLACES: Final = 24
-"""Of which flows are told: between all of them there are as many as its square."""
+"""Flows are shown between so many places at most: their number grows with its square."""
 
 
 class ReachableTraffic(ResponseBody):
-    """What may begin by a protocol."""
+    """The flows of a protocol that may begin."""
 
     protocol: str
     """`tcp`, `udp`, `icmp`, `other`, or `all` alone."""
@@ -48,7 +48,7 @@ class ReachableTraffic(ResponseBody):
 
 
 class ReachableOutside(ResponseBody):
-    """What may begin to, or from, some addresses of the internet."""
+    """The flows that may begin to, or from, some addresses of the internet."""
 
     network: str
     """`::/0` for all."""
@@ -80,10 +80,10 @@ class ReachableSubnet(ResponseBody):
 
 
 class ReachablePlace(ResponseBody):
-    """Interfaces of a subnet that no rule tells apart."""
+    """Interfaces of a subnet that no rule distinguishes."""
 
     place: int
-    """A number of this answer."""
+    """A number that is valid within this answer."""
     subnet: ResourceRef
     security_groups: Sequence[ResourceRef]
     is_balancer: bool
@@ -94,7 +94,7 @@ class ReachablePlace(ResponseBody):
 
 
 class ReachableFlow(ResponseBody):
-    """What may begin from one place to another, or between two interfaces of one."""
+    """The flows that may begin from one place to another, or between two interfaces of a place."""
 
     source: int
     target: int
@@ -111,7 +111,7 @@ class VpcReachability(ResponseBody):
     subnets: Sequence[ReachableSubnet]
     places: Sequence[ReachablePlace]
     flows: Sequence[ReachableFlow]
-    """Those that there are. What answers a flow needs no right of its own."""
+    """Only pairs with any flow are listed. The replies of a flow need no permission."""
     is_complete: bool
     """False if the VPC has more places: these are the first."""
 
@@ -123,7 +123,7 @@ class OneReachability(ResponseBody):
 
 
 class _Found(NamedTuple):
-    """A VPC's plan, and the references to what it names by id."""
+    """A VPC's plan, and references to the resources that the plan has by id."""
 
     plan: VpcPlan
     names: Mapping[str, ResourceRef]
@@ -135,10 +135,10 @@ class _Found(NamedTuple):
 
 @get(VPC.path_of_one + "/reachability", opt={"action": VPC.action("get")})
 async def get_reachability(vpc_id: FromPath[str], ctx: Context) -> OneReachability:
-    """Return who can begin which flows to whom in a VPC, and with the internet.
+    """Return which flows can begin between the interfaces of a VPC, and with the internet.
 
-    It is read from its rows, as the rules on its machine are. Interfaces are told together that no
-    rule tells apart; of the flows between them, those of the first 24 such places.
+    This is computed from the rows of the VPC, as are the rules on its machine. Interfaces that no
+    rule distinguishes are one place; flows are shown for the first 24 places.
     """
     vpc = await VPCS.authorized(ctx, vpc_id)
     found = await ctx.database.read(_find, vpc.account_id, vpc.id)
@@ -221,7 +221,7 @@ def _subnet(found: _Found, subnet: SubnetPlan) -> ReachableSubnet:
 
 
 def _outside(outside: Sequence[Outside], *, has_way: bool) -> Sequence[ReachableOutside]:
-    """Return the flows with the internet, if the subnet has a route for them."""
+    """Return the flows with the internet; none if the subnet has no way there (`has_way`)."""
     return [
         ReachableOutside(
             network="::/0" if each.network == GLOBAL else str(each.network),

@@ -1,10 +1,13 @@
 """Describe VPCs and their parts: gateways, route tables, subnets, groups and interfaces.
 
-Each record is the body on ``/v1`` and the row. No other account reaches a VPC. Its gateways are its
-ways to the internet: the internet gateway lets flows begin on both sides, the egress-only gateway
-only from within, by IPv6. A subnet is a part of a VPC, from which interfaces get their addresses. A
-route table decides where packets go that leave a subnet, a security group which flows may begin at
-its interfaces.
+Each record is both the body on ``/v1`` and the row.
+
+VPC: a private network, which no other account reaches.
+Internet gateway: lets flows begin from both sides, in and out of the VPC.
+Egress-only gateway: lets flows begin only from within the VPC, by IPv6.
+Subnet: a part of a VPC, from which interfaces get their addresses.
+Route table: where packets go that leave a subnet.
+Security group: which flows may begin at its interfaces.
 """
 
 from __future__ import annotations
@@ -53,15 +56,15 @@ class Vpc(Placed, frozen=True, kw_only=True):
     status: Annotated[Status, own(heading="STATUS")] = "provisioning"
     """`degraded`: its machine could not bring about what it is to be."""
     generation: Annotated[int, own(hidden=True)] = 1
-    """Counts the changes of all that belongs to it."""
+    """Counts the changes of the VPC and all its parts."""
     checked: Annotated[int, own(hidden=True)] = 0
-    """The generation whose rules were found to be good."""
+    """The generation whose rules the driver has accepted."""
     applied: Annotated[int, own(hidden=True)] = 0
-    """The generation that its machine has brought about."""
+    """The generation that its machine has applied."""
 
 
 def check_vpc(new: Vpc, old: Vpc | None, _now: int) -> Vpc:
-    """Return a VPC with its networks in canonical form.
+    """Return a new VPC with its networks in canonical form; an existing one is unchanged.
 
     Raise `InvalidInput` if a VPC cannot have these networks.
     """
@@ -89,7 +92,7 @@ VPC: Final = Resource(
 
 
 class InternetGateway(Record, frozen=True, kw_only=True):
-    """What gives the VPC that it is attached to an uplink; a VPC has one at most."""
+    """An uplink for the VPC that it is attached to; a VPC has one at most."""
 
     name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
     description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
@@ -122,9 +125,9 @@ class PartOfVpc(Record, frozen=True, kw_only=True):
 
 
 class EgressOnlyGateway(PartOfVpc, frozen=True, kw_only=True):
-    """A way out for the global IPv6 of subnets whose routes lead to it, by which nothing comes in.
+    """A way out for the global IPv6 of subnets whose routes lead to it; no flow can come in.
 
-    It has no address, translates none, and has its uplink from the internet gateway of its VPC.
+    It has no address, translates no addresses, and uses the uplink of the VPC's internet gateway.
     """
 
     tags: Annotated[dict[str, str], given("a tag of the egress-only gateway")] = field(
@@ -158,24 +161,24 @@ class StoredRoute(Struct, frozen=True):
 
     destination: str
     target: RouteTarget
-    """Which gateway, the table says: a VPC has one of each kind at most."""
+    """The kind of the gateway. The table has its id, as a VPC has one of each kind at most."""
 
 
 class RouteTable(PartOfVpc, frozen=True, kw_only=True):
-    """Where packets go that leave the subnets which use it; the longest prefix wins."""
+    """Where packets go that leave the subnets with this route table; the longest prefix wins."""
 
     is_main: Annotated[bool, own(heading="MAIN")] = False
     """It was made with its VPC, and is what subnets use that name none."""
     tags: Annotated[dict[str, str], given("a tag of the route table")] = field(default_factory=dict)
     routes: Annotated[tuple[StoredRoute, ...], own(hidden=True)] = ()
-    """The networks of the VPC first, which are `local`."""
+    """The networks of the VPC, which are `local`, come first."""
     internet_gateway: Annotated[Reference | None, own(hidden=True)] = None
-    """What some of `routes` lead to."""
+    """The gateway that some of `routes` lead to."""
     egress_only_gateway: Annotated[Reference | None, own(hidden=True)] = None
 
     @property
     def gateways(self) -> tuple[Reference | None, Reference | None]:
-        """Return the (internet, egress-only) gateways that routes lead to; None if not used."""
+        """Return the (internet, egress-only) gateways that routes lead to, each None if unused."""
         return self.internet_gateway, self.egress_only_gateway
 
 
@@ -199,7 +202,7 @@ ROUTE_TABLE: Final = Resource(
 
 
 class Subnet(PartOfVpc, frozen=True, kw_only=True):
-    """A part of a VPC: instances and load balancers have their addresses from it."""
+    """A part of a VPC, from which instances and load balancers get their addresses."""
 
     cidr_ipv4: Annotated[
         str | None,
@@ -219,12 +222,12 @@ class Subnet(PartOfVpc, frozen=True, kw_only=True):
     ] = None
     tags: Annotated[dict[str, str], given("a tag of the subnet")] = field(default_factory=dict)
     next_ipv4: Annotated[int, own(hidden=True)] = RESERVED
-    """The first address that no interface had yet, counted from the beginning of the network."""
+    """The first address that was never assigned, counted from the beginning of the network."""
     next_ipv6: Annotated[int, own(hidden=True)] = RESERVED
 
 
 def check_subnet(new: Subnet, old: Subnet | None, _now: int) -> Subnet:
-    """Return a subnet with its networks in canonical form.
+    """Return a new subnet with its networks in canonical form; an existing one is unchanged.
 
     Raise `InvalidInput` if a subnet cannot have these networks.
     """
@@ -262,7 +265,7 @@ SUBNET: Final = Resource(
 
 MOST_RULES: Final = 50
 MOST_GROUPS: Final = 5
-"""Groups of an interface."""
+"""The most security groups of an interface."""
 
 
 class StoredRule(Struct, frozen=True, omit_defaults=True):
@@ -274,11 +277,11 @@ class StoredRule(Struct, frozen=True, omit_defaults=True):
     port_to: int | None = None
     network: str | None = None
     group: Reference | None = None
-    """The group at the other end, unless that is a network; names of groups never change."""
+    """The group at the other end, if that is no network; names of groups never change."""
 
 
 class SecurityGroup(PartOfVpc, frozen=True, kw_only=True):
-    """The flows that may begin at the interfaces in it; their answers need no rule."""
+    """The flows that may begin at the interfaces in it; their replies need no rule."""
 
     is_default: Annotated[bool, own(heading="DEFAULT")] = False
     """It was made with its VPC, and is what interfaces are in that name none."""
@@ -291,11 +294,11 @@ class SecurityGroup(PartOfVpc, frozen=True, kw_only=True):
 EVERYWHERE: Final = tuple(
     StoredRule("outbound", "all", network=each) for each in ("0.0.0.0/0", "::/0")
 )
-"""The rules of a group that is made without any."""
+"""The rules of a group that is made without any: all outbound flows."""
 
 
 def default_rules(group: Reference) -> tuple[StoredRule, ...]:
-    """Return a VPC's default group rules: in from its own members, out to everywhere."""
+    """Return the rules of a VPC's default group: in from its own members, out to everywhere."""
     return (StoredRule("inbound", "all", group=group), *EVERYWHERE)
 
 
@@ -325,7 +328,7 @@ class NetworkInterface(Record, frozen=True, kw_only=True):
     """CRN of what has it, and gives it back."""
     is_balancer: Annotated[bool, own(hidden=True)] = False
     security_groups: Annotated[tuple[Reference, ...], own(hidden=True)] = ()
-    """Ids and names, which never change."""
+    """Ids and names; both never change."""
 
 
 NETWORK_INTERFACE: Final = Resource(
@@ -334,7 +337,7 @@ NETWORK_INTERFACE: Final = Resource(
     one="network_interface",
     many="network_interfaces",
     methods=("list", "get"),
-    told=(),
+    methods_with_events=(),
     quota=10_000,
     filters=(Filter("name"), Filter("vpc_id"), Filter("subnet_id")),
     refers={

@@ -11,7 +11,7 @@ from msgspec import Meta, structs
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound, invalid_field
 from cloudcore.network import rows
-from cloudcore.network.needs import check_rules_around, with_checked_rules
+from cloudcore.network.needs import check_rules_of_part, with_checked_rules
 from cloudcore.network.ranges import lies_in, read_network
 from cloudcore.network.resources import MOST_ROUTES, RouteTable, StoredRoute
 from cloudcore.network.rows import ROUTE_TABLES as ROWS
@@ -46,7 +46,7 @@ class Route(ResponseBody):
 
 
 async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> Mapping[str, object]:
-    """Return a request's routes, with their gateways resolved."""
+    """Return the routes of a request for the record, and the gateways that they lead to."""
     if given is not None and len(given) > MOST_ROUTES:
         raise invalid_field("routes", f"a table has at most {MOST_ROUTES}", "out_of_range")
     routes: dict[str, StoredRoute] = {}
@@ -79,7 +79,10 @@ async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> M
 
 
 async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Rows[Any], Reference]:
-    """Return (rows of its kind, reference) for the gateway that `reference` refers to."""
+    """Return the gateway that `reference` refers to, and the rows of its kind.
+
+    Raise `InvalidInput` if it is malformed or a name of two gateways, `NotFound` if there is none.
+    """
     account_id, region = account_of(ctx), ctx.settings.region
     found = []
     is_crn = reference.startswith("crn:")
@@ -110,7 +113,7 @@ async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Row
 def _with_local(routes: Sequence[StoredRoute], local: Sequence[str]) -> tuple[StoredRoute, ...]:
     """Return the routes, preceded by those to the VPC's own networks, `local`.
 
-    Raise `InvalidInput` if one of `routes` overlaps `local`.
+    Raise `InvalidInput` if a route to a gateway lies within `local`, or one outside is ``local``.
     """
     given = []
     for each in routes:
@@ -180,7 +183,7 @@ ROUTE_TABLES: Final = Methods(
     check=_check,
     before_save=_before_save,
     before_delete=_before_delete,
-    after=check_rules_around,
+    after=check_rules_of_part,
     around=with_checked_rules,
     composites=(ROUTES,),
     targets={

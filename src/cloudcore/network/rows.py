@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Record)
 _IS_MAIN: Final = sa.text("is_main")
 _IS_DEFAULT: Final = sa.text("is_default")
 _IS_GLOBAL: Final = sa.text("cidr_ipv6 < 'f'")
-"""Those of unique local addresses begin with ``fd``."""
+"""The other IPv6 prefixes, unique local addresses, begin with ``fd``."""
 
 VPCS: Final = Rows(
     VPC,
@@ -95,7 +95,7 @@ memberships: Final = table(
     refers("group_id KEY", "security_groups"),
     indexes("group_id"),
 )
-"""The security groups that interfaces are in."""
+"""Which interface is in which security groups."""
 free_addresses: Final = table(
     "subnet_free_addresses",
     refers("subnet_id KEY", "subnets"),
@@ -103,7 +103,7 @@ free_addresses: Final = table(
     columns(Moment, "freed_at"),
     named_index("freed_at", "subnet_id, freed_at, position"),
 )
-"""IPv4 addresses that interfaces had, counted from the beginning of their subnets."""
+"""IPv4 addresses that interfaces no longer have, counted from the beginning of their subnets."""
 
 _CHILDREN: Final[tuple[Rows[Any], ...]] = (
     INTERNET_GATEWAYS,
@@ -172,22 +172,22 @@ def is_taken(tx: Connection, cidr_ipv6: str) -> bool:
 
 
 def main_table(tx: Connection, account_id: str, vpc_id: str) -> RouteTable | None:
-    """Return the main route table of a VPC, locked until `tx` ends."""
+    """Return the main route table of a VPC, locked until `tx` ends; None if there is none."""
     return ROUTE_TABLES.read_one(tx, _MAIN, account_id=account_id, vpc_id=vpc_id)
 
 
 def default_group(tx: Connection, account_id: str, vpc_id: str) -> SecurityGroup | None:
-    """Return the default security group of a VPC, locked until `tx` ends."""
+    """Return the default security group of a VPC, locked until `tx` ends; None if there is none."""
     return SECURITY_GROUPS.read_one(tx, _DEFAULT, account_id=account_id, vpc_id=vpc_id)
 
 
 def bump(tx: Connection, account_id: str, vpc_id: str) -> None:
-    """Increment a VPC's change count, which locks all of the VPC until `tx` ends."""
+    """Increment a VPC's change count (`generation`), which locks all of the VPC until `tx` ends."""
     tx.execute(_BUMP, account_id=account_id, vpc_id=vpc_id)
 
 
 def note_checked(tx: Connection, account_id: str, vpc_id: str) -> None:
-    """Record that the current rules of a VPC are checked."""
+    """Store that the driver has accepted the current rules of a VPC."""
     tx.execute(_NOTE_CHECKED, account_id=account_id, vpc_id=vpc_id)
 
 
@@ -198,13 +198,13 @@ def user_of_subnet(tx: Connection, subnet: Subnet) -> str | None:
 
 
 def member(tx: Connection, group: SecurityGroup) -> str | None:
-    """Return the CRN of one resource whose interface is in a group, or None."""
+    """Return the CRN of one resource whose interface is in a security group, or None."""
     row = tx.row(_MEMBER, account_id=group.account_id, group_id=group.id)
     return row[0] if row else None
 
 
 def set_memberships(tx: Connection, interface_id: str, group_ids: Sequence[str]) -> None:
-    """Store the groups of an interface."""
+    """Replace the groups of an interface."""
     tx.execute(_REMOVE_MEMBERSHIPS, interface_id=interface_id)
     for group_id in group_ids:
         tx.execute(_ADD_MEMBERSHIP, interface_id=interface_id, group_id=group_id)

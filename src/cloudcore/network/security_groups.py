@@ -1,4 +1,4 @@
-"""``/v1/security-groups``: which flows may begin. Answers to those need no rule."""
+"""``/v1/security-groups``: which flows may begin. Replies need no rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
 from cloudcore.network.driver import Direction, RuleProtocol
-from cloudcore.network.needs import check_rules_around, with_checked_rules
+from cloudcore.network.needs import check_rules_of_part, with_checked_rules
 from cloudcore.network.ranges import read_network
 from cloudcore.network.resources import (
     EVERYWHERE,
@@ -38,7 +38,7 @@ class GivenRule(RequestBody):
 
     direction: Direction
     protocol: RuleProtocol
-    """`icmp` is that of the version of the addresses."""
+    """`icmp` means ICMP or ICMPv6, by the IP version of the addresses."""
     port_from: Port | None = None
     """First port of the destination, with `tcp` and `udp`; by default every port."""
     port_to: Port | None = None
@@ -64,7 +64,7 @@ class Rule(ResponseBody):
 
 
 async def _resolve(ctx: RequestContext, given: Sequence[GivenRule] | None) -> Mapping[str, object]:
-    """Return the request's rules; by default, all outbound traffic."""
+    """Return the rules of a request for the record; by default, all outbound flows are allowed."""
     if given is None:
         return {"rules": EVERYWHERE}
     if len(given) > MOST_RULES:
@@ -159,7 +159,7 @@ SECURITY_GROUPS: Final = Methods(
     before_save=_before_save,
     before_delete=_before_delete,
     removal=removal_of(ROWS),
-    after=check_rules_around,
+    after=check_rules_of_part,
     around=with_checked_rules,
     composites=(RULES,),
     targets={"vpc": rows.VPCS},

@@ -1,4 +1,4 @@
-"""``/v1/subnets``: subnets lie within their VPC, and none overlaps another one."""
+"""``/v1/subnets``: subnets lie within their VPC, and do not overlap one another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
-from cloudcore.network.needs import check_rules_around, with_checked_rules
+from cloudcore.network.needs import check_rules_of_part, with_checked_rules
 from cloudcore.network.ranges import lies_in, overlap
 from cloudcore.network.resources import Subnet, check_subnet
 from cloudcore.network.rows import SUBNETS as ROWS
@@ -36,7 +36,7 @@ def _before_save(tx: Connection, new: Subnet, old: Subnet | None) -> Subnet:
 
 
 def _check_networks(tx: Connection, new: Subnet) -> None:
-    """Refuse networks outside the VPC (which is locked) or overlapping another subnet's."""
+    """Raise an error if the networks are outside the VPC (which is locked) or overlap a subnet."""
     vpc = rows.VPCS.get(tx, new.account_id, new.region, new.vpc.id)
     networks = {
         "cidr_ipv4": (new.cidr_ipv4, vpc.cidr_ipv4),
@@ -53,7 +53,10 @@ def _check_networks(tx: Connection, new: Subnet) -> None:
 
 
 def _table(tx: Connection, new: Subnet) -> Reference:
-    """Return the named route table for a subnet, or by default its VPC's main one."""
+    """Return the route table that a subnet names, or by default the main one of its VPC.
+
+    Raise `InvalidInput` if it is of another VPC, `NotFound` if it is gone.
+    """
     if new.route_table is None:
         found = rows.main_table(tx, new.account_id, new.vpc.id)
     else:
@@ -79,7 +82,7 @@ SUBNETS: Final = Methods(
     before_save=_before_save,
     before_delete=_before_delete,
     removal=removal_of(ROWS),
-    after=check_rules_around,
+    after=check_rules_of_part,
     around=with_checked_rules,
     targets={"vpc": rows.VPCS, "route_table": rows.ROUTE_TABLES},
     statuses={"delete": (409,)},

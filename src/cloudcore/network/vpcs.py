@@ -30,7 +30,7 @@ from cloudcore.resources.resource import BASE, DELETING, Reference
 from cloudcore.resources.rows import Rows
 
 CAPABILITY: Final = "networks"
-"""The capability of machines that can have VPCs."""
+"""The capability of machines that VPCs can be on."""
 
 
 def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:
@@ -48,7 +48,10 @@ def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:
 
 
 def _before_delete(tx: Connection, found: Vpc) -> None:
-    """Delete what was created together with a VPC, unless anything else is left in it."""
+    """Delete what was created together with a VPC.
+
+    Raise `Conflict` if the VPC has other route tables or security groups.
+    """
     of = (found.account_id, found.id)
     tables = rows.of_vpc(tx, rows.ROUTE_TABLES, *of)
     groups = rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)
@@ -68,13 +71,13 @@ def _before_delete(tx: Connection, found: Vpc) -> None:
 def _after(tx: Connection, _found: Vpc, made: Vpc | None, needs: NetworkNeeds) -> None:
     if made is not None and rows.main_table(tx, made.account_id, made.id) is None:
         _check_range(made, needs)
-        _furnish(tx, made)
+        _add_defaults(tx, made)
         check_rules(tx, made.account_id, made.id, needs)
         VPC_WORK.wake(tx, made, made.created_at)
 
 
 def _check_range(new: Vpc, needs: NetworkNeeds) -> None:
-    """Raise `InvalidInput` if a VPC has a global IPv6 prefix outside the operator's."""
+    """Raise `InvalidInput` if a VPC has a global IPv6 prefix outside the operator's ranges."""
     if new.cidr_ipv6 is None or not _is_global(new.cidr_ipv6):
         return
     prefix = IPv6Network(new.cidr_ipv6)
@@ -89,7 +92,7 @@ def _is_global(prefix: str) -> bool:
     return lies_in(IPv6Network(prefix), str(GLOBAL))
 
 
-def _furnish(tx: Connection, new: Vpc) -> None:
+def _add_defaults(tx: Connection, new: Vpc) -> None:
     """Insert the main route table and the default security group of a new VPC."""
     of = Reference(new.id, new.name)
     base: dict[str, Any] = {name: getattr(new, name) for name in BASE if name != "id"}
@@ -123,7 +126,7 @@ def _furnish(tx: Connection, new: Vpc) -> None:
 def _free_name(
     tx: Connection, of: Rows[RouteTable] | Rows[SecurityGroup], vpc: Vpc, word: str
 ) -> str:
-    """Return ``shop-main`` for the VPC ``shop``, or use its id if that name is invalid or taken."""
+    """Return ``shop-main`` for the VPC ``shop``; if that is invalid or taken, use the VPC's id."""
     name = f"{vpc.name}-{word}"
     is_free = is_name(name) and of.find_named(tx, vpc.account_id, vpc.region, name) is None
     return name if is_free else f"{word}-{vpc.id[-12:]}"

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def goal(vpc: Vpc, _now: int) -> Goal | None:
-    """Return the next step for a VPC, or None."""
+    """Return the goal of a VPC's next step, or None if there is nothing to do."""
     if vpc.status == DELETING:
         return Goal("remove")
     if vpc.status != "active" or vpc.applied != vpc.generation:
@@ -45,7 +45,7 @@ async def _apply(
     found: Vpc, needs: NetworkNeeds, _attempt: StepAttempt
 ) -> StepDone[Vpc] | StepRetry[Vpc]:
     try:
-        generation = await _bring_about(needs, found.account_id, found.id)
+        generation = await _apply_newest(needs, found.account_id, found.id)
     except RulesRefused as error:
         _log.error("the rules of the VPC %s are refused: %s", found.id, error)
         words = "its machine does not take the rules of the VPC; those before are in force"
@@ -68,8 +68,8 @@ def _degraded(current: Vpc, _now: int) -> Vpc:
     return structs.replace(current, status="degraded")
 
 
-async def _bring_about(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
-    """Apply the plan of a VPC; return the generation that was applied.
+async def _apply_newest(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
+    """Apply the plan of a VPC; return the generation that was applied, or 0 if the VPC is gone.
 
     Another process may have applied a newer plan meanwhile. So the plan is read again until it is
     unchanged.
@@ -97,23 +97,23 @@ VPC_WORK: Final[Work[Vpc, NetworkNeeds]] = Work(
     node_of=lambda found: found.node,
 )
 PLACING: Final = Placing(rows.VPCS, VPC_WORK.wake)
-"""VPCs are on machines."""
+"""Places VPCs on machines."""
 
 
 class NetworkReconciler:
-    """Applies the rows to this machine's kernel: all of them once, later only missing ones."""
+    """Applies the rows to this machine's kernel: all VPCs once, later only missing ones."""
 
     def __init__(self, needs: NetworkNeeds) -> None:
         self._needs: Final = needs
         self._is_all_done = False
 
     async def turn(self) -> None:
-        """Apply the VPCs that have rows, and remove those that have none.
+        """Apply the VPCs of this machine that have rows, and remove those that have none.
 
-        Only what this install has made is ever removed.
+        Only VPCs of this install are ever removed.
         """
         driver = self._needs.driver
-        known = await driver.known()  # first: what a row has that comes meanwhile stays
+        known = await driver.known()  # before the rows: a VPC that is made meanwhile has a row then
         placed = await self._needs.database.read(rows.VPCS_ON.all, self._needs.node.name)
         for gone in sorted({*known} - {each.id for each in placed}):
             _log.warning("taking down the VPC %s, which no row has", gone)
@@ -122,7 +122,7 @@ class NetworkReconciler:
             if self._is_all_done and driver.has(each.id):
                 continue
             try:
-                await _bring_about(self._needs, each.account_id, each.id)
+                await _apply_newest(self._needs, each.account_id, each.id)
             except RulesRefused as error:
                 _log.error("the rules of the VPC %s are refused: %s", each.id, error)
         self._is_all_done = True
@@ -141,7 +141,7 @@ def removal_of(part: Rows[P]) -> Callable[[Connection, P, int], None]:
 def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
     """Have the machine of a VPC apply a change after `tx` is committed.
 
-    Until then this locks all of the VPC, so later readers see the change.
+    Until `tx` ends, this locks all of the VPC, so later readers see the change.
     """
     rows.bump(tx, account_id, vpc_id)
     found = rows.VPCS.find(tx, account_id, vpc_id)

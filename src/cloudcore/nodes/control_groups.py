@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 
 CONTROLLERS: Final = ("memory", "pids", "cpu")
 SHIMS: Final = "entrepot-shims"
-"""The group of all shims of a machine; it stays when there are none."""
+"""The group of all shims of a machine; it remains when there are no shims."""
 MIB: Final = 1024 * 1024
 PERIOD_US: Final = 100_000
-"""In which a processor's time is counted."""
+"""Microseconds of the period in which CPU time is counted."""
 _SECONDS_TO_END: Final = 30.0
 
 
@@ -27,7 +27,7 @@ class Bounds(NamedTuple):
     """The limits of a group, which the kernel enforces."""
 
     memory_mb: int
-    """Of 1,048,576 bytes, with what the kernel keeps for the group."""
+    """MiB (1,048,576 bytes), including the kernel's own memory for the group."""
     cpu_millis: int
     """Thousandths of a processor."""
     processes: int
@@ -42,7 +42,7 @@ class Hierarchy(NamedTuple):
     own: Path
     """The group of this process."""
     named: frozenset[str] = frozenset()
-    """Its controllers, of version 1."""
+    """The controllers of a hierarchy of version 1."""
 
     @property
     def controllers(self) -> frozenset[str]:
@@ -95,7 +95,7 @@ def delegated() -> Mapping[str, tuple[int, Path]]:
     That is the process's own group, or in version 2 its parent, as a group with processes may not
     have child groups there.
 
-    Raise `GroupsMissing` if there is none.
+    Raise `GroupsMissing` if a controller has no such group.
     """
     found: dict[str, tuple[int, Path]] = {}
     for each in hierarchies():
@@ -121,7 +121,7 @@ def delegated() -> Mapping[str, tuple[int, Path]]:
 
 
 def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> list[Path]:
-    """Make the groups with this name below their parents, with their limits; return them."""
+    """Make a group of this name, with its limits, below each parent; return the groups."""
     groups = []
     for controller, (version, parent) in parents.items():
         group = parent / name
@@ -134,7 +134,10 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
 
 
 def existing(name: str) -> Sequence[Path]:
-    """Return the paths of a name's groups, existing or not; none if this process may make none."""
+    """Return the paths of the groups with this name, whether or not the groups exist.
+
+    The result is empty if this process may not make groups.
+    """
     try:
         return [parent / name for _, parent in delegated().values()]
     except GroupsMissing:

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 IDENTITY: Final = "process"
-"""The file in the folder that says which process: its id, when it began (clock ticks since the
+"""The file in the folder that identifies the process: its id, its start time (clock ticks since the
 boot, field 22 of ``/proc/PID/stat``) and the boot's id."""
 OUTPUT: Final = "process.log"
-"""The file in the folder that takes both streams of the process; begun anew by each start."""
+"""The file in the folder that takes both output streams of the process; emptied by each start."""
 _LOCK: Final = "process.lock"
 _END_SECONDS: Final = 5
 _CLONE_NEWNET: Final = 0x40000000
@@ -39,7 +39,7 @@ class LaunchFailed(Exception):
 
 
 class DetachedProcess(NamedTuple):
-    """A process that was alive when `find` returned it."""
+    """A process that outlives the service, and that was alive when `find` returned it."""
 
     pid: int
     began: int
@@ -95,14 +95,14 @@ def start(
     netns: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> DetachedProcess:
-    """Start a folder's process in a session of its own, unless it already runs; return it.
+    """Start a folder's process in its own session, unless it already runs; return the process.
 
     Its working directory is the folder, its environment is only `env`, its standard input is empty,
-    and its output goes to `OUTPUT`. `netns` is the network namespace that it starts in, which
-    requires root. It inherits the descriptors `pass_fds` under the same numbers. The call takes as
-    long as an interpreter needs to start.
+    and its output goes to `OUTPUT`. It starts in the network namespace `netns`, which requires
+    root. It inherits the descriptors `pass_fds` under the same numbers. The call takes as long as
+    an interpreter needs to start.
 
-    Raise `LaunchFailed` if it cannot be started.
+    Raise `LaunchFailed` if the process cannot be started.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     order = json.dumps([str(folder.absolute()), list(argv), dict(env or {}), netns and str(netns)])
@@ -167,7 +167,7 @@ def launch(folder: Path, argv: list[str], env: dict[str, str], netns: str | None
     new = folder / f"{IDENTITY}.new"
     new.write_text(f"{os.getpid()} {_began(os.getpid())} {_boot()}\n", "ascii")
     output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    told = os.dup(1)  # closed by the exec: so its reader learns that there was none to tell
+    told = os.dup(1)  # closed by the exec; so the reader learns that there was no error
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)

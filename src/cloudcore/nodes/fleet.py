@@ -2,7 +2,8 @@
 
 A machine compares its settings with the stored ones when it starts. The stored settings are those
 of the machine that started last; they can change only while no other machine runs. A machine that
-was silent for a minute counts as stopped, so each machine compares them again with every heartbeat.
+was silent for a minute counts as stopped, so each machine repeats the comparison with every
+heartbeat.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def join(
     Machines that start at the same time are registered one after the other. A setting that exists
     only in one version of the program is compared only among machines with that version.
 
-    Raise `Conflict` if another machine has its name.
+    Raise `Conflict` if another machine has the same name.
     """
     for name, value in sorted(settings.items()):
         tx.execute(_ADD, name=name, value=value)

@@ -16,11 +16,11 @@ class Node(NamedTuple):
     """A machine that runs the service."""
 
     name: str
-    """Unique in the install. Rows whose work is on a machine have it."""
+    """Unique in the install; stored in the rows of work that is done on the machine."""
     folder: Path
-    """Where families keep what is of this machine alone, each in a folder of its own."""
+    """Folder for data of this machine alone, with a subfolder for each family."""
     capabilities: tuple[str, ...] = ()
-    """What it can run, such as ``instances``."""
+    """What the machine can run, such as ``instances``."""
 
 
 NODE: Final[Port[Node]] = Port("platform.node")
@@ -35,8 +35,8 @@ class Watch(NamedTuple):
     name: str
     every_seconds: float
     turn: Callable[[], Awaitable[object]]
-    """It is taken first when the process begins to watch; a turn that fails is logged. It writes to
-    the database only what has changed."""
+    """Does one turn; the first begins when the process starts to watch. A failure is logged. A turn
+    writes only changes to the database."""
 
 
 class DriverUnusable(Exception):
@@ -44,4 +44,4 @@ class DriverUnusable(Exception):
 
 
 NODE_LOST: Final = "NODE_LOST"
-"""Code of the fault of what is on a machine that was not seen for a while."""
+"""Code of the fault of a resource whose machine was not seen for a while."""

@@ -9,7 +9,7 @@ from typing import Final
 NEWER: Final = "output"
 OLDER: Final = "output.older"
 MOST_BYTES: Final = 5_000_000
-"""Of each file."""
+"""Maximum size of each file."""
 
 
 class Output:
@@ -22,7 +22,7 @@ class Output:
         self._open()
 
     def write(self, data: bytes) -> None:
-        """Append data; drop what does not fit on the machine's disk."""
+        """Append data; drop bytes for which the machine's disk has no room."""
         self.last_line = (self.last_line + data)[-500:].rstrip().rpartition(b"\n")[2]
         while data:
             part = data[: MOST_BYTES - self._size]

@@ -13,7 +13,7 @@ from typing import Final
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
 Call = Callable[[int], None]
-"""Called with the events that are there."""
+"""Called with the events for which the file is ready."""
 
 
 class Loop:
@@ -24,7 +24,7 @@ class Loop:
         self._moments: dict[object, tuple[float, Callable[[], None]]] = {}
 
     def watch(self, file: int | socket.socket, events: int, call: Call) -> None:
-        """Call `call` when a file is ready for any of `events`; without events, stop that."""
+        """Call `call` when a file is ready for any of `events`; if `events` is 0, stop watching."""
         if file not in self._selector.get_map():
             if events:
                 self._selector.register(file, events, call)
@@ -77,7 +77,7 @@ class Gate:
         self._listeners: list[tuple[socket.socket, Callable[[socket.socket], None]]] = []
 
     def listen(self, listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
-        """Pass each connection of a listener to `take`, which calls `leave` when that has ended."""
+        """Pass each connection of a listener to `take`; when the connection ends, call `leave`."""
         listener.settimeout(0)
         self._listeners.append((listener, take))
         self._loop.watch(listener, READ, partial(self._accept, listener, take))
@@ -111,9 +111,9 @@ class _End:
         self.socket = connection
         self.to_send = b""
         self.has_ended = False
-        """True if it will send nothing more."""
+        """True if this end will send nothing more."""
         self.is_told = False
-        """True if it was told that the other has ended."""
+        """True if the connection was shut down for writing, as the other end has ended."""
 
 
 class Relay:

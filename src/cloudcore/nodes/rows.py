@@ -1,7 +1,7 @@
 """The machines that run the service: each writes a heartbeat every few seconds.
 
-A machine without a heartbeat for a while is lost, and so is what is placed on it, until the machine
-is back. Nothing of it is started elsewhere, as nobody can tell whether it still runs.
+A machine without a heartbeat for a while is lost, and so are the resources placed on it, until the
+machine is back. They are not started elsewhere, as nobody can tell whether they still run.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from cloudcore.resources.resource import DELETING, Record
 from cloudcore.resources.rows import Rows
 
 SEEN_SECONDS: Final = 10
-"""Between two heartbeats of a machine."""
+"""Seconds between two heartbeats of a machine."""
 LOST_SECONDS: Final = 60
-"""A machine without a heartbeat for these is lost."""
+"""Seconds without a heartbeat after which a machine is lost."""
 LOOK_SECONDS: Final = 10
 _BATCH: Final = 100
-"""Rows in one transaction."""
+"""Maximum number of rows that one transaction changes."""
 _PAGE: Final = 500
 
 nodes = table(
     "nodes",
     columns(ByteOrdered, "name KEY"),
-    # Of the folder of the machine, so that no second one takes its name.
+    # Id of the machine's folder, so that no second machine takes the name.
     columns(Id, "identity"),
     columns(sa.Text, "capabilities"),
     columns(Moment, "seen_at"),
     columns(sa.Boolean, "is_lost"),
-    # What is placed on it says so.
+    # True once the resources on the machine were updated for `is_lost`.
     columns(sa.Boolean, "is_noted"),
-    # When the last of its processes that stopped in order did so; null since one began.
+    # When a process of the machine was last stopped in order; null if one has started since.
     columns(Moment, "stopped_at NULL"),
 )
 _n = nodes.c
@@ -100,7 +100,7 @@ P = TypeVar("P", bound=Record)
 
 
 class OnNode(Generic[P]):
-    """Reads the records of a kind that are on a machine, of all accounts, sorted by id."""
+    """Reads the records of one kind that are on a machine, for all accounts, sorted by id."""
 
     def __init__(self, rows: Rows[P]) -> None:
         c = rows.table.c
@@ -149,9 +149,9 @@ PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
 
 
 def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
-    """Register this machine, when a process of it starts.
+    """Register this machine, when one of its processes starts.
 
-    Raise `Conflict` if a machine with another folder has its name.
+    Raise `Conflict` if a machine with another folder runs under this name.
     """
     found = _find(tx, node.name)
     if found is not None and found.identity != identity and not _is_late(found, now):
@@ -203,7 +203,7 @@ def can_run(tx: Connection, name: str, capability: str) -> bool:
 
 
 async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
-    """Update resources on machines that were lost or are back: their status, or their job."""
+    """Update the resources on machines that were lost or are back: set a status, or wake a job."""
     for each in await database.read(list_nodes):
         late = _is_late(each, clock())
         if late != each.is_lost:

@@ -48,12 +48,15 @@ _ALLOWED: Final = """
 _NAMESPACES: Final = 0x7E02_0000
 """The flags of `clone` that make a namespace (CLONE_NEW*)."""
 _FAMILIES: Final = (1, 2, 10, 16)
-"""Of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK, by which interfaces are listed."""
+"""Allowed families of sockets: AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK, which lists
+interfaces."""
 _PERSONALITIES: Final = (0, 0x8, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)
-"""Linux, its 32-bit address space, and to ask which (personality(2))."""
+"""Allowed arguments: Linux, its 32-bit address space, and the query of the present one
+(personality(2))."""
 _ENOSYS: Final = 38
 _Rule = tuple[str, tuple[tuple[int, str, int, int], ...]]
-"""A call, and what its arguments must be: number, operator, value or mask, value under the mask."""
+"""A call and the conditions on its arguments: number, operator, value or mask, value under the
+mask."""
 _RULES: Final[tuple[_Rule, ...]] = (
     *((name, ()) for name in _ALLOWED.split()),
     ("clone", ((0, "SCMP_CMP_MASKED_EQ", _NAMESPACES, 0),)),
@@ -62,7 +65,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     *(("socket", ((0, "SCMP_CMP_EQ", family, 0),)) for family in _FAMILIES),
 )
 _OPERATORS: Final = {"SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
-"""By libseccomp's own numbers."""
+"""The operators' numbers in libseccomp."""
 
 
 def runtime_profile() -> dict[str, Any]:

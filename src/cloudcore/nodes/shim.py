@@ -76,7 +76,7 @@ def unix_listener(path: str) -> socket.socket:
 
 
 def ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
-    """Send a line to a shim, and wait for its answer or its end.
+    """Send a line to a shim, and wait for the shim's answer or its end.
 
     Raise `NoAnswer` if the shim does not answer in time, `OSError` if it does not listen.
     """
@@ -114,7 +114,7 @@ INFO_FD: Final = 103
 OOM_SCORE: Final = "500"
 """Programs are killed before the service when the machine has no memory left."""
 OUTPUT_BYTES_A_SECOND: Final = 4_000_000
-"""A program that writes faster waits: its bounds do not count what the shim does with it."""
+"""A program that writes faster must wait, because its limits do not include the shim's work."""
 _CHUNK: Final = 65_536
 Within = Callable[[], AbstractContextManager[None]]
 """The surroundings in which a program is started, such as a network namespace."""
@@ -124,12 +124,12 @@ class Program(NamedTuple):
     """A started program."""
 
     descriptor: int | None
-    """Its process, whose id may be another's later; None if it has ended."""
+    """A descriptor of the process, as its id may be reused later; None if the process has ended."""
     awaited: int
     """The id of the child of this process that ends with its exit code."""
     child: subprocess.Popen[bytes] | None = None
-    """That child, if it was started by `Popen`: one that is dropped waits for its process itself,
-    and the exit code would be lost."""
+    """That child, if it was started by `Popen`. It is kept because a dropped `Popen` waits for its
+    process itself, and the exit code would be lost."""
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the program has ended."""
@@ -142,7 +142,7 @@ class Shim:
     """A program, its processes and its state."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
-    """What ends the program, before SIGKILL."""
+    """The signal that asks the program to end, before SIGKILL."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         """Store the order for a program, which is not started yet."""
@@ -338,8 +338,8 @@ def start_process(
 ) -> subprocess.Popen[bytes]:
     """Start a child, which the kernel kills early when memory is short, and which dumps no core.
 
-    `output` is the descriptor for its output. Before it runs, it enters the control groups `groups`
-    (folders). It is started within the context that `within` makes.
+    `output` is the descriptor for the child's output. Before it runs, the child enters the control
+    groups `groups` (folders). It is started within the context that `within` returns.
     """
 
     def enter() -> None:

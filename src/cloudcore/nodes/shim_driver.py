@@ -23,7 +23,7 @@ from cloudcore.nodes.shim import STATE, NoAnswer, ask
 
 PACKAGES: Final = Path(__file__).parents[2]
 TO_END: Final = 30.0
-"""Seconds that a killed shim, and all below it, may take to be gone."""
+"""Seconds in which a killed shim and all its descendants must have ended."""
 T = TypeVar("T")
 
 
@@ -31,7 +31,7 @@ class ProgramThreads:
     """Runs blocking calls about programs in threads, one call at a time for each program."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
-        """Use these threads, which nothing else may use."""
+        """Use `threads`, which nothing else may use."""
         self._threads = threads
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
@@ -73,7 +73,7 @@ def require_confinement(setting: str) -> None:
 def shim_command(module: str, options: Sequence[str]) -> Sequence[str]:
     """Return the command that runs a module's `main` as a shim in new namespaces (unshare(1)).
 
-    Killing the process that it starts kills the shim.
+    Killing the process of this command kills the shim.
     """
     begin = f"import sys; sys.path.append({str(PACKAGES)!r})"
     run = f"{begin}; from {module} import main; main()"
@@ -92,7 +92,7 @@ def living(folder: Path) -> DetachedProcess | None:
 
 
 def stop(folder: Path, grace_seconds: float) -> None:
-    """Have the shim of a folder end its program within a grace period; wait until it has ended.
+    """Have the shim of a folder end its program within a grace period; wait for the shim's end.
 
     A shim that does not listen or does not end must be killed with `kill`.
     """

@@ -44,7 +44,7 @@ _IDENTITY: Final = "identity"
 _RETRY_SECONDS: Final = 1
 
 Check = Callable[[Connection, int], None]
-"""Raises `Conflict` if this machine must not go on now."""
+"""Raises `Conflict` if this machine must stop now."""
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class NodeWatcher(BackgroundTask):
                     await self._watch()
             if not self._is_stopping:  # there is little time then, and a pause has been woken
                 await self._pause(_RETRY_SECONDS)
-        if self._has_name:  # a process of this machine that goes on says that it is there
+        if self._has_name:  # if another process of this machine runs, its heartbeat undoes this
             await record_before_stop(self._note_stopped, "the end of this machine")
 
     async def _note_stopped(self) -> None:

@@ -28,16 +28,16 @@ from cloudcore.wire import rfc3339
 
 DEAD_LETTER_QUEUE_MISSING: Final = "DEAD_LETTER_QUEUE_MISSING"
 DEAD_LETTER_QUEUE_FULL: Final = "DEAD_LETTER_QUEUE_FULL"
-"""The message is kept, and tried again."""
+"""The dead-letter queue takes no more: the message stays, and is sent again later."""
 DEAD_LETTER_REFUSED: Final = "DEAD_LETTER_REFUSED"
 MESSAGE_DROPPED: Final = "MESSAGE_DROPPED"
-"""The last attempt has failed, and there is no dead-letter queue."""
+"""The last attempt failed, and there is no dead-letter queue."""
 _LASTING: Final = frozenset({MESSAGE_DROPPED, DEAD_LETTER_QUEUE_MISSING, DEAD_LETTER_REFUSED})
 _MAX_WORDS: Final = 300
 _OF_REQUESTS: Final = Retries()
-"""Nobody who is asked to confirm is asked as often as a policy says."""
+"""The retry settings of requests to confirm, which no delivery policy changes."""
 _FULL_SECONDS: Final = 60
-"""After these a message is tried again whose dead-letter queue is full."""
+"""The pause before a message is tried again while its dead-letter queue is full."""
 
 
 class AttemptOutcome(NamedTuple):
@@ -49,17 +49,18 @@ class AttemptOutcome(NamedTuple):
     message: str = ""
     """Contains no secret."""
     retry_after: int = 0
-    """Seconds for which the endpoint asks to be left alone."""
+    """How many seconds the endpoint asks to wait before a retry."""
     http_status: int | None = None
 
 
 class Attempted(NamedTuple):
-    """A delivery attempt, with the envelope that was sent."""
+    """A delivery attempt, with its envelope and its outcome."""
 
     delivery: PendingDelivery
     envelope: Mapping[str, Any]
     outcome: AttemptOutcome | None
-    """None until it is tried; a queue is sent to in the transaction that records the attempt."""
+    """None if not yet tried: a message to a queue is sent in the transaction that records the
+    attempt."""
 
 
 DELIVERED: Final = AttemptOutcome("delivered")
@@ -77,14 +78,14 @@ def record(
     now: int,
     not_before: int,
 ) -> None:
-    """Apply the outcomes of attempts, and schedule the next deliveries.
+    """Apply the outcomes of attempts, and schedule the next deliveries of the subscription.
 
-    They are due at `not_before` at the earliest.
+    These are due at `not_before` at the earliest. Do nothing if the subscription was deleted.
     """
     try:
         found = SUBSCRIPTION_ROWS.lock(tx, subscription.account_id, subscription.id)
     except SubscriptionMissing:
-        return  # its deliveries are gone with it
+        return  # its deliveries were deleted with it
     recording = _Recording(tx, queues, found, retries, now, list(found.faults))
     for attempted in attempts:
         recording.apply(attempted)
@@ -111,7 +112,7 @@ class _Recording:
     delivered: int = 0
 
     def apply(self, attempted: Attempted) -> None:
-        """Apply the outcome of an attempt."""
+        """Apply the outcome of an attempt; send to the queue first if there is no outcome yet."""
         delivery, now = attempted.delivery, self.now
         outcome = attempted.outcome or self._send(attempted)
         if outcome.result == "delivered":
@@ -131,7 +132,7 @@ class _Recording:
             return
         if delivery.publication is not None:
             try:
-                self._bury(attempted, outcome, delivery.publication)
+                self._dead_letter(attempted, outcome, delivery.publication)
             except QuotaExceeded as error:
                 self._add(DEAD_LETTER_QUEUE_FULL, error.message)
                 if outcome != BACKLOG_FULL:
@@ -147,8 +148,13 @@ class _Recording:
     def _drop(self, message: Publication, why: str) -> None:
         self._add(MESSAGE_DROPPED, f"message {message.id} is lost: {why}")
 
-    def _bury(self, attempted: Attempted, outcome: AttemptOutcome, message: Publication) -> None:
-        """Send the envelope to the dead-letter queue; add a fault if that is missing or unset."""
+    def _dead_letter(
+        self, attempted: Attempted, outcome: AttemptOutcome, message: Publication
+    ) -> None:
+        """Send the envelope to the dead-letter queue; add a fault if that is not possible.
+
+        Raise `QuotaExceeded` if the queue is full.
+        """
         subscription, delivery = self.subscription, attempted.delivery
         if subscription.dead_letter_queue is None:
             self._drop(message, "there is no queue for it")
@@ -175,7 +181,7 @@ class _Recording:
             self.faults = [each for each in self.faults if each.code != DEAD_LETTER_QUEUE_MISSING]
 
     def _send(self, attempted: Attempted) -> AttemptOutcome:
-        """Send an envelope to a queue that is the subscription's endpoint."""
+        """Send an envelope to the queue that is the subscription's endpoint; return the outcome."""
         envelope = attempted.envelope
         try:
             self._send_to(self.subscription.endpoint, envelope, envelope["attributes"])

@@ -4,12 +4,12 @@ A step takes a few due deliveries, tries them concurrently, and records the outc
 transaction. If the process dies in between, another repeats the step: an endpoint may get a message
 twice, with the same ``webhook-id``, but always at least once.
 
-A slow endpoint gives up its slot, so that slow ones never occupy all slots of a worker. An endpoint
-that is not known to be slow may always be called. After `SLOW_SECONDS` it counts as slow for a
-while, and its turn continues only if a slot for slow endpoints is free; otherwise the turn gives
-up. An endpoint that is known to be slow is called only if such a slot is free. So each other slot
-is free again after `SLOW_SECONDS`; and an endpoint that was slow once waits a few seconds at most
-for its next turn.
+Slow endpoints must not occupy all slots of a worker. An endpoint that was not slow recently may
+always be called. If its turn lasts longer than `SLOW_SECONDS`, the endpoint counts as slow for a
+while, and the turn continues only if a slot for slow endpoints is free; otherwise the turn gives
+up. An endpoint that was slow recently is called only if such a slot is free. So each other slot is
+free again after `SLOW_SECONDS`, and an endpoint that was slow once waits a few seconds at most for
+its next turn.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ from cloudcore.outbound.mail import MailRefused
 
 SLOW_SECONDS: Final = 1.0
 REMEMBERED_TURNS: Final = 5
-"""How many times `SLOW_SECONDS` an endpoint is known as slow that was slow once."""
+"""How many times `SLOW_SECONDS` an endpoint counts as slow after it was slow once."""
 LONGEST_SECONDS: Final = 300.0
-"""How long it is known as slow if it is so again and again; in between the time doubles."""
+"""How long an endpoint counts as slow at most; each time that it is slow again, the time
+doubles."""
 MOST_SLOW: Final = 48
-"""Slow turns at once, in a process; it should have some slots more than these."""
+"""Concurrent slow turns in a process, which should have some more slots than these."""
 MOST_OF_ORIGIN: Final = 4
-"""Slow turns that one origin may have at once."""
+"""Concurrent slow turns at one origin."""
 MOST_OF_ACCOUNT: Final = 24
-"""Slow turns that the endpoints of one account may have at once."""
+"""Concurrent slow turns at the endpoints of one account."""
 _MOST_REMEMBERED: Final = 10_000
 
 
@@ -79,7 +80,7 @@ class Turn:
 
 
 class EndpointTurns:
-    """The current turns at endpoints, and which endpoints were slow recently."""
+    """The current turns at endpoints, and the endpoints that were slow recently."""
 
     def __init__(
         self,
@@ -93,12 +94,12 @@ class EndpointTurns:
         self._most_slow = most_slow
         self._slow: set[Turn] = set()
         self._remembered: dict[str, _Known] = {}
-        """Endpoints that did not answer faster since they were slow; who was so last is last."""
+        """Endpoints that have not answered faster since they were slow, the latest last."""
         self.pause: Final = StaggeredRetries(seconds, slow_seconds).pause
-        """Returns the seconds until the next endpoint without room looks again."""
+        """Returns the seconds after which the next endpoint without room should try again."""
 
     def begin(self, endpoint: str, origin: str, account_id: str | None) -> Turn | None:
-        """Begin a turn, or return None if a slow endpoint has to wait for another one to end.
+        """Begin a turn; return None if the endpoint is slow and no slot for slow endpoints is free.
 
         `account_id` is None for an origin that all accounts share, which always counts as slow.
         """
@@ -113,7 +114,10 @@ class EndpointTurns:
         return turn
 
     def may_go_on(self, turn: Turn) -> bool:
-        """Return False if a turn that has lasted `slow_seconds` must give up."""
+        """Mark the endpoint of a turn that has lasted `slow_seconds` as slow.
+
+        Return True if the turn has, or gets, a slot for slow endpoints; False if it must give up.
+        """
         if turn.account_id is not None:
             self._remember(turn.endpoint)
         if not turn.is_slow and self._has_room(turn.origin, turn.account_id):
@@ -122,7 +126,7 @@ class EndpointTurns:
         return turn.is_slow
 
     def end(self, turn: Turn) -> None:
-        """End a turn; if the endpoint was fast, it no longer counts as slow."""
+        """End a turn; if it was fast, its endpoint no longer counts as slow."""
         self._slow.discard(turn)
         if self._seconds() - turn.began < self.slow_seconds:
             self._remembered.pop(turn.endpoint, None)
@@ -145,14 +149,15 @@ class EndpointTurns:
 
 
 BATCH: Final = 8
-"""Deliveries to one endpoint that are tried at once."""
+"""How many deliveries to one endpoint are tried concurrently."""
 _IDLE_SECONDS: Final = 3600
-"""A job stays so long after its last delivery; else each message would leave a finished one."""
+"""How long a job stays after its last delivery; otherwise each message would leave a finished
+job."""
 _NOW_SECONDS: Final = 1e-9
-"""A pause that gives up the worker's slot to others that are due."""
+"""A pause that gives up the worker's slot to other jobs that are due."""
 _MAIL_SECONDS: Final = 60
 _SURPLUS: Final = 100
-"""The most deliveries that one step gives up because too many wait."""
+"""How many deliveries one step gives up at most because too many wait."""
 _log = logging.getLogger(__name__)
 
 
@@ -163,7 +168,7 @@ class DueDeliveries(NamedTuple):
     topic: Topic
     deliveries: list[PendingDelivery]
     is_too_much: bool = False
-    """True if too much waits for the endpoint; then these are too many."""
+    """True if too many deliveries wait for the endpoint; then `deliveries` are to be given up."""
 
     @property
     def retries(self) -> Retries:
@@ -173,13 +178,13 @@ class DueDeliveries(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliverer:
-    """Delivers to endpoints; one per process."""
+    """Delivers to endpoints; one instance per process."""
 
     needs: NotificationNeeds
     turns: EndpointTurns = field(default_factory=EndpointTurns)
 
     async def step(self, job: Job) -> Next | Done:
-        """Try the deliveries of a subscription that are due; the step of `DELIVER`."""
+        """Try the due deliveries of a subscription; the step of the job `DELIVER`."""
         assert job.account_id is not None
         account_id, subscription_id = job.account_id, job.arguments["subscription_id"]
         now = self.needs.clock()
@@ -206,7 +211,10 @@ class Deliverer:
         return self._recorded(due, attempts, self.turns.pause() if has_given_up else 0)
 
     def _recorded(self, due: DueDeliveries, attempts: Sequence[Attempted], pause: float) -> Next:
-        """Return the step's result, which records attempts; pause `pause` seconds after it."""
+        """Return the result of a step, which records the attempts.
+
+        The job runs again after `pause` seconds; if that is 0, at once if more may be due.
+        """
         queues, now = self.needs.queues, self.needs.clock()
         not_before = later(now, pause)
         if not pause:
@@ -218,7 +226,10 @@ class Deliverer:
         return Next(None, recorded, delay_seconds=pause)
 
     def _turn(self, subscription: Subscription) -> Turn | None:
-        """Begin a turn at an endpoint; all mail shares one origin, as one server accepts it."""
+        """Begin a turn at an endpoint, or return None if there is no slot.
+
+        All mail shares one origin, as one server accepts it.
+        """
         if subscription.protocol == "email":
             return self.turns.begin(subscription.id, "email", None)
         origin = "/".join(subscription.endpoint.split("/", 3)[:3])
@@ -234,7 +245,10 @@ class Deliverer:
     async def _post_all(
         self, due: DueDeliveries, unsent: Sequence[Attempted], turn: Turn
     ) -> list[Attempted]:
-        """Post deliveries to a webhook, all concurrently."""
+        """Post deliveries to a webhook concurrently.
+
+        Return the attempts that ended before the turn had to give up.
+        """
         under_way = [asyncio.create_task(self._one(self._post, due, each)) for each in unsent]
         try:
             _, waiting = await asyncio.wait(under_way, timeout=self.turns.slow_seconds)
@@ -258,7 +272,7 @@ class Deliverer:
     async def _one(self, send: _Send, due: DueDeliveries, unsent: Attempted) -> Attempted:
         try:
             return unsent._replace(outcome=await send(due, unsent))
-        except Exception:  # noqa: BLE001 - else it would hold up all others of the subscription
+        except Exception:  # noqa: BLE001 - otherwise it would block the subscription's other deliveries
             _log.exception("an attempt to deliver %s failed", unsent.delivery.id)
             outcome = AttemptOutcome("retry", "INTERNAL_ERROR", "the attempt failed unexpectedly")
             return unsent._replace(outcome=outcome)
@@ -322,7 +336,7 @@ def _list_due(
 
 
 def _look_again(account_id: str, subscription_id: str, now: int, tx: Connection) -> None:
-    """Wake the job if deliveries are left: some may have been inserted meanwhile."""
+    """Wake the job if deliveries are left, as some may have been inserted meanwhile."""
     due_at = delivery_rows.first_due(tx, account_id, subscription_id)
     if due_at is not None:
         wake(tx, account_id, subscription_id, now, due_at)

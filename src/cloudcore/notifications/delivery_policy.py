@@ -21,12 +21,12 @@ Delay = Annotated[int, Meta(ge=1, le=LONGEST_DELAY_SECONDS)]
 
 
 class DeliveryPolicy(RequestBody):
-    """Retry settings; a field that is absent is the topic's, or the platform's."""
+    """Retry settings; for an absent field, the topic's setting applies, or the platform's."""
 
     max_retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] | UnsetType = UNSET
     """Attempts after the first one; 3 by default."""
     min_delay_seconds: Delay | UnsetType = UNSET
-    """Before the first retry; 20 by default."""
+    """The pause before the first retry; 20 by default."""
     max_delay_seconds: Delay | UnsetType = UNSET
     """The longest pause; 20 by default. It is never shorter than `min_delay_seconds`."""
     backoff: Backoff | UnsetType = UNSET
@@ -46,7 +46,7 @@ class Retries:
     timeout_seconds: int = 10
 
     def delay_seconds(self, attempts: int) -> int:
-        """Return the pause after the `attempts`-th failed attempt, in seconds."""
+        """Return the pause in seconds after the `attempts`-th failed attempt (from 1)."""
         longest = max(self.min_delay_seconds, self.max_delay_seconds)
         if self.backoff == "exponential":
             return int(backoff_seconds(self.min_delay_seconds, longest, attempts - 1))
@@ -63,7 +63,7 @@ def stored(policy: DeliveryPolicy | None) -> dict[str, Any]:
 
 
 def shown(settings: Mapping[str, Any]) -> DeliveryPolicy | None:
-    """Convert stored settings for an answer; None if no field is set."""
+    """Return stored settings as a policy for an answer; None if no field is set."""
     return msgspec.convert(settings, DeliveryPolicy) if settings else None
 
 

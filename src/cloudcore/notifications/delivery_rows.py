@@ -26,9 +26,9 @@ from cloudcore.notifications.topic import (
 from cloudcore.quotas.limits import Counted, limited_to, up_to
 
 KEPT_SECONDS: Final = 3600
-"""Seconds for which a publication without deliveries is kept."""
+"""How long a publication without deliveries is kept."""
 DROPPED_AT_ONCE: Final = 500
-"""Most rows that one transaction drops of a topic that is deleted."""
+"""How many rows of a deleted topic one transaction deletes at most."""
 
 publications = table(
     "publications",
@@ -65,11 +65,11 @@ _OF_SUBSCRIPTION: Final = given(_d.account_id, _d.subscription_id)
 
 
 class Backlog(NamedTuple):
-    """The size of the deliveries that wait."""
+    """The number and the size of waiting deliveries."""
 
     deliveries: int
     size: int
-    """Bytes of their messages; those of one count for each endpoint."""
+    """Bytes of their messages; a message counts once for each endpoint."""
 
 
 _ADD_PUBLICATION: Final = Statement(insert_new(publications, Publication._fields))
@@ -112,7 +112,7 @@ WAITING: Final = Counted(WAITING_DELIVERIES, up_to(WAITING_DELIVERIES, _of_accou
 """The deliveries that wait for all subscriptions of an account."""
 _counted: Final = limited_to(WAITING_DELIVERIES, _of_account)
 WAITING_SIZE: Final = Counted(WAITING_BYTES, sa.select(sa.func.sum(_counted.c.size)))
-"""Their bytes; of no more deliveries than may wait."""
+"""The bytes of the messages of these deliveries, of no more deliveries than may wait."""
 _POSTPONE: Final = Statement(
     sa.update(deliveries)
     .where(_IS_OURS)
@@ -152,11 +152,14 @@ forget_publications: Final = deletion(
     ),
     kept_seconds=KEPT_SECONDS,
 )
-"""Deletes a batch of the publications without deliveries."""
+"""Deletes a batch of publications without deliveries that ended over an hour ago."""
 
 
 def add_publication(tx: Connection, publication: Publication) -> bool:
-    """Insert a publication; return False if all its deliveries have already been inserted."""
+    """Insert a publication, if it is new; return True if deliveries are to be inserted.
+
+    Return False if all its deliveries have already been inserted.
+    """
     values = publication._asdict() | {"attributes": encoded(publication.attributes)}
     if tx.execute(_ADD_PUBLICATION, **values):
         return True
@@ -165,7 +168,7 @@ def add_publication(tx: Connection, publication: Publication) -> bool:
 
 
 def end_publication(tx: Connection, account_id: str, publication_id: str, now: int) -> None:
-    """Record that all deliveries of a publication have been inserted."""
+    """Store that all deliveries of a publication have been inserted."""
     tx.execute(_END, account_id=account_id, id=publication_id, now=now)
 
 
@@ -178,7 +181,7 @@ def add_delivery(
     *,
     size: int = 0,
 ) -> None:
-    """Insert a delivery of a message of `size` bytes, due now.
+    """Insert a delivery of a message of `size` bytes, due now, unless it exists.
 
     Without a publication, it is a request to confirm the subscription.
     """
@@ -196,7 +199,7 @@ def add_delivery(
 def list_due(
     tx: Connection, account_id: str, subscription_id: str, now: int, limit: int
 ) -> list[PendingDelivery]:
-    """Return the deliveries to a subscription that are due, earliest first."""
+    """Return up to `limit` due deliveries to a subscription, earliest due time first."""
     rows = tx.rows(
         _LIST_DUE, account_id=account_id, subscription_id=subscription_id, now=now, limit=limit
     )
@@ -206,7 +209,7 @@ def list_due(
 def list_oldest(
     tx: Connection, account_id: str, subscription_id: str, limit: int
 ) -> list[PendingDelivery]:
-    """Return the oldest deliveries to a subscription, due or not."""
+    """Return the `limit` oldest deliveries to a subscription, due or not."""
     rows = tx.rows(
         _LIST_OLDEST, account_id=account_id, subscription_id=subscription_id, limit=limit
     )
@@ -220,13 +223,13 @@ def first_due(tx: Connection, account_id: str, subscription_id: str) -> int | No
 
 
 def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) -> Backlog:
-    """Return the backlog of a subscription, counted up to `most` deliveries."""
+    """Return the backlog of a subscription, of which at most `most` deliveries are counted."""
     row = tx.row(_BACKLOG, account_id=account_id, subscription_id=subscription_id, limit=most)
     return Backlog(*map(int, row or (0, 0)))
 
 
 def postpone(tx: Connection, delivery: PendingDelivery, attempts: int, due_at: int) -> None:
-    """Schedule the next attempt of a delivery."""
+    """Store the number of attempts of a delivery, and when the next one is due."""
     tx.execute(
         _POSTPONE,
         id=delivery.id,
@@ -277,7 +280,7 @@ RELEASE: Final = "notifications.release"
 def wake(
     tx: Connection, account_id: str, subscription_id: str, now: int, due_at: int | None = None
 ) -> None:
-    """Schedule the job for a subscription's deliveries now, or by `due_at`."""
+    """Schedule the job for a subscription's deliveries: now, or by `due_at`."""
     delay = 0.0 if due_at is None else max(0, due_at - now) / MICROSECONDS
     job = NewJob(
         DELIVER,

@@ -2,7 +2,7 @@
 
 Signatures are those of Standard Webhooks (``webhook-signature: v1,…``). A signing secret is sealed
 in its subscription's row. Tokens of links are derived from the root key: the confirmation token
-from a nonce, which each new request changes, and the unsubscribe token from the subscription's id.
+from a nonce, which each new request changes; the unsubscribe token from the subscription's id.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def new_secret() -> str:
 
 
 def seal_secret(keyring: Keyring, subscription_id: str, secret: str) -> bytes:
-    """Seal the signing secret of a subscription."""
+    """Seal the signing secret of a subscription, for `open_secret`."""
     return keyring.seal(secret.encode(), _context(subscription_id))
 
 
 def open_secret(keyring: Keyring, subscription_id: str, sealed: bytes) -> str:
-    """Return the signing secret of a subscription."""
+    """Return the signing secret of a subscription from its sealed form."""
     return keyring.open(sealed, _context(subscription_id)).decode()
 
 
 def secrets_of(keyring: Keyring, subscription: Subscription, now: int) -> list[str]:
-    """Return the secrets that sign for a subscription now: the current, maybe the previous too."""
+    """Return the secrets that sign at `now`: the current and perhaps the previous one."""
     sealed = [subscription.signing_secret]
     if subscription.previous_until is not None and now < subscription.previous_until:
         sealed.append(subscription.previous_secret)
@@ -74,12 +74,12 @@ def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> st
 
 
 def token_hash(token: str) -> bytes:
-    """Return the hash of a token, as stored."""
+    """Return the hash of a confirmation token that is stored."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -> str:
-    """Return the token that ends a subscription; it is valid as long as the subscription exists."""
+    """Return the token that ends a subscription, valid as long as the subscription exists."""
     key = keyring.derive("notifications unsubscribe token")
     mac = hmac.digest(key, f"{account_id} {subscription_id}".encode(), "sha256")
     return f"{account_id}.{subscription_id}.{base64url.encode(mac)}"
@@ -134,7 +134,7 @@ class RecipientLinks(NamedTuple):
 def notification(
     topic: Topic, subscription: Subscription, publication: Publication, links: RecipientLinks
 ) -> dict[str, Any]:
-    """Return the envelope for a publication; it is the same for every attempt."""
+    """Return the envelope for a publication, which is the same in every attempt."""
     return {
         "type": "notification",
         "message_id": publication.id,

@@ -38,7 +38,7 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
         ),
     ),
     commands=(CommandGroup("use the platform's services", ("cloudcore.notifications.commands",)),),
-    told_changes={
+    event_types_by_action={
         "notifications:Subscribe": "notifications.subscription.created",
         "notifications:ConfirmSubscription": "notifications.subscription.confirmed",
         "notifications:DeleteSubscription": "notifications.subscription.deleted",

@@ -19,7 +19,7 @@ from cloudcore.resource_references import Authorize
 
 
 class QueueRef(Protocol):
-    """A reference to a queue."""
+    """A queue, by its id and its CRN."""
 
     @property
     def id(self) -> str:
@@ -31,7 +31,7 @@ class QueueRef(Protocol):
 
 
 class Queues(Protocol):
-    """The queues of accounts."""
+    """Finds queues of accounts, and sends messages to them."""
 
     def resolve(
         self,
@@ -44,11 +44,12 @@ class Queues(Protocol):
     ) -> QueueRef:
         """Return the queue of an account that a name, an id or a CRN refers to.
 
-        `authorize` raises unless the caller may use the queue; None if the platform itself is the
-        caller.
+        `authorize` raises unless the caller may use the queue; None means that the platform itself
+        is the caller.
 
         Raises:
-            InvalidInput: it is none of these, or of another account or region; `field` is named.
+            InvalidInput: the reference is malformed, or of another account or region; the error
+                names `field`.
             AccessDenied: `authorize` refused.
             NotFound: there is no such queue.
 
@@ -75,7 +76,7 @@ class Queues(Protocol):
 QUEUES: Final[Port[Queues]] = Port("notifications.queues")
 MAIL: Final[Port[PlatformMail | None]] = Port("notifications.mail")
 WEBHOOKS: Final[Port[Allowed]] = Port("notifications.webhooks")
-"""Which webhooks are asked besides those of the public internet."""
+"""Which destinations webhooks may have besides the public internet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +91,20 @@ class NotificationNeeds:
     url: str
     """Base URL in the links that recipients get."""
     client: HttpClient
-    """Asks webhooks."""
+    """Posts to webhooks."""
     queues: Queues
     events: Events
-    """Has the topics that rules name."""
+    """Finds the topics that rules name."""
     mail: PlatformMail | None = None
-    """Sends mail, or None if the install sends none; nobody can subscribe by it then."""
+    """Sends mail; None if the install sends none, so that nobody can subscribe by mail."""
     room: QuotaChecks = field(default_factory=QuotaChecks)
-    """Which accounts were found to have room for messages that wait."""
+    """Which accounts were found to have room for more waiting messages."""
 
 
 async def open_needs(opening: Opening) -> NotificationNeeds:
     """Return the dependencies of one process."""
     install = opening.install
-    # A POST goes over a connection of its own; kept ones would only use up descriptors.
+    # Each POST uses a new connection; idle ones would only use up descriptors.
     client = HttpClient(await opening.get(WEBHOOKS), max_idle=0)
     opening.resources.callback(client.close)
     return NotificationNeeds(

@@ -37,24 +37,24 @@ from cloudcore.resource_names import Crn
 from cloudcore.wire import rfc3339
 
 PUBLISHED: Final = "notifications.message.published"
-"""Type of the event of a message that somebody publishes."""
+"""The type of the outbox event for a published message."""
 
 PAGE: Final = 200
-"""Subscriptions that one transaction looks at."""
+"""How many subscriptions one transaction reads."""
 _RELEASED: Final = 20
-ON_THEIR_WAY: Final = Counted(PUBLISHED_MESSAGES, up_to(PUBLISHED_MESSAGES, UNDELIVERED))
+UNDELIVERED_USE: Final = Counted(PUBLISHED_MESSAGES, up_to(PUBLISHED_MESSAGES, UNDELIVERED))
 _COUNTED: Final = {
     delivery_rows.WAITING: "deliveries wait for",
     delivery_rows.WAITING_SIZE: "bytes of messages wait for",
-    ON_THEIR_WAY: "messages are on their way to",
+    UNDELIVERED_USE: "messages are on their way to",
 }
 
 
 async def drop_messages(database: Database, topic: Topic) -> None:
     """Delete the messages and deliveries of a topic that is about to be deleted.
 
-    This takes many short transactions, between which others can write. A single one could take many
-    seconds, during which nothing else could write to SQLite.
+    This takes many short transactions, between which others can write. A single transaction could
+    take many seconds, during which nothing else could write to SQLite.
     """
     for drop in (delivery_rows.drop_deliveries, delivery_rows.drop_publications):
         while await database.write(drop, topic.account_id, topic.id):
@@ -100,7 +100,7 @@ def publish(
     }
     message_id = emit(tx, PUBLISHED, topic.account_id, payload, now)
     for counted, use in uses:
-        counted.tell(tx, topic.account_id, use, now)
+        counted.emit_level(tx, topic.account_id, use, now)
     return message_id
 
 
@@ -118,12 +118,12 @@ def _check_room(tx: Connection, account_id: str) -> list[tuple[Counted, QuotaUse
 
 
 class FanOut(NamedTuple):
-    """A subscriber of the outbox: turns events into deliveries."""
+    """A subscriber of the outbox, which turns messages and events into deliveries."""
 
     needs: NotificationNeeds
 
     async def receive(self, event: OutboxEvent) -> None:
-        """Insert the deliveries of an event; a repeated call inserts none twice."""
+        """Insert the deliveries of an event; a repeated call inserts no delivery twice."""
         payload = event.payload
         if event.type == PUBLISHED:
             await self._publish(event)
@@ -132,7 +132,7 @@ class FanOut(NamedTuple):
                 await self._tell(event, crn)
 
     async def _asking(self, event: OutboxEvent) -> Sequence[str]:
-        """Return the topics that rules currently name for an event from `events.tell_later`."""
+        """Return the CRNs of the topics that rules currently name for an event of this type."""
         topics_of = self.needs.events.topics_of
         return await self.needs.database.read(topics_of, event.account_id, event.type)
 
@@ -154,7 +154,7 @@ class FanOut(NamedTuple):
             await insert_deliveries(self.needs, topic, message, event.created_at)
 
     async def _tell(self, event: OutboxEvent, crn: str) -> None:
-        """Deliver an event to a topic, or let the event wait."""
+        """Deliver an event to a topic, or let the event wait for the topic."""
         try:
             name = Crn.parse(crn).name
         except InvalidInput:
@@ -172,7 +172,7 @@ class FanOut(NamedTuple):
 def find_ready_topic(
     tx: Connection, account_id: str, region: str, name: str, crn: str
 ) -> Topic | None:
-    """Return a topic, or None if it does not exist or earlier events wait for it."""
+    """Return a topic; None if it does not exist, or earlier events still wait for it."""
     topic = TOPICS.find_named(tx, account_id, region, name)
     if topic is None or topics.list_waiting(tx, account_id, crn, 1):
         return None
@@ -182,7 +182,10 @@ def find_ready_topic(
 def wait_unless_ready(
     tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
 ) -> Topic | None:
-    """Insert an event as waiting for its topic, or return the topic if it is ready by now."""
+    """Insert an event as waiting for its topic, and return None.
+
+    If the topic is ready by now, insert nothing and return the topic.
+    """
     lock_account(tx, event.account_id)
     topic = find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:
@@ -202,7 +205,7 @@ def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
     """If a topic has waiting events and an active subscription, enqueue their delivery."""
     account_id = topic.account_id
     is_told = topics.list_waiting(tx, account_id, topic.crn, 1)
-    if is_told and subscriptions.is_heard(tx, account_id, topic.id):
+    if is_told and subscriptions.has_active_subscription(tx, account_id, topic.id):
         enqueue_release(tx, account_id, topic.id, now)
 
 
@@ -211,11 +214,13 @@ async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
     assert job.account_id is not None
     database = needs.database
     topic = await database.read(TOPICS.find, job.account_id, job.arguments["topic_id"])
-    if topic is None or not await database.read(subscriptions.is_heard, topic.account_id, topic.id):
+    if topic is None or not await database.read(
+        subscriptions.has_active_subscription, topic.account_id, topic.id
+    ):
         return Done()
     waiting = await database.read(topics.list_waiting, topic.account_id, topic.crn, _RELEASED)
     for event in waiting:
-        # Active by now is enough: these were told to a topic that nobody could subscribe to.
+        # Subscriptions that are active now get these events, which came before any was active.
         await insert_deliveries(needs, topic, event_message(event, topic), needs.clock())
     end = partial(_end_release, topic, [event.id for event in waiting], needs.clock())
     return Next(None, end) if len(waiting) == _RELEASED else Done(end)
@@ -228,7 +233,7 @@ def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None
 
 
 def event_message(event: OutboxEvent, topic: Topic) -> Publication:
-    """Return the message that tells a topic of an event.
+    """Return the message about an event for a topic.
 
     One event may go to several topics; each message has its own id, which is the same in every
     attempt.

@@ -26,7 +26,7 @@ from cloudcore.wire import RequestBody, ResponseBody
 PATH: Final = "/v1/subscription-confirmations"
 CONFIRM: Final = "notifications:ConfirmSubscription"
 UNSUBSCRIBE: Final = "notifications:Unsubscribe"
-"""What the audit log calls these acts; no policy names them."""
+"""The actions in the audit log when a link is used; no policy names them."""
 
 
 class Confirm(RequestBody):
@@ -47,7 +47,7 @@ class Confirmed(ResponseBody):
 
 @post(PATH, status_code=200, opt={"action": None, "public": True})
 async def confirm_subscription(data: JSONBody[Confirm], ctx: Context) -> Confirmed:
-    """Confirm a subscription by its token; any other token is refused alike."""
+    """Confirm a subscription by its token; all invalid tokens get the same error."""
     text = data.token.strip()
     is_link = text.startswith(("https://", "http://"))
     token = link_pages.token_of(text.partition("?")[2].encode()) if is_link else text
@@ -82,7 +82,7 @@ async def show_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     opt={"action": None, "public": True, "form": link_pages.LinkForm, "pages": (200, 400)},
 )
 async def confirm_on_page(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
-    """Confirm the subscription, as the page's button asks."""
+    """Confirm the subscription, at the request of the page's button."""
     token = link_pages.token_of(await request.body())
     try:
         found, topic = await ctx.database.write(_confirm, ctx, token)
@@ -116,9 +116,9 @@ async def show_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     opt=link_pages.FOR_ONE_CLICK,
 )
 async def unsubscribe(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
-    """End a subscription: one click in a mail program, or the page's button.
+    """End a subscription, at one click in a mail program or on the page's button.
 
-    The token is in the query or the form. A subscription that is gone already is a success.
+    The token is in the query or the form. It is a success if the subscription is already gone.
     """
     token = await link_pages.token_given(request)
     named = read_unsubscribe_token(ctx.keyring, token)
@@ -145,7 +145,10 @@ def _unsubscribe(
 def _audit(
     tx: Connection, ctx: RequestContext, action: str, found: Subscription, topic: Topic
 ) -> None:
-    """Record what the holder of a link did; a URL's path may be a secret, so it is left out."""
+    """Record the use of a link in the audit log.
+
+    Of a webhook, only the origin is recorded, as the path of its URL may be a secret.
+    """
     where = origin_of(found.endpoint) if found.is_webhook else found.endpoint
     details = {
         "topic_id": topic.id,

@@ -1,4 +1,4 @@
-"""The notifications family in a server."""
+"""The notifications family at run time: its routes and job kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloudcore.notifications import (
 )
 from cloudcore.notifications.delivering import Deliverer
 from cloudcore.notifications.needs import NotificationNeeds, open_needs
-from cloudcore.notifications.publishing import ON_THEIR_WAY, FanOut, release
+from cloudcore.notifications.publishing import UNDELIVERED_USE, FanOut, release
 from cloudcore.resources.routes import handlers_of
 
 STEP_SECONDS: Final = 120
@@ -51,6 +51,6 @@ RUNTIME: Final[Runtime[NotificationNeeds]] = Runtime(
         topics.ROWS.counted,
         delivery_rows.WAITING,
         delivery_rows.WAITING_SIZE,
-        ON_THEIR_WAY,
+        UNDELIVERED_USE,
     ),
 )

@@ -35,7 +35,10 @@ async def post(
     envelope: Mapping[str, Any],
     raw: Publication | None,
 ) -> AttemptOutcome:
-    """Post an envelope, or the raw message `raw`, once; read only the head of the response."""
+    """Post an envelope, or the message `raw` instead, once; return the outcome.
+
+    Only the head of the response is read.
+    """
     now = needs.clock()
     body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
     message_id, timestamp = envelope["message_id"], now // MICROSECONDS
@@ -69,7 +72,7 @@ def _outcome(head: AnswerHead, now: int) -> AttemptOutcome:
 
 
 def _retry_after(text: str | None, now: int) -> int:
-    """Return the seconds in a ``Retry-After`` field (RFC 9110 §10.2.3), or 0."""
+    """Return the seconds in a ``Retry-After`` field (RFC 9110 §10.2.3); 0 if there are none."""
     if text is None:
         return 0
     if text.isascii() and text.isdigit():
@@ -137,7 +140,7 @@ def _policy() -> EmailPolicy[EmailMessage]:
 
 
 def _as_it_is(subject: str) -> str:
-    """Change a subject so that the mail library finds no encoded word (RFC 2047) in it.
+    """Change a subject so that the mail library recognizes no encoded word (RFC 2047) in it.
 
     The library would decode an encoded word, and write its content, even line breaks, into the
     header.

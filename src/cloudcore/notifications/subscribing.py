@@ -1,4 +1,4 @@
-"""Changes of subscriptions, and their rules."""
+"""Changes of subscriptions, each in a transaction, and their rules."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from cloudcore.web.rate_limits import Budget, count_request
 
 _HOUR: Final = 3600
 OF_ENDPOINT: Final = Budget(limit=10, window_seconds=_HOUR, is_extended=False)
-"""Requests to a mailbox or a URL, of all accounts together."""
+"""Requests to confirm to a mailbox or a URL, of all accounts together."""
 OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
-"""Requests of an account to all endpoints."""
+"""Requests to confirm of an account to all endpoints."""
 
 
 def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
     """Count a request to confirm, as the endpoint may belong to a stranger.
 
-    Raise `TooManyConfirmations` if this endpoint, or all those of the account, got too many.
+    Raise `TooManyConfirmations` if this endpoint, or all endpoints of the account together, got too
+    many requests.
     """
     subjects = (
         ("notifications endpoint", _endpoint(subscription), OF_ENDPOINT),
@@ -48,7 +49,10 @@ def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
 
 
 def _endpoint(subscription: Subscription) -> str:
-    """Return a digest of a URL without its query, or of a mail address without tag and case."""
+    """Return the key under which requests to an endpoint are counted.
+
+    It is a digest: of a URL without its query, or of a mail address without tag and case.
+    """
     if subscription.protocol == "email":
         local, _, domain = subscription.endpoint.rpartition("@")
         common = f"{local.partition('+')[0]}@{domain}".lower()
@@ -58,13 +62,13 @@ def _endpoint(subscription: Subscription) -> str:
 
 
 CONFIRMATION_SECONDS: Final = 72 * 3600
-"""Seconds for which a request to confirm is valid."""
+"""How long a request to confirm is valid."""
 COSIGN_SECONDS: Final = 24 * 3600
-"""Seconds for which a rotated secret still signs, beside the new one."""
+"""How long a rotated secret still signs, beside the new one."""
 
 
 Finish = Callable[[Connection, Subscription], Subscription]
-"""Checks and completes a subscription that is new; what it raises refuses it."""
+"""Checks and completes a new subscription; an error that it raises prevents the creation."""
 
 
 class BadToken(InvalidInput):
@@ -80,7 +84,7 @@ class BadToken(InvalidInput):
 
 
 def pending(subscription: Subscription, nonce: str, token: str, now: int) -> Subscription:
-    """Return a subscription in the state of waiting to be confirmed with a token."""
+    """Return a subscription that waits to be confirmed with this token."""
     return structs.replace(
         subscription,
         status="pending_confirmation",
@@ -96,12 +100,14 @@ def find_or_create(
 ) -> Subscription:
     """Return a topic's subscription to an endpoint; create it if there is none.
 
-    A new one is completed by `finish`, and its endpoint is asked to confirm it.
+    A new subscription is completed by `finish`; unless it is already active, its endpoint is asked
+    to confirm it.
 
     Raises:
         TopicMissing: the topic was deleted.
         QuotaExceeded: the topic has the maximum number of subscriptions.
-        TooManyConfirmations: this endpoint, or all those of the account, got too many requests.
+        TooManyConfirmations: this endpoint, or all endpoints of the account together, got too many
+            requests.
 
     """
     TOPICS.lock(tx, topic.account_id, topic.id)
@@ -132,7 +138,7 @@ def get_subscription(
 
 
 def delete_subscription(tx: Connection, subscription: Subscription) -> None:
-    """Delete a subscription; nothing more is delivered to its endpoint."""
+    """Delete a subscription with its deliveries; raise `SubscriptionMissing` if it is gone."""
     if not subscriptions.remove_subscription(tx, subscription.account_id, subscription.id):
         raise SubscriptionMissing
 
@@ -140,7 +146,10 @@ def delete_subscription(tx: Connection, subscription: Subscription) -> None:
 def rotate_secret(
     tx: Connection, subscription: Subscription, sealed: bytes, now: int
 ) -> Subscription:
-    """Set a new signing secret; the previous one also signs for `COSIGN_SECONDS`."""
+    """Set a new signing secret; the previous one also signs for `COSIGN_SECONDS`.
+
+    Raise `NotFound` for a subscription without a secret, `SubscriptionMissing` if it is gone.
+    """
     found = ROWS.lock(tx, subscription.account_id, subscription.id)
     check_has_secret(found)
     changed = structs.replace(
@@ -154,7 +163,7 @@ def rotate_secret(
 
 
 def check_has_secret(subscription: Subscription) -> None:
-    """Raise an error for a subscription without a signing secret, which only webhooks have."""
+    """Raise `NotFound` if a subscription has no signing secret, which only webhooks have."""
     if subscription.signing_secret is None:
         raise NotFound("only webhooks (http, https) have a signing secret")
 
@@ -162,10 +171,10 @@ def check_has_secret(subscription: Subscription) -> None:
 def resend_confirmation(
     tx: Connection, subscription: Subscription, nonce: str, token: str, now: int
 ) -> Subscription:
-    """Ask the endpoint again to confirm, with a new token.
+    """Ask the endpoint again to confirm, with a new token; return the subscription.
 
-    Raise `Conflict` if the subscription is already confirmed, `TooManyConfirmations` if this
-    endpoint, or all those of the account, got too many requests.
+    Raise `Conflict` if the subscription is already confirmed; `TooManyConfirmations` if this
+    endpoint, or all endpoints of the account together, got too many requests.
     """
     # First: a step too locks its job, and then the subscription.
     wake(tx, subscription.account_id, subscription.id, now)
@@ -179,9 +188,9 @@ def resend_confirmation(
 
 
 def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
-    """Confirm a subscription; return it with its topic.
+    """Confirm the subscription that waits for this token; return it with its topic.
 
-    Raise `BadToken` if no subscription waits for this token, or the token has expired.
+    Raise `BadToken` if no subscription waits for the token, or the token has expired.
     """
     found = subscriptions.lock_confirmed_by(tx, token_hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:
@@ -215,7 +224,7 @@ def unsubscribe(
 
 
 def _ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Insert the delivery that asks the endpoint to confirm."""
+    """Count a request to confirm, and insert the delivery that makes it."""
     count_ask(tx, subscription, now)
     ids = (subscription.account_id, subscription.id)
     wake(tx, *ids, now)

@@ -1,4 +1,4 @@
-"""``/v1/topics/{topic_id}/subscriptions``: who is sent what is published, and their secrets."""
+"""``/v1/topics/{topic_id}/subscriptions``: subscriptions, and the signing secrets of webhooks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ONE: Final = PATH + "/{subscription_id:str}"
 
 
 class _OwnQueues(NamedTuple):
-    """The account's queues, limited to those to which the caller itself may send."""
+    """The queues of an account to which the caller itself may send."""
 
     ctx: RequestContext
     needs: NotificationNeeds
@@ -67,7 +67,10 @@ class _OwnQueues(NamedTuple):
 async def authorized_subscription(
     ctx: RequestContext, topic_id: str, subscription_id: str
 ) -> Subscription:
-    """Return a subscription of the caller's account if the route's action is allowed on it."""
+    """Return a subscription of the caller's account if the route's action is allowed on its topic.
+
+    Raise `SubscriptionMissing` if the topic has no such subscription.
+    """
     topic = await TOPICS.authorized(ctx, topic_id)
     return await ctx.database.read(
         subscribing.get_subscription, topic.account_id, topic.id, subscription_id
@@ -87,10 +90,10 @@ async def subscribe(
 ) -> Reply[NewSubscription]:
     """Subscribe an endpoint to a topic; its owner must confirm it, unless it is a queue.
 
-    A queue needs `queue:SendMessage` too, and so does one for dead letters. If the topic has a
-    subscription to this endpoint, that one is returned as it is, without its secret. A topic has at
-    most 1,000 subscriptions. An endpoint is asked to confirm at most 10 times an hour, and an
-    account's 300 times; then it is 429.
+    For a queue, also one for dead letters, the caller needs `queue:SendMessage`. If the topic
+    already has a subscription to this endpoint, that subscription is returned unchanged, without
+    its secret. A topic has at most 1,000 subscriptions. An endpoint is asked to confirm at most 10
+    times an hour, and an account's endpoints 300 times; then it is 429.
     """
     check_raw(data.protocol, is_raw=data.raw_message_delivery)
     check_filter(data.filter_policy)
@@ -142,7 +145,7 @@ async def subscribe(
         create,
         wrap=wrap,
         location=lambda made: f"{path}/{made.id}",
-        told=lambda made: {} if made.id == subscription_id else None,
+        details=lambda made: {} if made.id == subscription_id else None,
     )
 
 
@@ -196,22 +199,24 @@ async def update_subscription(
             changes["dead_letter_queue"] = queues.dead_letters(tx, data.redrive_policy)
         return SUBSCRIPTIONS.update(tx, found, changes, now)
 
-    return await ctx.commit(update, wrap=SUBSCRIPTIONS.at(now), told=SUBSCRIPTIONS.changed_at(now))
+    return await ctx.commit(
+        update, wrap=SUBSCRIPTIONS.at(now), details=SUBSCRIPTIONS.details_if_changed(now)
+    )
 
 
 @delete(ONE, opt={"action": "notifications:DeleteSubscription"})
 async def delete_subscription(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> None:
-    """Delete a subscription: nothing more is delivered, also of what was published before."""
+    """Delete a subscription: nothing more is delivered, not even messages published before."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
     await ctx.database.write(subscribing.delete_subscription, found)
 
 
 async def _endpoint(needs: NotificationNeeds, data: Subscribe) -> str:
-    """Return the normalized endpoint, or a queue's unchanged.
+    """Return the normalized endpoint; a reference to a queue is returned unchanged.
 
-    Raise `InvalidInput` if it is malformed, or may not be called.
+    Raise `InvalidInput` if the endpoint is malformed, or may not be called.
     """
     if data.protocol == "queue":
         return data.endpoint
@@ -232,7 +237,7 @@ SECRET: Final = ONE + "/signing-secret"
 async def get_signing_secret(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> SigningSecret:
-    """Return what signs the deliveries to a webhook."""
+    """Return the secrets that sign the deliveries to a webhook."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
     subscribing.check_has_secret(found)
     return _secret(ctx, found)
@@ -246,7 +251,7 @@ async def get_signing_secret(
 async def rotate_signing_secret(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> Reply[SigningSecret]:
-    """Give a webhook a new secret; for 24 hours the one before signs each delivery too."""
+    """Give a webhook a new secret; for 24 hours the previous one also signs each delivery."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
     sealed = envelope.seal_secret(ctx.keyring, found.id, envelope.new_secret())
     return await ctx.commit(
@@ -267,9 +272,10 @@ async def rotate_signing_secret(
 async def resend_confirmation(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Ask the endpoint again to confirm, with a new token; the one before is no longer valid.
+    """Ask the endpoint again to confirm, with a new token; the previous token becomes invalid.
 
-    An endpoint is asked at most 10 times an hour, and an account's 300 times; then it is 429.
+    An endpoint is asked at most 10 times an hour, and an account's endpoints 300 times; then it is
+    429.
     """
     found = await authorized_subscription(ctx, topic_id, subscription_id)
     nonce = envelope.new_nonce()

@@ -67,7 +67,7 @@ SUBSCRIPTION_ROWS: Final = Rows(
 
 
 FAULT_SECONDS: Final = 7 * 24 * 3600
-"""Seconds after which a fault that nothing clears is no longer shown."""
+"""A fault that nothing clears is shown for this long."""
 
 _s = SUBSCRIPTION_ROWS.table.c
 _OF_TOPIC: Final = given(_s.account_id, _s.topic_id)
@@ -113,7 +113,7 @@ def find_same(
 def find_with_topic(
     tx: Connection, account_id: str, subscription_id: str
 ) -> tuple[Subscription, Topic] | None:
-    """Return a subscription and its topic, or None."""
+    """Return a subscription and its topic, or None if there is no such subscription."""
     row = tx.row(_FIND_WITH_TOPIC, account_id=account_id, id=subscription_id)
     if row is None:
         return None
@@ -122,14 +122,14 @@ def find_with_topic(
 
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> Subscription | None:
-    """Lock and return the subscription that a token confirms, or None."""
+    """Return the subscription with this hash of its token, locked until `tx` ends, or None."""
     return SUBSCRIPTION_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, confirmation_hash=token_hash)
 
 
 def list_subscriptions(
     tx: Connection, account_id: str, topic_id: str, after: str, limit: int
 ) -> Sequence[Subscription]:
-    """Return subscriptions to a topic of an account, oldest first."""
+    """Return a page of the subscriptions to a topic, oldest first."""
     of = {"account_id": account_id, "topic_id": topic_id}
     return SUBSCRIPTION_ROWS.read_all(tx, _LIST, **of, after=after, limit=limit)
 
@@ -137,26 +137,29 @@ def list_subscriptions(
 def list_active(
     tx: Connection, account_id: str, topic_id: str, published_at: int, after: str, limit: int
 ) -> list[tuple[str, dict[str, list[str]]]]:
-    """Return (id, filter) of the subscriptions that were active at a moment, after an id."""
+    """Return a page of (id, filter) of the subscriptions that were active at `published_at`.
+
+    `after` is the last id of the previous page.
+    """
     of = {"account_id": account_id, "topic_id": topic_id, "published_at": published_at}
     rows = tx.rows(_LIST_ACTIVE, **of, after=after, limit=limit)
     return [(row[0], msgspec.json.decode(row[1])) for row in rows]
 
 
-def is_heard(tx: Connection, account_id: str, topic_id: str) -> bool:
+def has_active_subscription(tx: Connection, account_id: str, topic_id: str) -> bool:
     """Return True if a topic has an active subscription."""
     return tx.row(_IS_HEARD, account_id=account_id, topic_id=topic_id) is not None
 
 
 def count_subscriptions(tx: Connection, account_id: str, topic_id: str) -> int:
-    """Count the subscriptions to a topic of an account."""
+    """Count the subscriptions to a topic."""
     return count(tx, _COUNT, account_id=account_id, topic_id=topic_id)
 
 
 def save_faults(
     tx: Connection, account_id: str, subscription_id: str, faults: Sequence[Fault]
 ) -> None:
-    """Store the faults of a subscription."""
+    """Store the faults of a subscription, in place of the previous ones."""
     tx.execute(
         _SAVE_FAULTS, account_id=account_id, id=subscription_id, faults=encoded(list(faults))
     )
@@ -175,7 +178,7 @@ GivenFilter = dict[str, Annotated[list[_Value], Meta(min_length=1, max_length=15
 
 
 class DeadLetters(RequestBody):
-    """Where messages go whose last attempt has failed."""
+    """The queue for messages whose last attempt has failed."""
 
     dead_letter_queue: Annotated[str, Meta(min_length=1, max_length=600)]
     """The name, id or CRN of a queue of the account; answers have the CRN."""
@@ -248,16 +251,16 @@ SUBSCRIPTIONS: Final = Methods(
 
 
 class NewSubscription(SUBSCRIPTIONS.answers.one_type, kw_only=True):  # type: ignore[call-arg,misc,name-defined] # made at run time
-    """A subscription, wrapped; a webhook that is new comes with its secret."""
+    """A subscription in an answer; a new webhook comes with its signing secret."""
 
     signing_secret: str | UnsetType = UNSET
     """Shown when a webhook is first created; also see ``…/signing-secret``."""
 
 
 class SigningSecret(ResponseBody):
-    """What signs the deliveries to a webhook."""
+    """The secrets that sign the deliveries to a webhook."""
 
     signing_secret: str
     previous_signing_secret: str | None
-    """Signs too until `previous_expires_at`."""
+    """It also signs until `previous_expires_at`."""
     previous_expires_at: RFC3339 | None

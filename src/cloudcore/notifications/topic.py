@@ -23,10 +23,10 @@ FilterPolicy = Mapping[str, Sequence[str]]
 Settings = Mapping[str, Any]
 """The fields of a delivery policy that are set; see `delivery_policy.DeliveryPolicy`."""
 DELIVERIES: Final = Sku("notifications.deliveries", "Deliveries", "1000 deliveries", 1000)
-"""A message that an endpoint took, by webhook, mail or queue."""
+"""Messages that endpoints accepted, by webhook, mail or queue."""
 WEBHOOKS: Final = frozenset({"http", "https"})
 SEND_MESSAGE: Final = "queue:SendMessage"
-"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
+"""The action that a caller needs on a queue to subscribe it, or to use it for dead letters."""
 
 
 class Publication(NamedTuple):
@@ -61,28 +61,30 @@ def encoded(value: object) -> str:
 
 
 MAX_MESSAGE_BYTES: Final = 240 * 1024
-"""Of a message with subject and attributes as JSON: its envelope fits in a message of a queue."""
+"""The most bytes of a message with subject and attributes as JSON; its envelope fits in a message
+of a queue."""
 MAX_ATTRIBUTES: Final = 20
 MAX_ATTRIBUTE_BYTES: Final = 1024
 MAX_FILTER_VALUES: Final = 150
 MAX_BACKLOG: Final = 10_000
-"""Deliveries that wait for one subscription; then those that are due longest fail."""
+"""How many deliveries may wait for one subscription; beyond that, the oldest fail."""
 MAX_BACKLOG_BYTES: Final = 256 * 1024 * 1024
 """Bytes of the messages that wait for one subscription."""
 SUBSCRIPTIONS: Final = Quota("subscriptions", 1000, "subscriptions to a topic", per="topic")
 WAITING_DELIVERIES: Final = Quota("waiting_deliveries", 200_000, "deliveries that wait")
-"""For the subscriptions of an account; then nothing is published."""
+"""How many deliveries may wait for all subscriptions of an account; beyond that, nothing is
+published."""
 WAITING_BYTES: Final = Quota(
     "waiting_bytes", 1 << 30, "bytes of the messages that wait for delivery", unit="bytes"
 )
 PUBLISHED_MESSAGES: Final = Quota(
     "published_messages", 5_000, "messages and events that are not yet deliveries"
 )
-"""Then nothing is published."""
+"""Beyond that, nothing is published."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Also the separators of lines and paragraphs: no header of a mail can hold them."""
+"""Includes the separators of lines and paragraphs, which no header of a mail may have."""
 _MAILBOX: Final = re.compile(
     r"(?P<local>[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*)"
     r"@(?P<domain>[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -107,7 +109,7 @@ class SubscriptionMissing(NotFound):
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a malformed topic name; valid ones never look like an id."""
+    """Raise `InvalidInput` for a malformed topic name; a valid one never looks like an id."""
     if _NAME.fullmatch(name) is None or parse_uuid(name) is not None:
         raise invalid_field(
             "name", "1 to 256 of a-z A-Z 0-9 . _ -, begins with a letter or digit and is no UUID"
@@ -115,7 +117,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_message(message: str, subject: str | None, attributes: Mapping[str, str]) -> None:
-    """Refuse a message that is too long, or a subject or attribute that is not plain text."""
+    """Raise `InvalidInput` if a message is too long, or has a malformed subject or attribute."""
     size = len(msgspec.json.encode([message, subject, attributes, attributes]))
     if size > MAX_MESSAGE_BYTES:
         raise invalid_field(
@@ -143,7 +145,7 @@ def message_size(message: Publication) -> int:
 
 
 def check_filter(policy: FilterPolicy) -> None:
-    """Refuse a filter with an impossible attribute name, or with too many values."""
+    """Raise `InvalidInput` for a filter with an impossible attribute name, or too many values."""
     for name in policy:
         if not _ATTRIBUTE.fullmatch(name):
             raise invalid_field(
@@ -156,7 +158,7 @@ def check_filter(policy: FilterPolicy) -> None:
 
 
 def check_raw(protocol: Protocol, *, is_raw: bool) -> None:
-    """Refuse raw delivery unless the protocol is a webhook's."""
+    """Raise `InvalidInput` if raw delivery is requested, but the protocol is not a webhook's."""
     if is_raw and protocol not in WEBHOOKS:
         raise invalid_field(
             "raw_message_delivery",
@@ -166,7 +168,7 @@ def check_raw(protocol: Protocol, *, is_raw: bool) -> None:
 
 
 def matches(policy: FilterPolicy, attributes: Mapping[str, str]) -> bool:
-    """Return True if for each name in a filter, the message's attribute has one of the values."""
+    """Return True if each attribute that a filter names has one of the filter's values."""
     return all(attributes.get(name) in values for name, values in policy.items())
 
 
@@ -176,7 +178,7 @@ def mailbox(endpoint: str) -> str:
     Raise `InvalidInput` if the text is not an e-mail address.
     """
     found = _MAILBOX.fullmatch(endpoint) if len(endpoint) <= _MAX_MAILBOX else None
-    # An encoded word (RFC 2047) would be decoded in the head of a mail: to another mailbox.
+    # The mail library would decode an encoded word (RFC 2047) in a header: to another mailbox.
     if found is None or len(found["local"]) > _MAX_LOCAL or "=?" in found["local"]:
         raise bad_endpoint("write it as name@example.com", "malformed")
     return f"{found['local']}@{found['domain'].lower()}"
@@ -211,7 +213,7 @@ def strings_of(data: Mapping[str, object]) -> dict[str, str]:
 
 
 class Topic(Record, frozen=True, kw_only=True):
-    """A topic."""
+    """A topic, to which messages and events are published."""
 
     name: Annotated[
         str,
@@ -225,7 +227,7 @@ class Topic(Record, frozen=True, kw_only=True):
     ] = ""
     tags: Annotated[dict[str, str], given("a tag of the topic")] = field(default_factory=dict)
     delivery_policy: Annotated[Settings, own(hidden=True)] = field(default_factory=dict)
-    """The settings that hold for its subscriptions, unless they say otherwise; it may be empty."""
+    """The retry settings for its subscriptions, which they may override; empty if none are set."""
 
     @property
     def crn(self) -> str:
@@ -254,17 +256,17 @@ TOPIC: Final = Resource(
         "UpdateSubscription",
     ),
     summaries={"notifications:Publish": "Publish to a topic; also to create an event rule for it."},
-    told=("create", "delete"),
+    methods_with_events=("create", "delete"),
 )
 
 
 class Subscription(Record, frozen=True, kw_only=True):
-    """A subscription, without its topic and its secret."""
+    """A subscription of an endpoint to a topic."""
 
     topic_id: Annotated[str, own(hidden=True)]
     protocol: Annotated[Protocol, fixed()]
     endpoint: Annotated[str, fixed()]
-    """Of a queue its CRN."""
+    """For a queue, its CRN."""
     status: Annotated[Status, own()]
     filter_policy: Annotated[dict[str, list[str]], given()] = field(default_factory=dict)
     raw_message_delivery: Annotated[bool, given()] = False
@@ -273,18 +275,18 @@ class Subscription(Record, frozen=True, kw_only=True):
     faults: Annotated[tuple[Fault, ...], own()] = ()
     delivery_policy: Annotated[Settings, own(hidden=True)] = field(default_factory=dict)
     dead_letter_queue: Annotated[str | None, own(hidden=True)] = None
-    """CRN."""
+    """The CRN of the queue."""
     signing_secret: Annotated[bytes | None, own(hidden=True)] = None
     """Sealed; webhooks only."""
     previous_secret: Annotated[bytes | None, own(hidden=True)] = None
-    """Sealed; signs too until `previous_until`."""
+    """Sealed; it also signs until `previous_until`."""
     previous_until: Annotated[int | None, own(form="time", hidden=True)] = None
     confirmation_nonce: Annotated[str | None, own(hidden=True)] = None
-    """The token is derived from it and the root key."""
+    """The nonce from which, with the root key, the token is derived."""
     confirmation_hash: Annotated[bytes | None, own(hidden=True)] = None
     """SHA-256 of the token."""
     active_since: Annotated[int | None, own(form="time", hidden=True)] = None
-    """Messages published from then on are delivered; None until it is confirmed."""
+    """Messages published from this time on are delivered; None until it is confirmed."""
 
     @property
     def is_webhook(self) -> bool:
@@ -301,6 +303,6 @@ SUBSCRIPTION: Final = Resource(
     # By hand: it is below a topic, on which its rights are; a second request to subscribe an
     # endpoint finds the first; and it names queues of which the transaction must see no other.
     methods=(),
-    told=(),
+    methods_with_events=(),
     warnings=frozenset({"ENDPOINT_FAILED", "ENDPOINT_TIMEOUT", "ENDPOINT_UNREACHABLE"}),
 )

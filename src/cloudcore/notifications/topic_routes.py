@@ -37,20 +37,20 @@ class Message(RequestBody):
     """As JSON, with subject and attributes, at most 245,760 bytes."""
     subject: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     attributes: dict[str, str] = field(default_factory=dict)
-    """What filters look at; at most 20."""
+    """The values that filters of subscriptions compare; at most 20."""
     content_type: ContentType | None = None
     """Media type under which webhooks get it raw; `text/plain` if it has none."""
 
 
 class Published(ResponseBody):
-    """The message will be delivered."""
+    """The id of a message that will be delivered."""
 
     message_id: Uuid
 
 
 @delete(TOPIC.path_of_one, opt={"action": "notifications:DeleteTopic"})
 async def delete_topic(topic_id: FromPath[str], ctx: Context) -> None:
-    """Delete a topic with its subscriptions; what is not delivered yet is dropped."""
+    """Delete a topic with its subscriptions; messages that are not delivered yet are dropped."""
     topic = await TOPICS.authorized(ctx, topic_id)
     await publishing.drop_messages(ctx.database, topic)
     await ctx.database.write(publishing.delete_topic, topic, ctx.clock())
@@ -64,7 +64,7 @@ async def delete_topic(topic_id: FromPath[str], ctx: Context) -> None:
 async def publish_message(
     topic_id: FromPath[str], data: JSONBody[Message], ctx: Context, needs: Needs[NotificationNeeds]
 ) -> Reply[Published]:
-    """Publish a message: it is delivered, at least once, to each subscription whose filter fits.
+    """Publish a message: it is delivered, at least once, to each subscription whose filter matches.
 
     It is refused while 200,000 deliveries, or 1 GiB, wait for the account's subscriptions.
     """
@@ -88,7 +88,7 @@ async def publish_message(
 
     # Messages pass by the thousand; the audit log has who made, changed and deleted their topic.
     reply = await ctx.commit(
-        publish, wrap=lambda made: Published(message_id=made), told=lambda _: None
+        publish, wrap=lambda made: Published(message_id=made), details=lambda _: None
     )
     if is_counted:
         needs.room.note(topic.account_id, now)

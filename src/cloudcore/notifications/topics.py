@@ -27,21 +27,21 @@ from cloudcore.resources.rows import Rows
 from cloudcore.web.context import RequestContext
 
 WAITING_SECONDS: Final = 30 * 24 * 3600
-"""Seconds after which an event is deleted that still waits for its topic."""
+"""An event that still waits for its topic is deleted after this time."""
 MAX_WAITING: Final = 10_000
-"""Events that wait for one topic; the oldest are dropped."""
+"""How many events may wait for one topic; beyond that, the oldest are dropped."""
 
-# A topic that something names though it does not exist: it was deleted, or never created.
+# A topic that is referred to but does not exist: it was deleted, or never created.
 missing_topics = table(
     "missing_topics",
     refers("account_id KEY", "accounts"),
     columns(ByteOrdered, "crn KEY"),
     columns(Moment, "first_at, last_at"),
-    columns(sa.BigInteger, "events"),  # that were told to it meanwhile
+    columns(sa.BigInteger, "events"),  # how many were sent to it meanwhile
     indexes("last_at"),
 )
 
-# Events told to a topic that does not exist; delivered when it does.
+# Events for a topic that does not exist; delivered when it is created.
 waiting_events = table(
     "waiting_events",
     columns(Id, "event_id KEY"),
@@ -60,17 +60,17 @@ _w = waiting_events.c
 
 
 class MissingTopic(NamedTuple):
-    """A topic that a rule names although it does not exist."""
+    """A topic that does not exist, although a rule names it."""
 
     crn: str
     first_at: int
     last_at: int
     events: int
-    """Events told to it since."""
+    """How many events it was sent since `first_at`."""
 
     @property
     def dropped(self) -> int:
-        """Return how many of these events were dropped, because too many waited."""
+        """Return how many of these events were dropped because too many waited."""
         return max(0, self.events - MAX_WAITING)
 
 
@@ -121,11 +121,11 @@ _DROP_OLDEST: Final = Statement(sa.delete(waiting_events).where(_WAIT_FOR, _w.ev
 forget_waiting: Final = deletion(_w.created_at, kept_seconds=WAITING_SECONDS)
 """Deletes a batch of the events that have waited for `WAITING_SECONDS`."""
 forget_old_missing: Final = deletion(_m.last_at, kept_seconds=WAITING_SECONDS)
-"""Deletes a batch of old notes of missing topics."""
+"""Deletes a batch of records of missing topics that got no event for `WAITING_SECONDS`."""
 
 
 def note_missing(tx: Connection, account_id: str, crn: str, events: int, now: int) -> None:
-    """Record that a topic does not exist, and that `events` more were sent to it."""
+    """Store that a topic does not exist, and that `events` more were sent to it."""
     tx.execute(_NOTE_MISSING, account_id=account_id, crn=crn, events=events, now=now)
 
 
@@ -170,7 +170,7 @@ def list_waiting(tx: Connection, account_id: str, crn: str, limit: int) -> list[
 
 
 def remove_waiting(tx: Connection, account_id: str, crn: str, ids: Sequence[str]) -> None:
-    """Delete events from those that wait for a topic."""
+    """Delete the events with these ids that wait for a topic."""
     tx.execute(_REMOVE_WAITING, account_id=account_id, crn=crn, ids=text_list(ids))
 
 
@@ -187,12 +187,12 @@ _IDS_NAMED: Final = Statement(
 
 
 class TopicState(NamedTuple):
-    """The id of a topic that a rule names, or the record that the topic is missing."""
+    """The state of a topic that a rule names: its id, or a record that the topic is missing."""
 
     id: str | None
     """None if there is no such topic."""
     missing: MissingTopic | None = None
-    """What is known of its absence, if anything is."""
+    """The record of a missing topic, or None."""
 
 
 def _found(tx: Connection, topic: Topic, old: Topic | None) -> Topic:

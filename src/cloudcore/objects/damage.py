@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 ABSENT: Final = "absent"
 """The file does not exist."""
 SIZE: Final = "size"
-"""The file is shorter or longer than the object."""
+"""The file is shorter or longer than the row says."""
 DIGEST: Final = "digest"
-"""The bytes hash to another digest."""
+"""The bytes have another digest than the row says."""
 UNREADABLE: Final = "unreadable"
 """The disk cannot read the bytes."""
 
@@ -23,5 +23,5 @@ class Miscount(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """Return the problem in words."""
+        """Return the two counts in words."""
         return f"{self.recorded} on record, {self.counted} counted"

@@ -1,11 +1,11 @@
 """Rewrap: move stored bytes to another KMS key, in steps of a job.
 
-Each step takes some *uses* of stored bytes, wraps their data keys under the new key, and points the
-uses to these wraps in one transaction. If the new key changes meanwhile, the run starts again with
-the changed key.
+A *use* is a row through which a KMS key opens stored bytes. Each step takes some uses, wraps their
+data keys under the new KMS key, and points the uses to these wraps in one transaction. If another
+new KMS key is chosen meanwhile, the run starts again with it.
 
-A use whose key is disabled or deleted is left as it is: otherwise the right to rewrap would open
-what the key's owner has closed.
+A use whose KMS key is disabled or deleted is left unchanged: otherwise the right to rewrap would
+open bytes that the owner of the KMS key has closed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from cloudcore.jobs.runs import Progress, Run, progress_run
 from cloudcore.objects.wraps import CLOSED, Rewrapped, WrappedKey
 
 COUNTS: Final = ("moved", "plain", "key_disabled", "key_deleted", "unreadable")
-"""The counters of a run.
+"""The counters of a run: one for uses that were moved, the others for uses left unchanged.
 
-*moved* to the key; others stay as they are: *plain* ones have no key; that of others is disabled,
-or its deletion is pending (*key_disabled*), or it was deleted (*key_deleted*, also if they are
-shredded); *unreadable*: no key opens the data key.
+- *moved*: the new KMS key opens the bytes
+- *plain*: the bytes are not sealed
+- *key_disabled*: the KMS key is disabled, or its deletion is pending
+- *key_deleted*: the KMS key was deleted; the bytes may already be shredded
+- *unreadable*: no KMS key opens the data key
 """
 _log = logging.getLogger(__name__)
 
 
 class WrapUse(Protocol):
-    """A use of stored bytes through a KMS key."""
+    """A row that uses stored bytes through a KMS key."""
 
     @property
     def stored_id(self) -> str:
@@ -40,11 +42,11 @@ class WrapUse(Protocol):
 
     @property
     def obstacle(self) -> str | None:
-        """Return why the use cannot move, by its row: a name in `COUNTS`, or None."""
+        """Return the counter in `COUNTS` for why the use cannot move, as its row says, or None."""
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
-        """Return the wraps of the data key that may be opened, the preferred one first."""
+        """Return the wraps of the data key that may be tried, the preferred one first."""
 
 
 U = TypeVar("U", bound=WrapUse)
@@ -57,11 +59,11 @@ class UsePage(NamedTuple, Generic[U]):
     """The KMS key to move to."""
     uses: Sequence[U]
     looked_at: int
-    """With those that are there already."""
+    """The number of uses on the page, including those that already have the target key."""
     next: Any
-    """The cursor of the next step; None after the last."""
+    """The cursor of the next step; None after the last step."""
     total: int | None = None
-    """Uses that are left, if the run begins with this key; else None."""
+    """The number of uses left, if the run begins with this target; else None."""
 
 
 async def run_step(
@@ -75,9 +77,10 @@ async def run_step(
 ) -> Next | Done:
     """Wrap the data keys of the next uses; return the change that moves them.
 
-    `read` returns the page of uses at a cursor; `write` moves uses to wraps, keyed by stored id,
-    and returns the number moved. Both raise `StepFailed` if the step must be repeated, or the run
-    ended. `unusable` is raised if the new key has been closed.
+    `read` returns the page of uses at a cursor. `write` points uses to new wraps, which are keyed
+    by stored id, and returns the number moved. Both raise `StepFailed` if the step must be
+    repeated, or the run has failed. If the target key has been disabled or deleted, raise the error
+    that `unusable` returns.
     """
     portion = await database.read(read, run, job.cursor)
     movable = [use for use in portion.uses if use.obstacle is None]

@@ -1,8 +1,8 @@
 """The record of stored bytes: when they were verified, and whether they are damaged.
 
-Bytes are identified by their *stored id*. If an object gets other bytes, its stored id changes, and
-`verified_at` changes when they are verified. So a report of damage never marks other bytes, nor
-bytes that were verified since.
+Bytes are identified by their *stored id*. If an object gets other bytes, its stored id changes;
+when bytes are verified, their `verified_at` changes. A report of damage names both, so it never
+marks other bytes, nor bytes that were verified since.
 
 The scrub proceeds by `verified_at`, the oldest first (0 means never, or unknown). So it needs no
 other record of where it stopped.
@@ -30,12 +30,12 @@ from cloudcore.db.rows import ONE, ZERO, find_all, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
 
 FIRST: Final = (-1, "")
-"""Before every object, in the order in which they were verified."""
+"""The position before every object, for `StoredRows.due`."""
 EVER: Final = 1 << 62
-"""A moment after every other."""
+"""A time later than every `verified_at`."""
 _PAGE: Final = 500
 Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
-"""Returns those of some stored ids that rows name, whatever these rows are."""
+"""From some stored ids, returns those to which a row of any kind refers."""
 
 
 class ObjectRow(NamedTuple):
@@ -49,15 +49,15 @@ class ObjectRow(NamedTuple):
     encoding: str
     is_inline: bool
     checksum: str | None
-    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
+    """BLAKE3 of the stored bytes, in hex; None if `digest` is their sha256."""
     verified_at: int
     damage: str | None
     body: bytes | None
-    """The stored bytes of an inline object; None if they are lost, or in the store."""
+    """The stored bytes of an inline object; None if they are lost, or are in the store."""
 
 
 class NamedObject(NamedTuple):
-    """An object whose bytes are in the store, as a backup knows it."""
+    """An object whose bytes are in the store: the columns that a backup needs."""
 
     stored_id: str
     digest: str
@@ -66,24 +66,26 @@ class NamedObject(NamedTuple):
 
 
 class StoredTotals(NamedTuple):
-    """The number of objects that have bytes, and how many were verified recently."""
+    """Counts of the objects that have bytes, and of those verified recently."""
 
     objects: int
     stored_bytes: int
     verified: int
     verified_bytes: int
     damaged: int
-    """Known to be."""
+    """The number of objects that are marked as damaged."""
 
 
 class StoredRows:
     """The statements for one tenant's table, and functions that run them in a transaction.
 
-    `rows` is a query for the `ObjectRow`s of the table, `stored_id` the column that identifies
-    their bytes, and `has_bytes` the condition that a row has some. An index on ``verified_at, id``
-    covers the rows with bytes whose `damage` is null. `is_stored` is the condition that the bytes
-    are in the store, even if nothing needs them. Statements for backups read only the columns of
-    these conditions and of `NamedObject`.
+    - `rows`: a query for the `ObjectRow`s of the table
+    - `stored_id`: the column that identifies the bytes of a row
+    - `has_bytes`: the condition that a row has bytes which are needed. An index on
+      ``verified_at, id`` covers these rows, except those with `damage`
+    - `is_stored`: the condition that the bytes are in the store, even if nothing needs them
+
+    Statements for backups read only the columns of `NamedObject` and of `is_stored`.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class StoredRows:
         seen = *bytes_of, of.verified_at == bindparam("verified_at_before")
         is_verified = of.damage.is_(None) & (of.verified_at >= bindparam("since"))
         self.rows: Final = rows.where(has_bytes)
-        """The query for the objects that have bytes, for further conditions."""
+        """The query for the objects that have bytes; callers may add conditions."""
         self._due: Final = paged(
             self.rows.where(
                 of.damage.is_(None),
@@ -161,9 +163,9 @@ class StoredRows:
     def due(
         self, tx: Connection, verified_before: int, after: tuple[int, str], limit: int
     ) -> list[ObjectRow]:
-        """Return a page of undamaged objects last verified before a moment, the oldest first.
+        """Return a page of undamaged objects last verified before a time, the oldest first.
 
-        `after` is the `verified_at` and id of the previous page's last row; `FIRST` for the first
+        `after` is the (`verified_at`, id) of the previous page's last row; `FIRST` for the first
         page.
         """
         at = {"after_at": after[0], "after_id": after[1]}
@@ -174,14 +176,14 @@ class StoredRows:
     def all(
         self, tx: Connection, after: str, limit: int, verified_before: int = EVER
     ) -> list[ObjectRow]:
-        """Return a page of objects last verified before a moment, even damaged ones, by id."""
+        """Return a page of objects last verified before a time, even damaged ones, sorted by id."""
         of = {"verified_before": verified_before, "after": after}
         return find_all(tx, ObjectRow, self._all, **of, limit=limit)
 
     async def each(
         self, database: Database, verified_before: int = EVER
     ) -> AsyncIterator[ObjectRow]:
-        """Yield the objects of all accounts that were last verified before a moment."""
+        """Yield the objects of all accounts that were last verified before a time, sorted by id."""
         after = ""
         while found := await database.read(self.all, after, _PAGE, verified_before):
             for row in found:
@@ -189,7 +191,7 @@ class StoredRows:
             after = found[-1].id
 
     def totals(self, tx: Connection, since: int) -> StoredTotals:
-        """Count the objects that have bytes, and those verified `since`. Reads every row."""
+        """Count the objects with bytes, and those verified at `since` or later. Reads all rows."""
         row = tx.row(self._totals, since=since)
         assert row is not None
         return StoredTotals(*map(int, row))
@@ -209,7 +211,7 @@ class StoredRows:
         return {row[0] for row in tx.rows(self._find_stored, ids=text_list(stored_ids))}
 
     def is_unchanged(self, tx: Connection, row: ObjectRow) -> bool:
-        """Return False if an object is gone, has other bytes now, or was verified meanwhile."""
+        """Return False if an object was deleted, has other bytes now, or was verified meanwhile."""
         seen = _seen(row.account_id, row.stored_id, row.verified_at)
         return tx.row(self._is_unchanged, **seen, object_id=row.id) is not None
 
@@ -224,8 +226,8 @@ class StoredRows:
     ) -> bool:
         """Mark the object that has these bytes as damaged.
 
-        Return False if it is already marked or gone, has other bytes now, or was verified after
-        `verified_at` was read. Read `verified_at` before the bytes.
+        Return False if the object is already marked or was deleted, has other bytes now, or was
+        verified after `verified_at` was read. Read `verified_at` before the bytes.
         """
         seen = _seen(account_id, stored_id, verified_at)
         return tx.execute(self._mark, **seen, found=damage, now=now) == 1
@@ -241,8 +243,8 @@ class StoredRows:
     ) -> None:
         """Record that an object's bytes are intact: remove the mark, set `verified_at` to `now`.
 
-        Change nothing if it has other bytes now, or was verified or marked after `verified_at` and
-        `damage` were read. Read these before the bytes.
+        Change nothing if the object has other bytes now, or was verified or marked after
+        `verified_at` and `damage` were read. Read these before the bytes.
         """
         seen = _seen(account_id, stored_id, verified_at)
         tx.execute(self._confirm, **seen, damage_before=damage or "", now=now)
@@ -250,8 +252,8 @@ class StoredRows:
     def confirm_all(self, tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
         """Record that these objects were read and are intact; see `confirm`.
 
-        Marks made since the rows were read stay: hours may pass between reading the first and the
-        last.
+        A mark that was set since its row was read stays: hours may pass between reading the first
+        and the last row.
         """
         for row in rows:
             self.confirm(tx, row.account_id, row.stored_id, row.verified_at, row.damage, now)

@@ -1,8 +1,8 @@
-"""Wraps: the data key of stored bytes, encrypted under a KMS key; move it to another key.
+"""Wraps: data keys of stored bytes, encrypted under KMS keys; and moving them to other KMS keys.
 
-One data key seals one sequence of stored bytes. A wrap of it is bound to their stored id, so it
-opens nothing else. Letting another KMS key open the bytes does not require reading them. Families
-convert the errors here to their own.
+One data key seals one sequence of stored bytes. A wrap is bound to the stored id of these bytes, so
+it opens no others. To let another KMS key open the bytes, only the data key is wrapped again.
+Families convert the errors here to their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cloudcore.errors import AccessDenied, NotFound
 
 
 class KeyDeleted(NotFound):
-    """The KMS key was deleted, or there is none."""
+    """The KMS key was deleted, or does not exist."""
 
     def __init__(self, message: str = "the KMS key was deleted") -> None:
         super().__init__(message, reason="kms_key_not_found")
@@ -35,7 +35,7 @@ class WrapBroken(Exception):
 
 
 CLOSED: Final = (KeyDeleted, KeyDisabled)
-"""Why a KMS key cannot be used."""
+"""The errors for KMS keys that cannot be used."""
 _REASONS: Final[dict[type[Exception], str]] = {
     KeyDeleted: "key_deleted",
     KeyDisabled: "key_disabled",
@@ -53,10 +53,10 @@ class WrappedKey(NamedTuple):
 
 
 class DataKeys(Protocol[K]):
-    """Wraps and opens data keys; both methods raise the errors below.
+    """Wraps and opens data keys.
 
-    KeyDeleted, KeyDisabled: the KMS key cannot be used; Unavailable: its provider cannot be
-    reached.
+    Both methods raise `KeyDeleted` or `KeyDisabled` if the KMS key cannot be used, and
+    `Unavailable` if the provider of the KMS key cannot be reached.
     """
 
     async def open_all(self, account_id: str, wraps: Sequence[WrappedKey], /) -> list[K]:
@@ -65,25 +65,28 @@ class DataKeys(Protocol[K]):
     async def wrap_all(
         self, account_id: str, kms_key_id: str, data_keys: Sequence[tuple[str, K]], /
     ) -> list[bytes]:
-        """Wrap (stored id, data key) pairs under one KMS key."""
+        """Return the wraps of (stored id, data key) pairs under one KMS key, in the same order."""
 
 
 class Rewrapped(NamedTuple):
-    """New wraps of data keys, and the reasons for keys without one; both map from stored id."""
+    """New wraps by stored id, and by stored id the reasons why others have none."""
 
     wraps: dict[str, bytes]
     kept: dict[str, str]
-    """`key_disabled`, `key_deleted` or `unreadable`."""
+    """Reasons: `key_disabled`, `key_deleted` or `unreadable`."""
 
 
 async def rewrap(
     keys: DataKeys[K], account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]]
 ) -> Rewrapped:
-    """Wrap data keys under a KMS key; open each with the first of its wraps that can be opened.
+    """Wrap data keys under a KMS key.
+
+    Each element of `wraps` has the wraps of one data key; the first of them that can be opened is
+    used.
 
     Raises:
         KeyDeleted, KeyDisabled: the KMS key to wrap under cannot be used.
-        Unavailable: the provider of a key's material cannot be reached.
+        Unavailable: the provider of a KMS key cannot be reached.
 
     """
     opened: dict[str, K] = {}
@@ -104,7 +107,10 @@ async def _open(
     opened: dict[str, K],
     kept: dict[str, str],
 ) -> None:
-    """Open all at once; if that fails, separately for each KMS key, and then one by one."""
+    """Open wraps into `opened`; note the reasons for those that cannot be opened in `kept`.
+
+    Try all at once; if that fails, separately for each KMS key, and then one by one.
+    """
     try:
         found = await keys.open_all(account_id, wraps)
     except (*CLOSED, WrapBroken) as error:

@@ -1,4 +1,4 @@
-"""Check addresses and URLs that users name, because the install's own network trusts it.
+"""Check addresses and URLs that users name, since hosts may trust requests from the install.
 
 Only https is allowed, and only addresses of the public internet. An operator can list exceptions: a
 listed origin may have any address and may be plain HTTP; hosts in a listed network are called over
@@ -42,8 +42,8 @@ _NOT_PUBLIC_V4: Final = tuple(
     )
 )
 _GLOBAL_V6: Final = IPv6Network("2000::/3")
-"""All that IANA gives out for unicast; outside are loopback, private, link-local, multicast, every
-form of ``::a.b.c.d``, and NAT64 of one's own (``64:ff9b:1::/48``)."""
+"""All unicast addresses that IANA assigns. Outside are loopback, private, link-local, multicast,
+every form of ``::a.b.c.d``, and local NAT64 (``64:ff9b:1::/48``)."""
 _NOT_PUBLIC_V6: Final = tuple(
     IPv6Network(text)
     for text in (
@@ -108,12 +108,12 @@ class Allowed(NamedTuple):
     """The destinations that an operator allows besides the public internet."""
 
     setting: str
-    """The variable that lists it, for messages."""
+    """Name of the variable that lists the destinations, for messages."""
     origins: Sequence[str] = ()
-    """As `origin_of` writes them."""
+    """In the form of `origin_of`."""
     networks: Sequence[Network] = ()
     takes_plain_http: bool = False
-    """Whatever may be asked over https may be asked over http too."""
+    """True if plain HTTP is allowed wherever https is."""
 
 
 class Destination(NamedTuple):
@@ -144,7 +144,7 @@ class Destination(NamedTuple):
 def origin_of(url: str) -> str:
     """Return the origin of a URL as browsers write it: in lower case, without a default port.
 
-    Raise `NotAllowed` if it is no HTTP URL.
+    Raise `NotAllowed` if it is not an HTTP URL.
     """
     return _parsed(url).origin
 
@@ -187,7 +187,7 @@ def check_addresses(
 
 
 def literal_address(host: str) -> Address | None:
-    """Return the IP address that `host` is, or None if it is a name."""
+    """Return the IP address in `host`, or None if `host` is a name."""
     try:
         return IPv6Address(host) if ":" in host else IPv4Address(host)
     except AddressValueError:
@@ -238,6 +238,9 @@ def _canonical_ipv6(text: str) -> str:
 
 
 def _is_odd_number(host: str) -> bool:
-    """Return True for ``127.1``, ``2130706433``, ``0x7f.1``: resolvers read them as addresses."""
+    """Return True for a host such as ``127.1``, ``2130706433`` or ``0x7f.1``.
+
+    Resolvers read these as addresses.
+    """
     is_number = _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]) is not None
     return is_number and literal_address(host) is None

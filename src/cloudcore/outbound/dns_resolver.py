@@ -55,7 +55,7 @@ class DnsResolver:
         return sorted(hosts)
 
     async def addresses(self, name: str) -> list[Address]:
-        """Return the addresses of a host, IPv4 first.
+        """Return the addresses of a host, IPv4 first; empty if it has none.
 
         Raise `DnsFailed` if no name server gives a valid answer.
         """

@@ -1,4 +1,4 @@
-"""Look up host names, each in a thread of its own.
+"""Look up host names, each in its own thread.
 
 The system's call cannot be cancelled. In a pool, such as the event loop's with four threads, the
 first names whose servers do not answer would block all other lookups.
@@ -21,7 +21,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 """Returns the addresses of a host; raises OSError."""
 
 MOST_AT_ONCE: Final = 512
-"""Look-ups under way in a process."""
+"""Maximum number of look-ups under way in a process."""
 _Found = asyncio.Future[Sequence[Address]]
 _Key = tuple[asyncio.AbstractEventLoop, str, int]
 _under_way: Final[dict[_Key, _Found]] = {}
@@ -69,4 +69,4 @@ def _tell(found: _Found, answer: Sequence[Address] | Exception) -> None:
 
 def _forget(key: _Key, found: _Found) -> None:
     del _under_way[key]
-    found.exception()  # seen, also if who asked has gone
+    found.exception()  # mark it as retrieved, as the callers may have been cancelled

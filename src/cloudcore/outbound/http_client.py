@@ -62,7 +62,7 @@ class BodyRate:
 
 
 IDLE_SECONDS: Final = 20.0
-"""Less than servers usually keep an idle connection for."""
+"""Seconds for which an idle connection is kept: fewer than servers usually keep one."""
 
 
 class IdleConnections:
@@ -115,7 +115,7 @@ class IdleConnections:
 
 
 MAX_IDLE: Final = 8
-"""How many idle connections to one origin a client keeps."""
+"""Maximum number of idle connections of a client to one origin."""
 _MAX_ADDRESSES: Final = 4
 
 
@@ -129,11 +129,11 @@ class TimeLimits(NamedTuple):
     idle: float = 30.0
     """Between two bytes of a body."""
     rate_window: float = 60.0
-    """Waited seconds over which `lowest_rate` is looked at."""
+    """Seconds of waiting over which the rate of a body is measured."""
     lowest_rate: int = 1024
-    """Bytes per second of waiting; a reader that is slow itself does not count."""
+    """Minimum bytes per second of waiting; time that the reader itself needs does not count."""
     small_answer: float = 30.0
-    """For a body that is read whole."""
+    """For reading a whole body (`HttpAnswer.read`)."""
 
 
 TIME_LIMITS: Final = TimeLimits()
@@ -150,7 +150,7 @@ class HttpAnswer:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it arrives.
 
-        Raise `RequestFailed` if it is too slow, or ends before its length.
+        Raise `RequestFailed` if the body is too slow, or ends before its length.
         """
         pace = BodyRate(self._limits.rate_window, self._limits.lowest_rate)
         while True:
@@ -170,7 +170,7 @@ class HttpAnswer:
     async def read(self, max_bytes: int) -> bytes:
         """Return the whole body.
 
-        Raise `RequestFailed` if it is longer than `max_bytes`, or too slow.
+        Raise `RequestFailed` if the body is longer than `max_bytes`, or too slow.
         """
         if (self.head.length or 0) > max_bytes:
             raise AnswerTooLong(f"it answered with more than {max_bytes} bytes")
@@ -188,7 +188,7 @@ class HttpAnswer:
 
 
 class HttpClient:
-    """A client for hosts over HTTP/1.1; one per process and purpose."""
+    """An HTTP/1.1 client for hosts that users name; one per process and purpose."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncIterator[HttpAnswer]:
-        """Send a request; leaving the context ends it, even before the end of the body.
+        """Send a request and yield the response; leaving the block ends both, even in the middle.
 
         Raise `NotAllowed` if the URL or one of its addresses may not be called, `RequestFailed` if
         the host cannot be reached, or its response is not valid.

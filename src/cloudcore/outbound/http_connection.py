@@ -27,7 +27,7 @@ class Unreachable(RequestFailed):
     def __init__(self, message: str, stage: RequestStage) -> None:
         super().__init__(message)
         self.stage: RequestStage = stage
-        """How far the request came."""
+        """The stage at which the request failed."""
 
 
 class BadAnswer(RequestFailed):
@@ -39,7 +39,7 @@ class AnswerTooLong(BadAnswer):
 
 
 MAX_HEAD: Final = 64 * 1024
-"""Limit of the bytes of an answer's head with its trailers."""
+"""Maximum bytes of a response's head, including its trailers."""
 _MAX_INTERIM: Final = 8
 _WHOLE_PIECE: Final = 64 * 1024
 _CONTINUED: Final = range(100, 200)
@@ -67,7 +67,7 @@ class AnswerHead:
 
     @property
     def length(self) -> int | None:
-        """Return the ``Content-Length``, or None."""
+        """Return the ``Content-Length``, or None if it is absent or malformed."""
         text = self.get("content-length") or ""
         is_number = text.isascii() and text.isdigit() and len(text) <= _LENGTH_DIGITS
         return int(text) if is_number else None
@@ -77,17 +77,17 @@ class AnswerParser:
     """Parses one response, and buffers the unread part of its body."""
 
     def __init__(self, *, to_head: bool) -> None:
-        """Prepare for the next response; with `to_head`, for HEAD, it has no body."""
+        """Prepare for the next response; one to a HEAD request (`to_head`) has no body."""
         self.head: AnswerHead | None = None
         self.failure: RequestFailed | None = None
         self.is_done = False
-        """True once the answer's last byte has come."""
+        """True once the last byte of the response has arrived."""
         self.keeps_alive = True
-        """False if the connection cannot be used again."""
+        """False if the connection cannot be reused."""
         self.buffered = 0
-        """Bytes of the body that are not read yet."""
+        """Bytes of the body that have not been read yet."""
         self.fed = 0
-        """Bytes that came, of head and body."""
+        """Bytes that arrived, of head and body."""
         self._to_head = to_head
         self._first = b""
         self._parser = httptools.HttpResponseParser(self)
@@ -285,14 +285,14 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the response; that is an error unless its end is the end of the connection."""
+        """End the response; this is an error unless the connection's end also ends the body."""
         self._is_open = False
         if self._answer is not None:
             self._answer.end(is_error=error is not None)
         self._wake()
 
     def _has_unread(self) -> bool:
-        """Return True if the socket has bytes, or an end, that the event loop has not read."""
+        """Return True if the socket has unread bytes, or the connection is ending."""
         assert self._transport is not None
         if self._transport.is_closing():
             return True

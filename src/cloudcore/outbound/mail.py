@@ -21,9 +21,9 @@ class MailRefused(Exception):
         self.is_permanent = is_permanent
         """True if a retry would not help."""
         self.refuses_address = refuses_address
-        """True if the address gets no mail at all, whatever the message says."""
+        """True if the address accepts no mail at all, whatever the message."""
         self.code = code
-        """Of the server's answer; 0 if it gave none."""
+        """Code of the server's reply; 0 if there was none."""
 
 
 _PORTS: Final = {"smtp": 25, "smtps": 465}

@@ -40,25 +40,25 @@ _MOST_HOSTS: Final = 5
 _CONNECT_SECONDS: Final = 30.0
 _COMMAND_SECONDS: Final = 60.0
 _DATA_SECONDS: Final = 300.0
-"""For the end of a message, which a server may look at before it answers."""
+"""Seconds for the reply to a whole message, which a server may inspect before it replies."""
 ATTEMPT_SECONDS: Final = 480.0
-"""The most that one attempt takes, over all mail servers."""
+"""Maximum seconds of one attempt, over all mail servers."""
 _MOST_REASON: Final = 400
 _PERMANENT: Final = 500
 _OF_SENDER: Final = ("5.1.7", "5.1.8", "5.7.")
-"""What is said of the sender's address, or of a policy that refuses who sends (RFC 3463 §3.2 and
-§3.8), by many servers only at the recipient."""
+"""Codes about the sender's address, or about a policy that refuses the sender (RFC 3463 §3.2 and
+§3.8). Many servers reply with them only to the recipient."""
 
 
 class Envelope(NamedTuple):
     """A message with its sender and recipient."""
 
     sender: str
-    """To which it is given back (``MAIL FROM``)."""
+    """The address to which the message is returned (``MAIL FROM``)."""
     recipient: str
     message: bytes
     source: str | None = None
-    """The address of this machine that it is sent from; None for any."""
+    """Address of this machine from which to send; None for any."""
 
 
 class _TryNext(Exception):
@@ -67,7 +67,7 @@ class _TryNext(Exception):
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
-        """Of the server's answer, if it gave one."""
+        """Code of the server's reply; 0 if there was none."""
 
 
 class MailSender(Protocol):
@@ -79,7 +79,8 @@ class MailSender(Protocol):
     async def send(self, envelope: Envelope) -> None:
         """Send a message.
 
-        Even a failed call may have sent it, if the connection broke before the server's reply.
+        Even a failed call may have sent the message, if the connection broke before the server's
+        reply.
 
         Raise `MailRefused` if no mail server has confirmed that it accepts the message.
         """
@@ -91,9 +92,9 @@ class DirectSender:
 
     resolver: DnsResolver
     allowed: Allowed
-    """Which addresses may be dialled besides public ones."""
+    """Addresses that may be called besides public ones."""
     host_name: str
-    """As this machine calls itself (``EHLO``)."""
+    """Name by which this machine introduces itself (``EHLO``)."""
     port: int = SMTP_PORT
 
     def destination_of(self, recipient: str) -> str:
@@ -191,11 +192,11 @@ class SmarthostSender:
     smarthost: Smarthost
     host_name: str
     seconds: float = ATTEMPT_SECONDS
-    """For one message, from the connection to the answer."""
+    """Seconds for one message, from the connection to the reply."""
     trusted: ssl.SSLContext | None = None
-    """Replaces the machine's roots."""
+    """TLS context to use in place of one with the machine's roots."""
     shows_answers: bool = True
-    """False: errors have only the code of an answer, and the log has its words."""
+    """False if errors have only the code of a reply, whose words are logged."""
 
     def destination_of(self, recipient: str) -> str:  # noqa: ARG002 - as the protocol has it
         """Return the same key for all recipients."""
@@ -389,9 +390,9 @@ def unverified_tls() -> ssl.SSLContext:
 
 
 CONNECTIONS: Final = 4
-"""Messages that the smarthost is handed at once; further ones wait for one another."""
+"""Maximum number of messages that are sent to the smarthost at once; others wait."""
 SMARTHOST_SECONDS: Final = 30.0
-"""For one message; waiting for its turn does not count."""
+"""Seconds for one message, without the wait for its turn."""
 
 
 @dataclass(eq=False, slots=True)
@@ -404,7 +405,7 @@ class PlatformMail:
     through: MailSender
     sender: str
     turn: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
-    """In which each message is sent."""
+    """Context in which each message is sent, such as a semaphore."""
 
     async def send(self, message: EmailMessage) -> None:
         """Send a message.

@@ -1,1 +1,1 @@
-"""The certificate for a server's own names: ordered by ACME, stored in files, renewed in time."""
+"""The certificate for a server's own host names: ordered by ACME, stored in files, and renewed."""

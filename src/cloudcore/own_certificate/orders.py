@@ -31,17 +31,17 @@ _LIFE: Final = timedelta(days=1)
 
 
 class CertificateOrder(NamedTuple):
-    """The names for a server's certificate, and the authority that issues it."""
+    """An order: the host names for a server's certificate, and the authority that issues it."""
 
     names: tuple[str, ...]
     directory: Directory
     folder: Path
-    """See `places`."""
+    """Folder of the certificate's files; see `paths.own_folder`."""
     challenge: str = TLS_ALPN
-    """Or ``http-01``."""
+    """``tls-alpn-01`` or ``http-01``."""
     email: str = ""
     setting: str = ""
-    """The variable of the names."""
+    """The environment variable that sets `names`, for error messages."""
 
     @property
     def reach(self) -> str:
@@ -51,7 +51,7 @@ class CertificateOrder(NamedTuple):
 
     @property
     def proofs(self) -> Path:
-        """Return the folder of the proofs, which exists only while an authority checks them."""
+        """Return the folder of the proofs; it exists only while an authority checks them."""
         return self.folder / "proofs"
 
     @property
@@ -104,7 +104,7 @@ def _withdraw(folder: Path) -> None:
 
 
 def _validation(proof: ChallengeProof) -> bytes:
-    """Return the certificate, with key, that proves control of a name (RFC 8737 §3)."""
+    """Return key and certificate, in PEM, that prove control of a name (RFC 8737 §3)."""
     key = ec.generate_private_key(ec.SECP256R1())
     digest = hashlib.sha256(proof.value.encode()).digest()
     now = datetime.now(UTC)
@@ -126,9 +126,9 @@ def _validation(proof: ChallengeProof) -> bytes:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from ordering meanwhile, such as a server that is being replaced.
+    """Lock `folder`, so that no other process, such as a replaced server, orders meanwhile.
 
-    Raise `AcmeUnreachable` if another one is ordering.
+    Raise `AcmeUnreachable` if another process is ordering.
     """
     descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:

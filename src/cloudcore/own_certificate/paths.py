@@ -1,6 +1,6 @@
 """Paths of the certificate for a server's own names, and the metrics of its orders.
 
-Cheap to import, as settings import it.
+This module is cheap to import, since settings import it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cloudcore.serving.tls.paths import TlsFiles
 
 
 def own_folder(beside: Path, directory: str) -> Path:
-    """Return the folder of one ACME authority's files, beside the root key.
+    """Return the folder of one ACME authority's files, in the folder `beside` of the root key.
 
-    Each ACME directory has its own, so that a test certificate does not stay in use once the real
-    authority is configured.
+    Each ACME `directory` (its URL) has its own folder, so that a test certificate does not stay in
+    use once the real authority is configured.
     """
     host = (urlsplit(directory).hostname or "").replace(":", "-")
     known = hashlib.sha256(directory.encode()).hexdigest()[:8]
@@ -26,18 +26,18 @@ def own_folder(beside: Path, directory: str) -> Path:
 
 
 def own_certificate(folder: Path) -> TlsFiles:
-    """Return the paths of certificate and key: one file, so that they change together."""
+    """Return the paths of certificate and key: the same file, so that they change together."""
     path = folder / "certificate.pem"
     return TlsFiles(path, path)
 
 
 def pause_file(files: TlsFiles) -> Path:
-    """Return the path of the file that stores the pause between failing orders."""
+    """Return the path of the file that stores the `Pause` after failed orders."""
     return files.certificate.with_name("pause.json")
 
 
 def local_folder(beside: Path) -> Path:
-    """Return the folder of the built-in authority's files, beside the root key."""
+    """Return the folder of the built-in authority's files; `beside` is that of the root key."""
     return beside / "tls-own"
 
 

@@ -1,4 +1,4 @@
-"""Renew the certificate for a server's own names: its files, due times, and the last fault."""
+"""Renew the certificate for a server's own names, with pauses after failed orders."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ _MOST_COMMON_NAME: Final = 64
 def prepare(folder: Path, name: str, now: float) -> bool:
     """Make the folder; return True if it has a usable certificate from an authority.
 
-    Otherwise write a self-signed one, which no client trusts, so that the server can listen. `name`
-    is the server's, `now` the Unix time in seconds.
+    Return False if it has only a self-signed one, which no client trusts; if there is no usable
+    certificate, write a self-signed one, so that the server can listen. `name` is the server's host
+    name, `now` the Unix time in seconds.
 
-    Raise `TlsNotYetValidError` if a certificate exists but is not valid yet, as the clock is
-    behind; it stays until the clock is set. Raise `OSError` if the folder cannot be written.
+    Raise `TlsNotYetValidError` if a certificate exists but is not valid yet, because the clock is
+    behind; the certificate stays. Raise `OSError` if the folder cannot be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = own_certificate(folder)
@@ -70,7 +71,7 @@ def names_in(pem: bytes) -> set[str]:
 
 
 def load_account_key(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the key of the account at the authority; generate it if there is none."""
+    """Return the key of the ACME account stored in `folder`; generate it if there is none."""
     path = folder / "account.pem"
     try:
         key = load_pem_private_key(path.read_bytes(), None)
@@ -105,8 +106,8 @@ def _stand_in(name: str, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
 
 FIRST_DELAY: Final = 120.0
 MOST_DELAY: Final = 6 * 3600.0
-"""Seconds between two orders that fail: five in the first hour, as much as public authorities
-take, then four a day."""
+"""Maximum seconds between failing orders. With `FIRST_DELAY`, this makes five orders in the first
+hour, as many as public authorities accept, and later four a day."""
 _MOST_DOUBLINGS: Final = 20
 
 
@@ -114,13 +115,16 @@ class Pause(NamedTuple):
     """The number of failed orders in a row, and when the pause after them ends."""
 
     wanted: str
-    """What was ordered; something else is ordered at once."""
+    """Describes what was ordered; the pause does not apply to anything else."""
     failures: int = 0
     until: float = 0.0
     """Unix time in seconds."""
 
     def longer(self, now: float, spread: float) -> Pause:
-        """Return the pause after one more failure; `spread` is from 0 to 1."""
+        """Return the pause after one more failure.
+
+        `spread`, from 0 to 1, lengthens the pause by up to a tenth.
+        """
         delay = min(FIRST_DELAY * 2**self.failures, MOST_DELAY) * (1 + spread / 10)
         return Pause(self.wanted, min(self.failures + 1, _MOST_DOUBLINGS), now + delay)
 
@@ -129,9 +133,9 @@ _DECODER: Final = msgspec.json.Decoder(Pause)
 
 
 def read_pause(path: Path, wanted: str, now: float) -> Pause:
-    """Return the pause that an earlier process stored, or an empty one.
+    """Return the pause that an earlier process stored for the same `wanted`, or an empty pause.
 
-    Ignore a pause longer than the maximum, which comes from a wrong clock.
+    A pause that ends too late comes from a wrong clock, and is ignored.
     """
     none = Pause(wanted)
     try:
@@ -143,7 +147,10 @@ def read_pause(path: Path, wanted: str, now: float) -> Pause:
 
 
 def keep_pause(path: Path, pause: Pause) -> None:
-    """Store a pause, or delete it after a success; if storing fails, a restart ends the pause."""
+    """Store a pause, or delete the stored one if `pause` has no failures.
+
+    Errors are ignored; the only effect is that a restarted server does not see the change.
+    """
     with suppress(OSError):
         if pause.failures:
             write_private(path, msgspec.json.encode(pause))
@@ -154,7 +161,7 @@ def keep_pause(path: Path, pause: Pause) -> None:
 logger = logging.getLogger("cloudcore.acme")
 
 _LONGEST_SLEEP: Final = 3600.0
-"""Seconds after which the clock is looked at again: it may be set, or the machine asleep."""
+"""Maximum seconds between reads of the clock, since it may be set, or the machine may sleep."""
 _CLOCK: Final = "it is due again at once: is the clock of this machine right?"
 _ADVICE: Final = {
     "rejectedIdentifier": "the authority signs no such name; correct {setting}",
@@ -170,17 +177,17 @@ _ADVICE: Final = {
 
 
 class CertificateSubject(NamedTuple):
-    """The names of a server's certificate, and how logs and errors mention them."""
+    """The names of a server's certificate, and texts for logs and errors."""
 
     names: tuple[str, ...]
     """Host names in lower case, or addresses."""
     files: TlsFiles
     authority: str
-    """Who signs."""
+    """The authority that signs: its URL or its name."""
     reach: str = ""
-    """What the authority must reach."""
+    """The address that the authority must be able to reach."""
     setting: str = ""
-    """The variable of the names; those of the others begin so."""
+    """The environment variable that sets `names`; the names of related variables begin with it."""
 
     @property
     def listed(self) -> str:
@@ -190,13 +197,13 @@ class CertificateSubject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnCertificate:
-    """Obtains and renews a server's certificate; `keep` runs in one worker."""
+    """Obtains and renews a server's certificate; only one worker should run `keep`."""
 
     subject: CertificateSubject
     order: Callable[[], Awaitable[None]]
-    """Writes the certificate."""
+    """Orders the certificate and writes it to `subject.files`."""
     validations: Validations | None = None
-    """The proofs for its authority."""
+    """The proofs for the authority; None if it needs none."""
     _: KW_ONLY
     clock: Callable[[], float] = time.time
     """Returns the Unix time in seconds."""
@@ -237,7 +244,7 @@ class OwnCertificate:
         return self._due_at() <= self.clock()
 
     async def _try(self) -> tuple[str, str]:
-        """Order once; return (what is wrong, ACME problem type); both are empty after a success."""
+        """Order once; return (error message, ACME problem type), both empty after a success."""
         try:
             await self.order()
         except AcmeRefused as error:
@@ -250,7 +257,10 @@ class OwnCertificate:
         return "", ""
 
     def _due_at(self) -> float:
-        """Return when to order: when a third of the lifetime is left, or now."""
+        """Return when to order, in Unix time: when a third of the lifetime is left.
+
+        Return 0 (now) if there is no certificate from an authority for all the names.
+        """
         identity = self._served()
         if identity is None or identity.is_stand_in or not self._names_all():
             return 0.0

@@ -1,4 +1,4 @@
-"""Settle due messages in queues from which nobody leases; delete purged messages."""
+"""Timers: settle due messages, and delete purged messages and deleted queues."""
 
 from __future__ import annotations
 

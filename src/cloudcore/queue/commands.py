@@ -23,7 +23,10 @@ _LEASE_IDS: Final = argument("lease_ids", "as 'lease' printed them", "texts", me
 
 
 def _for_each_lease(run: Invocation, verb: str, field: str, word: str) -> bool:
-    """Acknowledge or extend leases; return False if one was refused."""
+    """Acknowledge or extend leases (`verb`); return False if a lease failed.
+
+    `field` is the answer's list of leases that succeeded; `word` is printed before their number.
+    """
     answer = run.client.call("POST", f"{run.path}/messages/{verb}", run.values)
     done, failures = answer[field], answer["failures"]
     if done or run.is_for_program:

@@ -18,7 +18,7 @@ QUEUES: Final[Family[QueueNeeds]] = Family(
     runs="cloudcore.queue.runtime:RUNTIME",
     skus=(Sku("queue.requests", "Requests of queues", "1000 requests", 1000),),
     resources=(QUEUE,),
-    told_changes={"queue:PurgeQueue": "queue.queue.purged"},
+    event_types_by_action={"queue:PurgeQueue": "queue.queue.purged"},
     quotas=(QUEUE_BYTES, QUEUE_MESSAGES),
     commands=(CommandGroup("use the platform's services", ("cloudcore.queue.commands",)),),
 )

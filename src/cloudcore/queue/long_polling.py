@@ -1,8 +1,8 @@
 """Wait for messages without a transaction and without polling the database.
 
 A send in this process wakes the consumers of its queue. Commits of other processes are detected
-through the database's version, which costs microseconds: the queue is read only when that has
-changed. So a thousand waiting consumers of quiet queues cost next to nothing.
+through the database's version, whose check takes microseconds: the queue is read only when the
+version has changed. So a thousand waiting consumers of quiet queues cost next to nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from cloudcore.db.base import Database
 T = TypeVar("T")
 
 POLL_SECONDS: Final = 0.1
-"""Average delay until what another process has sent is seen."""
+"""Average delay in seconds until a send by another process is noticed."""
 _BLIND_SECONDS: Final = 1.0
-"""Pause between looks at the queue while the database's version is not known."""
+"""Pause in seconds between reads of the queue while the database's version is unknown."""
 
 
 class ConsumerSignals:
@@ -43,7 +43,7 @@ class ConsumerSignals:
             each.set()
 
     def notify_all(self) -> None:
-        """Wake all consumers, after a commit that called `announce`."""
+        """Wake all consumers; called after the commit of a transaction that called `announce`."""
         for waiting in self._waiting.values():
             for each in waiting:
                 each.set()
@@ -60,13 +60,13 @@ class ConsumerSignals:
             waiting.remove(event)
             if not waiting:
                 del self._waiting[queue_id]
-            elif event.is_set():  # it may have left without looking
+            elif event.is_set():  # this consumer may have left without reading the queue
                 self.notify(queue_id, 1)
 
 
 @dataclass(slots=True)
 class Waiter:
-    """Waits until a function returns a non-empty result."""
+    """Waits until a consumer gets messages of a queue."""
 
     database: Database
     clock: Clock
@@ -80,11 +80,11 @@ class Waiter:
         check: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[list[T]]],
     ) -> list[T]:
-        """Return the result of `take` once it is not empty; return nothing after `seconds`.
+        """Return the result of `take` once it is not empty, or an empty list after `seconds`.
 
-        `due_at` returns when that may happen at the earliest, in microseconds since the epoch, or
-        None if unknown. `take` is called only after that moment. If there was a wait, `check` is
-        called before `take`; it raises if the caller has lost its rights.
+        `due_at` returns the earliest moment at which `take` may find something, in microseconds
+        since the epoch, or None if unknown. `take` is called only from that moment on. If there was
+        a wait, `check` is called before `take`; it raises if the caller has lost its rights.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
@@ -99,7 +99,7 @@ class Waiter:
                         try:
                             await check()
                         except BaseException:
-                            woken.set()  # so that another one who waits is woken in its place
+                            woken.set()  # so that another consumer is woken instead
                             raise
                     if taken := await take():
                         return taken

@@ -21,7 +21,7 @@ IS_HIDDEN: Final = sa.text("hidden_until IS NOT NULL")
 queue_messages = sa.Table(
     "queue_messages",
     metadata,
-    # Never given twice, also on SQLite: a purge counts on it.
+    # Never reused, not even by SQLite: purges rely on that.
     sa.Column("position", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     sa.Column("id", Id, nullable=False),
     sa.Column("queue_id", Id, nullable=False),
@@ -58,14 +58,15 @@ class Message(NamedTuple):
     """A message in a queue."""
 
     position: int
-    """Its place in the order of arrival; 0 before it is inserted."""
+    """The place in the order of arrival; 0 before the message is inserted."""
     id: str
     size: int
-    """Of body and attributes, in bytes."""
+    """Size of body and attributes, in bytes."""
     queued_at: int
-    """When it came into this queue, from which its retention counts."""
+    """When the message entered this queue, in microseconds since the epoch; its retention begins
+    then."""
     hidden_until: int | None
-    """The end of its delay or lease; None if it can be leased."""
+    """The end of the message's delay or lease; None if it can be leased."""
     lease_token: str | None
     lease_count: int
     sent_at: int
@@ -80,7 +81,8 @@ class Depth(NamedTuple):
     leased: int
     delayed: int
     oldest_at: int | None
-    """When the oldest of all came."""
+    """When the oldest message entered the queue, in microseconds since the epoch; None if the queue
+    is empty."""
 
 
 _COLUMNS: Final = columns_of(queue_messages, Message._fields)
@@ -181,7 +183,7 @@ _FIRST: Final = paged(sa.select(_m.queued_at).where(_IN_QUEUE, _NOT_PURGED).orde
 def add_messages(
     tx: Connection, account_id: str, queue_id: str, messages: Sequence[Message]
 ) -> None:
-    """Insert messages at the end of a queue, whose row the caller must hold."""
+    """Insert messages at the end of a queue; the caller must hold the lock on the queue's row."""
     for each in messages:
         row = {name: getattr(each, name) for name in _NEW}
         row["attributes"] = msgspec.json.encode(each.attributes).decode()
@@ -189,13 +191,19 @@ def add_messages(
 
 
 def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[tuple[str, int]]:
-    """Lock the oldest messages that can be leased; return their (id, size)."""
+    """Lock the oldest messages that can be leased; return their (id, size).
+
+    Messages queued at or before `kept_from` have expired, and are skipped.
+    """
     rows = tx.rows(_LOCK_OLDEST, **_kept_in(queue), kept_from=kept_from, limit=limit)
     return [(row[0], row[1]) for row in rows]
 
 
 def first_due(tx: Connection, queue: Queue, kept_from: int) -> int | None:
-    """Return when the next message can be leased (0: one can be now), or None if there is none."""
+    """Return when the next message can be leased: 0 if one can be now, None if there is none.
+
+    Visible messages queued at or before `kept_from` have expired, and are skipped.
+    """
     if tx.row(_FIRST_VISIBLE, **_kept_in(queue), kept_from=kept_from, limit=1) is not None:
         return 0
     row = tx.row(_FIRST_HIDDEN, **_in(queue))
@@ -214,7 +222,10 @@ def lease_messages(
 def lock_leases(
     tx: Connection, queue: Queue, ids: Sequence[str]
 ) -> dict[str, tuple[str | None, int | None]]:
-    """Lock messages; map each id to (lease token, end of the lease or delay)."""
+    """Lock messages; map each id to (lease token, end of the lease or delay).
+
+    Ids of deleted or purged messages are left out.
+    """
     rows = tx.rows(_LOCK_LEASES, **_kept_in(queue), ids=text_list(ids))
     return {row[0]: (row[1], row[2]) for row in rows}
 
@@ -241,8 +252,11 @@ def delete_messages(tx: Connection, queue: Queue, ids: Sequence[str]) -> None:
 
 
 def lock_expired(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[str]:
-    """Lock the oldest visible messages whose retention has ended; return their ids."""
-    # Looked at first, because without an expired message the other query reads the whole queue.
+    """Lock the oldest visible messages whose retention has ended; return their ids.
+
+    These are the messages queued at or before `kept_from`. Locked rows are skipped.
+    """
+    # Checked first: without an expired message, the locking query would read the whole queue.
     if not _has_expired(tx, queue, kept_from):
         return []
     rows = tx.rows(_LOCK_EXPIRED, **_kept_in(queue), kept_from=kept_from, limit=limit)
@@ -271,7 +285,10 @@ def has_purged(tx: Connection, account_id: str, queue_id: str, purged_through: i
 
 
 def has_due(tx: Connection, queue: Queue, kept_from: int, now: int) -> bool:
-    """Return True if the retention of the oldest message, a delay or a lease has ended."""
+    """Return True if the retention, the delay or the lease of a message has ended.
+
+    The retention of messages queued at or before `kept_from` has ended.
+    """
     if _has_expired(tx, queue, kept_from):
         return True
     hidden = tx.row(_FIRST_HIDDEN, **_in(queue))
@@ -284,7 +301,7 @@ def _has_expired(tx: Connection, queue: Queue, kept_from: int) -> bool:
 
 
 def used(tx: Connection, queue: Queue) -> tuple[int, int]:
-    """Return (number, bytes) of the messages in a queue."""
+    """Return (number, bytes) of the messages in a queue, without purged ones."""
     row = tx.row(_USED, **_kept_in(queue))
     return (row[0], int(row[1])) if row else (0, 0)
 
@@ -305,7 +322,7 @@ def _in(queue: Queue) -> dict[str, Any]:
 
 
 def _kept_in(queue: Queue) -> dict[str, Any]:
-    """Return the parameters that select a queue's messages that are not purged."""
+    """Return the parameters of queries that skip a queue's purged messages."""
     return _in(queue) | {"purged_through": queue.purged_through}
 
 

@@ -1,14 +1,14 @@
-"""Messages: send, lease, acknowledge, extend, and settle what is due.
+"""Send, lease and acknowledge messages, extend leases, and settle due messages.
 
 A message is delivered at least once: it leaves its queue only when a lease of it is acknowledged,
 its retention ends, the queue is purged, or it is moved to the dead-letter queue. Messages are
-leased in the order in which they arrived; one whose lease ended is back at its old position. Timers
-settle what is due in queues from which nobody leases, and delete purged messages.
+leased in the order in which they arrived; a message whose lease has ended returns to its old
+position. Timers settle due messages in queues without consumers, and delete purged messages.
 
-The id of a lease is 32 bytes in base64url: the 16 of the message's id, and 16 random ones that all
-messages of one request share. Only the client that leased a message knows them. An id can be
-acknowledged once, and only until the lease ends: another lease of the message has other random
-bytes.
+The id of a lease is 32 bytes in base64url: 16 bytes of the message's id, and 16 random bytes that
+all messages leased by one request share. Only the client that leased a message knows the random
+bytes. An id can be acknowledged once, and only until the lease ends: another lease of the message
+has other random bytes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def read_lease_id(text: str) -> LeaseId | None:
 
 
 SETTLED_AT_ONCE: Final = 100
-"""Most messages that one transaction moves on."""
+"""Maximum number of expired messages, and of other due messages, that a transaction settles."""
 
 
 class NewMessage(NamedTuple):
@@ -83,16 +83,16 @@ class NewMessage(NamedTuple):
     attributes: Mapping[str, str]
     size: int
     delay_seconds: int | None = None
-    """None if the queue decides."""
+    """None for the queue's default."""
 
 
 class FailedLease(ResponseBody):
-    """A lease that nothing was done to, and why."""
+    """A lease that was neither acknowledged nor extended, and why."""
 
     lease_id: str
     code: Literal["LEASE_EXPIRED", "NOT_FOUND"]
-    """`LEASE_EXPIRED`: it ended before, so the message is leased again. `NOT_FOUND`: it was
-    acknowledged, or its message is gone, or it never was."""
+    """`LEASE_EXPIRED`: the lease has ended, so the message is or will be leased again. `NOT_FOUND`:
+    the lease was acknowledged, its message was deleted, or it never existed."""
     message: str
 
 
@@ -107,7 +107,8 @@ def send_messages(
 ) -> list[Message]:
     """Add messages at the end of a queue, all or none.
 
-    Raise `QueueMissing` if it was deleted; with `checks_room`, raise `QuotaExceeded` if it is full.
+    Raise `QueueMissing` if the queue was deleted. With `checks_room`, raise `QuotaExceeded` if the
+    queue is full.
     """
     queue = ROWS.hold(tx, account_id, queue_id)
     if queue is None:
@@ -149,8 +150,8 @@ def lease_messages(
 
     Without `lease_seconds`, the queue's default applies.
 
-    Return None if `tx` has settled its maximum of due messages, so that a new transaction must look
-    for more.
+    Return None if none can be leased, and `tx` has settled its maximum of due messages: a new
+    transaction may settle more.
 
     Raise `QueueMissing` if the queue was deleted.
     """
@@ -173,7 +174,10 @@ def lease_messages(
 def acknowledge(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
 ) -> tuple[list[str], list[FailedLease]]:
-    """Delete the messages of leases that have not ended; return (these leases, failed leases)."""
+    """Delete the messages of leases that have not ended.
+
+    Return (ids of the acknowledged leases, failed leases).
+    """
     held, failed = _held(tx, queue, lease_ids, now)
     if held:
         message_rows.delete_messages(tx, queue, list(held.values()))
@@ -185,7 +189,7 @@ def extend(
 ) -> tuple[list[str], list[FailedLease]]:
     """Set the end of leases that have not ended, in seconds from now; 0 ends them.
 
-    Return (these leases, failed leases).
+    Return (ids of the extended leases, failed leases).
     """
     held, failed = _held(tx, queue, lease_ids, now)
     if held:
@@ -199,10 +203,11 @@ def has_due(tx: Connection, queue: Queue, now: int) -> bool:
 
 
 def settle(tx: Connection, queue: Queue, now: int) -> int:
-    """Settle messages whose delay, lease or retention has ended; return their number.
+    """Settle messages whose delay, lease or retention has ended, up to a maximum; return how many.
 
-    A message whose lease ended can be leased again, unless the redrive policy's maximum is reached:
-    then it is moved to the dead-letter queue.
+    A message whose retention has ended is deleted. A message whose lease has ended can be leased
+    again, unless it reached the redrive policy's maximum of leases: then it is moved to the
+    dead-letter queue.
     """
     kept_from = _kept_from(queue, now)
     gone = message_rows.lock_expired(tx, queue, kept_from, SETTLED_AT_ONCE)
@@ -237,7 +242,8 @@ def _check_room(tx: Connection, queue: Queue) -> None:
 def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> None:
     """Move messages to the dead-letter queue, where they arrive now.
 
-    If that queue was deleted since `queue` was read, the redrive policy has changed, and they stay.
+    If that queue was deleted since `queue` was read, the messages stay: the redrive policy has
+    changed.
     """
     assert queue.dead_letter_queue is not None
     target = ROWS.hold(tx, queue.account_id, queue.dead_letter_queue.id)
@@ -254,7 +260,10 @@ def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> No
 def _held(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
 ) -> tuple[dict[str, str], list[FailedLease]]:
-    """Return (map from leases that have not ended to message ids, failed leases)."""
+    """Lock the messages of leases; return (valid leases, failed leases).
+
+    Valid leases are a map from lease ids to message ids.
+    """
     read = {each: read_lease_id(each) for each in dict.fromkeys(lease_ids)}
     found = message_rows.lock_leases(
         tx, queue, sorted({each.message_id for each in read.values() if each is not None})
@@ -292,7 +301,7 @@ def _made(queue: Queue, new: NewMessage, now: int) -> Message:
 
 
 def _kept_from(queue: Queue, now: int) -> int:
-    """Return the moment before which messages arrived whose retention has ended."""
+    """Return the moment up to which queued messages have expired, in microseconds."""
     return now - queue.retention_seconds * MICROSECONDS
 
 

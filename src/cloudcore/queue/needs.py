@@ -1,4 +1,4 @@
-"""The dependencies of queues, and their port: resolve references, and send within a transaction."""
+"""The dependencies of queues, and the port through which other families send messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cloudcore.resource_references import Authorize
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """The queues of this install."""
+    """Finds queues of this install, and sends messages to them in the caller's transaction."""
 
     region: str
     clock: Clock
@@ -33,14 +33,14 @@ class Queues:
         *,
         field: str = "queue",
     ) -> Queue:
-        """Return the queue of an account that an id, a name or a CRN refers to.
+        """Return the queue of an account; `reference` is an id, a name or a CRN.
 
         `authorize` raises unless the caller may use the queue; None if the platform itself is the
         caller.
 
         Raises:
-            InvalidInput: it is none of these, or the CRN is of another region or account;
-                `field` is named.
+            InvalidInput: `reference` is malformed, or a CRN of another region or account; the error
+                names `field`.
             AccessDenied: `authorize` refused.
             NotFound: there is no such queue.
 

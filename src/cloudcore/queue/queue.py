@@ -17,25 +17,27 @@ QUEUE_BYTES: Final = Quota(
     "queue_bytes", 1 << 30, "bytes of the messages of a queue", unit="bytes", per="queue"
 )
 MAX_MESSAGE_BYTES: Final = 256 * 1024
-"""Most bytes of the body and the attributes of a message."""
+"""Maximum bytes of the body and the attributes of a message."""
 MAX_BATCH: Final = 100
-"""Most messages of one request."""
+"""Maximum messages of one request."""
 MAX_LEASED_BYTES: Final = 4 << 20
-"""Bytes after which a lease takes no further message."""
+"""Maximum bytes of the messages that one request leases."""
 MAX_ATTRIBUTES: Final = 20
-"""As many as a message of a topic has: a queue that is subscribed to one gets them all."""
+"""The same maximum as for messages of topics, so that a subscribed queue gets all attributes."""
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 
 
 class QueueMissing(NotFound):
-    """The queue does not exist, or is another account's."""
+    """The queue does not exist, or belongs to another account."""
 
     def __init__(self) -> None:
         super().__init__("there is no such queue", reason="queue_not_found")
 
 
 def check_message(field: str, body: str, attributes: Mapping[str, str]) -> int:
-    """Refuse an empty or too large message, or malformed attributes; return its size in bytes.
+    """Return the size of a message in bytes.
+
+    Raise `InvalidInput` if it is empty or too large, or an attribute is malformed.
 
     `field` is the path prefix for error messages: empty, or ``messages[3].``.
     """
@@ -84,19 +86,19 @@ class Queue(Record, frozen=True, kw_only=True):
             form="duration",
         ),
     ] = 345_600
-    """Seconds after which a message is deleted that nobody has acknowledged; 4 days."""
+    """Seconds until a message that nobody acknowledges is deleted; 4 days by default."""
     lease_seconds: Annotated[
         LeaseSeconds,
         given("seconds of a lease that says none itself", heading="LEASE", form="duration"),
     ] = 30
-    """Seconds of a lease that says none itself."""
+    """Seconds of a lease if the request sets none."""
     delay_seconds: Annotated[Delay, given("seconds until a new message can be leased")] = 0
-    """Seconds until a new message can be leased; a change holds for messages sent from then on."""
+    """Seconds until a new message can be leased; a change applies to messages sent afterwards."""
     tags: Annotated[dict[str, str], given("a tag of the queue")] = field(default_factory=dict)
     dead_letter_queue: Annotated[Reference | None, own(hidden=True)] = None
     max_leases: Annotated[int | None, own(hidden=True)] = None
     purged_through: Annotated[int, own(hidden=True)] = 0
-    """The position of the last message that was purged; 0 if none was."""
+    """The position of the last purged message; 0 if none was purged."""
 
     @property
     def crn(self) -> str:
@@ -114,6 +116,6 @@ QUEUE: Final = Resource(
     actions={"get": "GetQueue"},
     more_actions=("AcknowledgeMessages", "LeaseMessages", "PurgeQueue", "SendMessage"),
     summaries={"queue:LeaseMessages": "Lease messages of a queue, and extend the leases."},
-    told=("create", "delete"),
+    methods_with_events=("create", "delete"),
     keeps_deleted=True,
 )

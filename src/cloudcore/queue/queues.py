@@ -1,4 +1,4 @@
-"""The queues of accounts: their rows, and changes with their rules."""
+"""Queues of accounts: the rows, and the rules for changes."""
 
 from __future__ import annotations
 
@@ -30,34 +30,37 @@ _HAS_DEAD_LETTERS: Final = sa.text("dead_letter_queue_id IS NOT NULL")
 
 
 class GivenRedrivePolicy(RequestBody):
-    """Where messages go that are leased again and again without an acknowledgement."""
+    """Where messages go after repeated leases without an acknowledgement."""
 
     dead_letter_queue: str
     """The id, the name or the CRN of another queue of the account."""
     max_leases: Annotated[int, Meta(ge=1, le=1000)]
-    """A message goes there when its lease ends and it was leased so often."""
+    """A message goes there when a lease ends and it was leased this many times."""
 
 
 class RedrivePolicy(ResponseBody):
-    """Where messages go that are leased again and again without an acknowledgement."""
+    """Where messages go after repeated leases without an acknowledgement."""
 
     dead_letter_queue: ResourceRef
     max_leases: int
 
 
 class QueueDepth(ResponseBody):
-    """What a queue holds."""
+    """How many messages a queue holds."""
 
     visible: int
     """Messages that can be leased."""
     leased: int
     delayed: int
     oldest_age_seconds: int | None
-    """Seconds since the oldest message came; null if there is none."""
+    """Seconds since the oldest message entered the queue; null if the queue is empty."""
 
 
 def _last_position(queue_id: str) -> object:
-    """Return a query for the position of the last message of the queue in parameter `queue_id`."""
+    """Return an expression for the last position in a queue; `purged_through` if it is empty.
+
+    `queue_id` is the name of the bind parameter for the queue's id.
+    """
     of_queue = queue_messages.c.queue_id == sa.bindparam(queue_id)
     of_account = given(queue_messages.c.account_id)
     last = sa.select(sa.func.max(queue_messages.c.position)).where(of_queue, of_account)
@@ -131,12 +134,15 @@ def purge(tx: Connection, queue: Queue) -> Queue:
 
 
 def list_live(tx: Connection, after: str, limit: int) -> Sequence[Queue]:
-    """Return undeleted queues of all accounts, after an id."""
+    """Return undeleted queues of all accounts by id, beginning after the id `after`."""
     return ROWS.read_all(tx, _LIST_LIVE, after=after, limit=limit)
 
 
 def list_deleted(tx: Connection, after: str, limit: int) -> list[tuple[str, str]]:
-    """Return (account id, queue id) of deleted queues that still have a row, after an id."""
+    """Return (account id, queue id) of deleted queues that still have a row.
+
+    They are sorted by queue id, beginning after the id `after`.
+    """
     return [(row[0], row[1]) for row in tx.rows(_LIST_DELETED, after=after, limit=limit)]
 
 
@@ -146,7 +152,10 @@ def erase_queue(tx: Connection, account_id: str, queue_id: str) -> None:
 
 
 def _check_redrive(tx: Connection, queue: Queue, old: Queue | None) -> Queue:
-    """Refuse a cycle of dead-letter queues; hold the target so that it is not deleted."""
+    """Raise `InvalidInput` for a cycle of dead-letter queues; else return `queue`.
+
+    Lock a new dead-letter queue, so that it is not deleted; raise `QueueMissing` if it is.
+    """
     dead = queue.dead_letter_queue
     if dead is None or (old is not None and dead == old.dead_letter_queue):
         return queue
@@ -165,7 +174,7 @@ def _check_redrive(tx: Connection, queue: Queue, old: Queue | None) -> Queue:
 
 
 def _check_sending(tx: Connection, queue: Queue) -> None:
-    """Raise `Conflict` if dead letters are sent to the queue that is to be deleted."""
+    """Raise `Conflict` if the queue to delete is the dead-letter queue of another."""
     sending = ROWS.name_of_one_referring(tx, "dead_letter_queue", queue.account_id, queue.id)
     if sending is not None:
         raise Conflict(
@@ -180,7 +189,7 @@ def _refusal(words: str, reason: str) -> InvalidInput:
 
 
 async def _redrive(ctx: RequestContext, given: GivenRedrivePolicy | None) -> Mapping[str, object]:
-    """Return the fields for a redrive policy; check that the caller may send to its queue."""
+    """Return the fields for a redrive policy; raise unless the caller may send to its queue."""
     if given is None:
         return {"dead_letter_queue": None, "max_leases": None}
     found = await ctx.database.read(
@@ -205,7 +214,7 @@ def _redrive_policy(queue: Queue) -> RedrivePolicy | None:
 
 
 def depth_of(depth: Depth, now: int) -> QueueDepth:
-    """Return the depth of a queue for an answer."""
+    """Convert a queue's depth for a response body."""
     oldest = depth.oldest_at
     return QueueDepth(
         visible=depth.visible,
@@ -235,7 +244,7 @@ QUEUES: Final = Methods(
             show=lambda _: UNSET,
         ),
     ),
-    # Two changes of one account at the same time could close a cycle together.
+    # Otherwise, two concurrent changes of an account could together close a cycle.
     one_at_a_time=frozenset({"dead_letter_queue"}),
     statuses={"create": (404,), "delete": (409,)},
     docs={

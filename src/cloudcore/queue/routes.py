@@ -1,6 +1,6 @@
-"""``/v1/queues``: the standard methods, what a queue holds, its purge, and its messages.
+"""``/v1/queues``: the standard methods, the depth and the purge of a queue, and its messages.
 
-Messages pass by the thousand, so the audit log has none of them, only the refusals.
+Messages are too many for the audit log: only refused requests are recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GivenMessage(RequestBody):
     attributes: dict[str, str] = field(default_factory=dict)
     """At most 20."""
     delay_seconds: Delay | None = None
-    """Seconds until it can be leased; without it, as the queue says."""
+    """Seconds until the message can be leased; by default, as the queue says."""
 
 
 class SendMessages(RequestBody):
@@ -67,7 +67,7 @@ class LeaseMessages(RequestBody):
 
     max_messages: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 1
     lease_seconds: LeaseSeconds | None = None
-    """Without it, as the queue says."""
+    """By default, as the queue says."""
     wait_seconds: Annotated[int, Meta(ge=0, le=20)] = 0
     """The answer comes as soon as there is a message."""
 
@@ -77,23 +77,23 @@ class LeasedMessage(ResponseBody):
 
     id: Uuid
     lease_id: str
-    """With which to acknowledge it, or to extend the lease."""
+    """Names the lease in a request that acknowledges the message or extends the lease."""
     lease_ends_at: RFC3339
     lease_count: int
-    """How often it was leased in this queue, this time included."""
+    """How often the message was leased from this queue, including this lease."""
     sent_at: RFC3339
     attributes: dict[str, str]
     body: str
 
 
 class ManyLeasedMessages(ResponseBody):
-    """The leased messages, in the order in which they arrived; none if there was none."""
+    """The leased messages, in the order in which they arrived; empty if there were none."""
 
     messages: Sequence[LeasedMessage]
 
 
 class AcknowledgeMessages(RequestBody):
-    """The leases whose messages are done with."""
+    """The leases whose messages are to be deleted."""
 
     lease_ids: _LeaseIds
 
@@ -107,14 +107,14 @@ class ExtendLeases(RequestBody):
 
 
 class Acknowledged(ResponseBody):
-    """What became of each lease."""
+    """The outcome for each lease."""
 
     acknowledged: Sequence[str]
     failures: Sequence[FailedLease]
 
 
 class Extended(ResponseBody):
-    """What became of each lease."""
+    """The outcome for each lease."""
 
     extended: Sequence[str]
     failures: Sequence[FailedLease]
@@ -141,7 +141,7 @@ def _leased_message(message: Message) -> LeasedMessage:
 
 @QUEUES.answers.gets(QUEUE.path_of_one, "queue:GetQueue")
 async def get_queue(queue_id: FromPath[str], ctx: Context) -> ResponseBody:
-    """Return a queue, with what it holds now."""
+    """Return a queue, with how many messages it holds now."""
     queue = await QUEUES.authorized(ctx, queue_id)
     now = ctx.clock()
     depth = await ctx.database.read(message_rows.depth, queue, now)
@@ -150,14 +150,14 @@ async def get_queue(queue_id: FromPath[str], ctx: Context) -> ResponseBody:
 
 @custom_method(QUEUES, "purge", "queue:PurgeQueue")
 async def purge_queue(queue_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Delete all messages that were sent before, also those that are leased."""
+    """Delete all messages sent so far, including leased ones."""
     queue = await QUEUES.authorized(ctx, queue_id)
     return await ctx.commit(purge, queue, wrap=QUEUES.one)
 
 
 MESSAGES: Final = QUEUE.path_of_one + "/messages"
 _MOST_TRIES: Final = 20
-"""Transactions of one look for messages, each of which moves on a hundred that are over."""
+"""Maximum transactions of one attempt to lease; each settles a limited number of due messages."""
 
 
 @post(MESSAGES, status_code=201, opt={"action": "queue:SendMessage", "idempotent": True})
@@ -174,7 +174,7 @@ async def send_messages(
     is_counted = needs.room.is_due(queue.id, now)
     send = partial(messages.send_messages, checks_room=is_counted)
     reply = await ctx.commit(
-        send, queue.account_id, queue.id, new, now, wrap=_sent_messages, told=lambda _: None
+        send, queue.account_id, queue.id, new, now, wrap=_sent_messages, details=lambda _: None
     )
     if is_counted:
         needs.room.note(queue.id, now)
@@ -201,7 +201,7 @@ async def lease_messages(
     async def take() -> list[Message]:
         of, terms = (queue.account_id, queue.id), (data.max_messages, data.lease_seconds)
         for _ in range(_MOST_TRIES):
-            # A lease that is lost in a power failure costs a delivery more.
+            # A lease lost in a power failure only means one more delivery.
             leased = await database.write_relaxed(messages.lease_messages, *of, *terms, clock())
             if leased is not None:
                 return leased
@@ -219,9 +219,9 @@ async def acknowledge_messages(
     ctx: Context,
     needs: Needs[QueueNeeds],
 ) -> Acknowledged:
-    """Delete leased messages. What became of each lease is in the answer, also if it ended before.
+    """Delete leased messages. The answer has the outcome for each lease, even if it had ended.
 
-    A lease is acknowledged once.
+    A lease can be acknowledged once.
     """
     queue = await QUEUES.authorized(ctx, queue_id)
     write, now = needs.database.write, ctx.clock()
@@ -233,7 +233,7 @@ async def acknowledge_messages(
 async def extend_leases(
     queue_id: FromPath[str], data: JSONBody[ExtendLeases], ctx: Context, needs: Needs[QueueNeeds]
 ) -> Extended:
-    """Let leases end some seconds from now; 0 gives the messages back at once."""
+    """Set when leases end, in seconds from now; 0 lets others lease the messages at once."""
     queue = await QUEUES.authorized(ctx, queue_id)
     done, failed = await needs.database.write_relaxed(
         messages.extend, queue, data.lease_ids, data.lease_seconds, ctx.clock()
@@ -244,7 +244,6 @@ async def extend_leases(
 
 
 def _new_messages(data: SendMessages) -> list[NewMessage]:
-    """Check and return the messages of a request."""
     if data.messages is None:
         if data.body is None:
             raise invalid_field("body", "is required", "missing")

@@ -1,6 +1,7 @@
-"""Quotas: how much accounts may have of each thing, and the limits that operators set instead.
+"""Quotas: how many resources accounts may have, by default or by limits that operators set.
 
-A family describes a `quota`, which is cheap to import, and counts what an account has with a query
-(`limits.Counted`), which refuses anything beyond the limit in the transaction that adds it.
-`routes` is ``/v1/quotas``.
+- `quota`: the description of a quota by its family; cheap to import.
+- `limits`: limits set by operators. Its `Counted` counts an account's use with a query, and raises
+  `QuotaExceeded` in the transaction that would exceed the limit.
+- `routes`: ``/v1/quotas``.
 """

@@ -1,7 +1,7 @@
-"""Limits that operators have set, refusals beyond them, and events when an account nears one.
+"""Limits that operators have set, errors beyond them, and events when an account nears a limit.
 
-Limits are read in the transaction of the change that they may refuse: if rows are counted by a
-query, in the same statement (`Counted`).
+A limit is read in the transaction of the change that it may refuse. If a query counts the use, the
+same statement reads the limit (`Counted`).
 
 An account gets an event when an addition brings its use to a level (`NEARLY_REACHED` or `REACHED`),
 and the same event again only after an addition has found the use well below that level. The level
@@ -22,15 +22,16 @@ from cloudcore.db.schema import ByteOrdered, Moment
 from cloudcore.db.statement import Statement
 from cloudcore.db.tables import columns, refers, table
 from cloudcore.errors import QuotaExceeded
-from cloudcore.events import tell_later
+from cloudcore.events import emit_from_platform
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED, Quota
 
-MOST_OF_IT: Final = 80
-"""Per cent."""
-ALL_OF_IT: Final = 100
+NEARLY_REACHED_PERCENT: Final = 80
+"""Level at which `NEARLY_REACHED` is emitted, in per cent of the limit."""
+REACHED_PERCENT: Final = 100
 _WELL_BELOW: Final = 10
-"""Per cent of the limit by which the use must fall below a level before it is told again."""
-_TYPES: Final = {MOST_OF_IT: NEARLY_REACHED, ALL_OF_IT: REACHED}
+"""How far the use must fall below a level before its event can be emitted again, in per cent of
+the limit."""
+_TYPES: Final = {NEARLY_REACHED_PERCENT: NEARLY_REACHED, REACHED_PERCENT: REACHED}
 
 quota_levels = table(
     "quota_levels",
@@ -42,7 +43,7 @@ quota_levels = table(
 )
 _l = quota_levels.c
 _new: Final = insert(quota_levels).values(bound(("account_id", "name", "percent")))
-# Of those that bring an account to a level at the same moment, one changes the row.
+# If several changes bring an account to a level at once, only one of them changes the row.
 _RAISE: Final = Statement(
     _new.on_conflict_do_update(
         index_elements=["account_id", "name"],
@@ -57,8 +58,11 @@ _LOWER: Final = Statement(
 )
 
 
-def told_level_query(name: str) -> sa.ColumnElement[Any]:
-    """Return a scalar query for the level of ``:account_id``'s last event; 0 if none."""
+def last_event_level_query(name: str) -> sa.ColumnElement[Any]:
+    """Return a scalar query for the level of the last event of ``:account_id``; 0 without one.
+
+    `name` is the name of the quota.
+    """
     found = sa.select(_l.percent).where(
         given(_l.account_id), _l.name == sa.literal_column(f"'{name}'")
     )
@@ -66,41 +70,42 @@ def told_level_query(name: str) -> sa.ColumnElement[Any]:
 
 
 def reached_level(used: int, limit: int) -> int:
-    """Return the level that this use has reached, in per cent; 0 if none."""
+    """Return the highest level that a use has reached, in per cent of the limit; 0 if none."""
     if used >= limit:
-        return ALL_OF_IT
-    return MOST_OF_IT if used * 100 >= limit * MOST_OF_IT else 0
+        return REACHED_PERCENT
+    return NEARLY_REACHED_PERCENT if used * 100 >= limit * NEARLY_REACHED_PERCENT else 0
 
 
-def tell_level(
+def emit_level_event(
     tx: Connection,
     account_id: str,
     name: str,
     before: int,
     added: int,
     limit: int,
-    told: int,
+    last_level: int,
     now: int,
 ) -> None:
-    """Emit the event that an account has reached a level, once; call it last in a transaction.
+    """Emit an event if a change brings an account to a new level; call it last in a transaction.
 
-    The account had `before`, and the change has `added` to it. `told` is the level of the last
-    event, read by the statement that counted (`told_level_query`).
+    `before` is the use before the change, and `added` what the change adds. `last_level` is the
+    level of the last event, read by the statement that counted (`last_event_level_query`).
     """
-    if before * 100 < limit * (told - _WELL_BELOW):
-        told = reached_level(before, limit)
-        tx.execute(_LOWER, account_id=account_id, name=name, below=told)
+    if before * 100 < limit * (last_level - _WELL_BELOW):
+        last_level = reached_level(before, limit)
+        tx.execute(_LOWER, account_id=account_id, name=name, below=last_level)
     used = before + added
     level = reached_level(used, limit)
-    if level > told and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
+    if level > last_level and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
         data = {"quota": name, "percent": level, "used": used, "limit": limit}
-        tell_later(tx, account_id, _TYPES[level], data, now)
+        emit_from_platform(tx, account_id, _TYPES[level], data, now)
 
 
 EVERY_ACCOUNT: Final = ""
-"""Instead of an account's id: the limits of those that have none of their own."""
+"""Stands for an account id in `put_limit` and `remove_limit`: all accounts without their own
+limit."""
 MAX_QUOTA: Final = 2**62
-"""The largest limit."""
+"""The largest limit that can be set."""
 
 _AT_LEAST_NONE: Final = "maximum >= 0"
 quotas = table(
@@ -130,7 +135,7 @@ def _limit_query(
 ) -> sa.ColumnElement[Any]:
     """Return a scalar query for the limit that operators have set, or null.
 
-    An account's own limit precedes the one for all accounts.
+    The account's own limit takes precedence over the limit for all accounts.
     """
     own = sa.select(_q.maximum).where(_q.account_id == account_id, _q.name == name)
     every = sa.select(_d.maximum).where(_d.name == name)
@@ -147,86 +152,93 @@ _LIST_DEFAULTS: Final = Statement(sa.select(_d.name, _d.maximum))
 
 
 class QuotaUse(NamedTuple):
-    """A quota's use, limit and last event level, as a change reads them."""
+    """An account's use, limit and level of the last event for a quota, read by one statement."""
 
     used: int
     limit: int
-    told: int = 0
-    """The level of the last event (`told_level_query`)."""
+    last_level: int = 0
+    """The level of the last event (`last_event_level_query`)."""
 
 
 class OperatorLimits(NamedTuple):
     """The limits of one quota that operators have set: for one account and for all."""
 
     own: int | None = None
-    """For the account."""
+    """The limit for the account; None if none is set."""
     every: int | None = None
-    """For every account."""
+    """The limit for every account; None if none is set."""
 
     def limit(self, default: int) -> int:
-        """Return the limit in force."""
+        """Return the limit in force: the account's, or every account's, or `default`."""
         if self.own is not None:
             return self.own
         return default if self.every is None else self.every
 
 
 class Counted:
-    """A quota with the query that counts what an account has."""
+    """A quota, and the query that counts how much of it an account uses."""
 
     def __init__(self, quota: Quota, used: sa.Select[Any]) -> None:
-        """Count with `used`, a query for one number that has the parameter ``account_id``."""
+        """Count with `used`, a query for one number with the bind parameter ``account_id``."""
         self.quota: Final = quota
         found = used.scalar_subquery()
         self.statement: Final = Statement(
             sa.select(
                 sa.func.coalesce(found, ZERO),
                 limit_query(quota),
-                told_level_query(quota.name),
+                last_event_level_query(quota.name),
             )
         )
 
     def read(
         self, tx: Connection, account_id: str, default: int | None = None, /, **parameters: object
     ) -> QuotaUse:
-        """Return an account's use and limit; `default` replaces the quota's default limit."""
+        """Return an account's use and limit; `default` replaces the quota's default limit.
+
+        `parameters` are further bind parameters of the counting query.
+        """
         row = tx.row(self.statement, account_id=account_id, **parameters)
         assert row is not None
-        used, limit, told = row
+        used, limit, last_level = row
         if limit is None:
             limit = self.quota.default if default is None else default
-        return QuotaUse(int(used), int(limit), told)
+        return QuotaUse(int(used), int(limit), last_level)
 
     def check(
         self, tx: Connection, account_id: str, words: str, /, **parameters: object
     ) -> QuotaUse:
-        """Return the result of `read`; raise `QuotaExceeded` if one more is not allowed."""
+        """Return the result of `read`; raise `QuotaExceeded` if one more would exceed the limit.
+
+        `words` is the message; see `refuse`.
+        """
         use = self.read(tx, account_id, **parameters)
         if use.used >= use.limit:
             refuse(self.quota, use, words)
         return use
 
-    def check_and_tell(
+    def check_and_emit(
         self, tx: Connection, account_id: str, more: int, now: int, words: str
     ) -> None:
-        """Refuse `more` if it exceeds the limit; else emit the event if a level is reached.
+        """Raise `QuotaExceeded` if `more` exceeds the limit; else emit an event if due.
 
-        Call it last in a transaction. `words` name in the error what is limited: "MiB of memory".
+        Call it last in a transaction; see `emit_level_event`. `words` name what is limited, for the
+        error, such as "MiB of memory".
         """
         use = self.read(tx, account_id)
         if use.used + more > use.limit:
             found = f"an account has at most {{limit}} {words}; it has {{used}}, and {more} more"
             refuse(self.quota, use, f"{found} were asked for")
-        self.tell(tx, account_id, use, now, more)
+        self.emit_level(tx, account_id, use, now, more)
 
-    def tell(
+    def emit_level(
         self, tx: Connection, account_id: str, use: QuotaUse, now: int, added: int = 1
     ) -> None:
-        """Emit an event if `added` brings an account, which had `use`, to a level.
+        """Emit an event if `added` brings an account to a new level; `use` was read before.
 
-        Call it last in a transaction; see `tell_level`.
+        Call it last in a transaction; see `emit_level_event`.
         """
-        has, limit, told = use
-        tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
+        has, limit, last_level = use
+        emit_level_event(tx, account_id, self.quota.name, has, added, limit, last_level, now)
 
 
 def limit_query(
@@ -234,33 +246,36 @@ def limit_query(
 ) -> sa.ColumnElement[Any]:
     """Return a scalar query for the limit that operators have set for an account, or null.
 
-    `account_id` is a parameter, or a column of the statement.
+    `account_id` is the bind parameter or the column that has the account's id.
     """
     return _limit_query(sa.literal_column(f"'{quota.name}'"), account_id)
 
 
 def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
-    """Return the limit of an account."""
+    """Return the limit in force for an account."""
     row = tx.row(_LIMIT, account_id=account_id, name=quota.name)
     return quota.default if row is None or row[0] is None else int(row[0])
 
 
 def limited_to(quota: Quota, query: sa.Select[Any]) -> sa.Subquery:
-    """Limit a query's rows to the limit; the query has the parameter ``account_id``."""
+    """Return a subquery for the rows of `query`, at most as many as the account's limit.
+
+    It has the bind parameter ``account_id``.
+    """
     most = sa.func.coalesce(limit_query(quota), sa.literal_column(str(quota.default)))
     return query.limit(most).offset(ZERO).subquery()
 
 
 def up_to(quota: Quota, query: sa.Select[Any]) -> sa.Select[Any]:
-    """Return a query that counts the rows of `query`, up to the limit.
+    """Return a query that counts the rows of `query`, up to the account's limit.
 
-    It has the parameter ``account_id``.
+    It has the bind parameter ``account_id``.
     """
     return sa.select(sa.func.count()).select_from(limited_to(quota, query))
 
 
 def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words: str) -> None:
-    """Raise `QuotaExceeded` if an account that has `used` may not have one more; see `refuse`."""
+    """Raise `QuotaExceeded` if `used` has reached the account's limit; see `refuse`."""
     limit = limit_of(tx, account_id, quota)
     if used >= limit:
         refuse(quota, QuotaUse(used, limit), words)
@@ -269,13 +284,13 @@ def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words:
 def refuse(
     quota: Quota, use: QuotaUse, words: str, kind: type[QuotaExceeded] = QuotaExceeded
 ) -> NoReturn:
-    """Raise `QuotaExceeded`; `words` is the message, with ``{limit}`` and ``{used}``."""
+    """Raise `kind`; `words` is its message, in which ``{limit}`` and ``{used}`` are replaced."""
     message = words.format(limit=use.limit, used=use.used)
     raise kind(message, quota=quota.name, limit=use.limit, used=use.used)
 
 
 def operator_limits(tx: Connection, account_id: str) -> dict[str, OperatorLimits]:
-    """Map quota name to the limits operators have set."""
+    """Map quota name to the limits that operators have set; other quotas are left out."""
     own: dict[str, int] = dict(tx.rows(_LIST, account_id=account_id))
     every: dict[str, int] = dict(tx.rows(_LIST_DEFAULTS))
     return {name: OperatorLimits(own.get(name), every.get(name)) for name in {*own, *every}}
@@ -288,6 +303,6 @@ def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int
 
 
 def remove_limit(tx: Connection, account_id: str, name: str) -> bool:
-    """Delete a limit that was set; return False if there was none."""
+    """Delete the limit of an account, or of `EVERY_ACCOUNT`; return False if there was none."""
     of, owner = (_REMOVE, {"account_id": account_id}) if account_id else (_REMOVE_DEFAULT, {})
     return tx.execute(of, **owner, name=name) == 1

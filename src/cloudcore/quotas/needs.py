@@ -17,23 +17,23 @@ from cloudcore.quotas.quota import Quota
 
 
 class KnownQuota(NamedTuple):
-    """A quota, and the query that counts what an account has of it."""
+    """A quota, and the query that counts an account's use."""
 
     quota: Quota
     counted: Counted | None
-    """None if an account has no single number of it."""
+    """None if the use is not one number for an account."""
 
 
 QUOTAS: Final[Port[Sequence[KnownQuota]]] = Port("platform.quotas")
 QUOTA_DEFAULTS: Final[Port[Mapping[str, int]]] = Port("platform.quota_defaults")
-"""Defaults of the install's settings, by name, where they are not those of the quotas."""
+"""Maps quota names to default limits from the install's settings, which replace `Quota.default`."""
 OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
-"""Handles of the accounts that act for the install."""
+"""Handles of the accounts whose principals may act as operators of the install."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaNeeds:
-    """All quotas by name, the install's own defaults, and the operators who may set limits."""
+    """All quotas by name, the install's default limits, and the operators who may set limits."""
 
     known: Mapping[str, KnownQuota]
     defaults: Mapping[str, int] = field(default_factory=dict)
@@ -53,10 +53,10 @@ class QuotaNeeds:
         region: str,
         now: int,
     ) -> bool:
-        """Set a limit for an account, or for `EVERY_ACCOUNT`; None removes the limit that was set.
+        """Set a limit for an account or for `EVERY_ACCOUNT`, or remove it if `limit` is None.
 
-        Return False if there was none to remove. An account gets an event if its use has reached a
-        level of its new limit. Call it last in a transaction.
+        Return False if there was no limit to remove. An account gets an event if its use has
+        reached a level of its new limit. Call it last in a transaction.
         """
         if limit is None:
             return remove_limit(tx, account_id, name)
@@ -64,7 +64,7 @@ class QuotaNeeds:
         counted = self.known[name].counted
         if account_id and counted is not None:
             use = counted.read(tx, account_id, region=region, now=now)
-            counted.tell(tx, account_id, use, now, added=0)
+            counted.emit_level(tx, account_id, use, now, added=0)
         return True
 
 

@@ -7,24 +7,25 @@ from typing import Final, Literal, NamedTuple
 Unit = Literal["count", "bytes"]
 
 NEARLY_REACHED: Final = "quotas.quota.nearly_reached"
-"""Type of the event that an account has four fifths of what it may have."""
+"""Type of the event that an account has reached four fifths of a limit."""
 REACHED: Final = "quotas.quota.reached"
-"""Type of the event that it has all of it."""
+"""Type of the event that an account has reached a limit."""
 
 
 class Quota(NamedTuple):
     """A limit that an operator can set, for the install and for an account."""
 
     name: str
-    """As in errors (``params.quota``)."""
+    """The name in errors (``params.quota``)."""
     default: int
     """The limit where no operator has set one."""
     words: str
     """What is counted, in sentences: ``queues``."""
     unit: Unit = "count"
     per: str = "account"
-    """What has the limit, in sentences: ``account``, or one of its things, such as ``queue``. An
-    ``organization`` and a ``person`` are in no account, so they have the limit of the install."""
+    """What the limit applies to, in sentences: ``account``, or a resource such as ``queue``. An
+    ``organization`` and a ``person`` belong to no account, so the install's limit applies to
+    them."""
 
     @property
     def has_limits_of_accounts(self) -> bool:

@@ -1,6 +1,6 @@
 """Check quotas at most once a second per resource, as counting is expensive.
 
-A resource may exceed its quota by what is added within a second.
+A resource may exceed its quota by as much as is added within a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MOST: Final = 10_000
 
 
 class QuotaChecks:
-    """When resources were last found to be within their quota."""
+    """Remembers when each resource was last found to be within its quota."""
 
     def __init__(self) -> None:
         self._checked: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""``/v1/quotas``: how much an account has and may have, and what an operator sets.
+"""``/v1/quotas``: the use and the limits of an account; operators set limits.
 
-An operator is who has the right in one of the accounts that the install's settings name; another
-account may see its own limits alone, and set none.
+An operator is a principal that has the right in one of the accounts named in the install's
+settings. Other accounts can only see their own limits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Handle = Annotated[str, Meta(min_length=1, max_length=63)]
 
 
 class QuotaAnswer(ResponseBody):
-    """How much the account has and may have of something."""
+    """An account's use and limit of a quota."""
 
     name: str
     """As in `params.quota` of an error."""
@@ -42,14 +42,14 @@ class QuotaAnswer(ResponseBody):
     """What is limited."""
     unit: Literal["count", "bytes"]
     per: str
-    """What has the limit: `account`; one of its things, such as `queue`; `organization` or
-    `person`, whose limit is the same in every account."""
+    """What the limit applies to: `account`; a resource such as `queue`; `organization` or `person`,
+    whose limit is the same in every account."""
     limit: int
     default: int
-    """The limit of an account for which the operator has set none."""
+    """The limit of an account for which the operator has not set one."""
     used: int | None
-    """What counts at this moment, up to the limit where counting on would be slow; null where it is
-    not one number for the account."""
+    """The current use, counted only up to the limit where counting further would be slow; null
+    where the use is not one number for the account."""
 
 
 class OneQuota(ResponseBody):
@@ -66,7 +66,7 @@ class ManyQuotas(ResponseBody):
 
 
 class AccountQuery(Struct, kw_only=True):
-    """The account that an operator asks for."""
+    """The account that an operator selects."""
 
     account: Handle | None = None
     """Handle or id of another account, for its operator."""
@@ -80,12 +80,13 @@ class QuotaPage(PageQuery, kw_only=True):
 
 
 class SetQuota(RequestBody):
-    """A limit that holds from the next request on; what there is already stays."""
+    """A limit that applies from the next request on; existing resources stay."""
 
     limit: Annotated[int, Meta(ge=0, le=MAX_QUOTA)]
-    """Number, or bytes; 0 for nothing more."""
+    """A number, or bytes; 0 allows nothing more."""
     account: Handle | None = None
-    """Handle or id of the account; without it, of all accounts that have no limit of their own."""
+    """Handle or id of the account; without it, the limit applies to all accounts that have no limit
+    of their own."""
 
 
 class LimitAnswer(ResponseBody):
@@ -148,7 +149,7 @@ def _read(
     region: str,
     now: int,
 ) -> list[QuotaAnswer]:
-    """Return quotas of an account for an answer; each is counted by one query."""
+    """Return quotas of an account for the response; each is counted by one query."""
     set_limits = operator_limits(tx, account_id)
 
     def answer(name: str) -> QuotaAnswer:
@@ -171,7 +172,7 @@ def _read(
 
 @get(PATH, opt={"action": "quotas:ListQuotas", "query": QuotaPage, "statuses": (404,)})
 async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
-    """List the account's quotas by name, with what it has of each."""
+    """List the account's quotas by name, with the use of each."""
     region, now, query = ctx.settings.region, ctx.clock(), ctx.query(QuotaPage)
     _authorize(ctx, "*")
 
@@ -188,7 +189,7 @@ async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
 
 @get(_ONE, opt={"action": "quotas:GetQuota", "query": AccountQuery, "statuses": (404,)})
 async def get_quota(ctx: Context, needs: Needs[QuotaNeeds], name: FromPath[str]) -> OneQuota:
-    """Return one of the account's quotas, with what it has of it."""
+    """Return one of the account's quotas, with its use."""
     region, account = ctx.settings.region, ctx.query(AccountQuery).account
     if name not in needs.known:
         account_of(ctx)
@@ -207,14 +208,14 @@ async def get_quota(ctx: Context, needs: Needs[QuotaNeeds], name: FromPath[str])
 async def set_quota(
     name: FromPath[str], data: JSONBody[SetQuota], ctx: Context, needs: Needs[QuotaNeeds]
 ) -> OneLimit:
-    """Set how much an account may have of something, or all accounts; this is for operators."""
+    """Set a limit for an account, or for all accounts; only operators may do this."""
     await _change(ctx, needs, name, data.account, data.limit)
     return OneLimit(quota=LimitAnswer(name=name, account=data.account, limit=data.limit))
 
 
 @delete(_ONE, opt={"action": "quotas:ResetQuota", "query": AccountQuery, "statuses": (404,)})
 async def reset_quota(name: FromPath[str], ctx: Context, needs: Needs[QuotaNeeds]) -> None:
-    """Forget a limit that was set: that of all accounts holds again, or the default."""
+    """Delete a limit that was set; the limit for all accounts, or the default, applies again."""
     await _change(ctx, needs, name, ctx.query(AccountQuery).account, None)
 
 

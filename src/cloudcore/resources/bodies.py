@@ -27,22 +27,24 @@ G = TypeVar("G", bound=RequestBody)
 
 @dataclass(frozen=True, kw_only=True)
 class Composite(Generic[R, G]):
-    """A field of the bodies that stands for several fields of the record, or none, as a policy."""
+    """A field of the bodies that represents several fields of the record, or none (as a policy)."""
 
     name: str
     words: str = ""
-    """What the OpenAPI document says of it."""
+    """Its description in the OpenAPI document."""
     shown: Any
-    """The type of what answers have; it may be what requests have. Without `UnsetType`, all answers
-    have it."""
+    """Its type in answers; this may be the type in requests. Without `UnsetType`, all answers have
+    the field."""
     given: type[G] | None = None
-    """What requests have; None if only answers have it."""
+    """Its type in requests; None if only answers have it."""
     resolve: Callable[[RequestContext, G | None], Awaitable[Mapping[str, object]]] | None = None
-    """Returns the fields of the record for what a request gives; it may read, and asks rights."""
+    """Returns the fields of the record for the value in a request. It may read the database, and
+    checks permissions."""
     show: Callable[[R], object] | None = None
-    """Returns what an answer has; `UNSET` if it is left out. None: `Bodies.shown` is given it."""
+    """Returns the value in an answer, or `UNSET` to omit the field. If this is None, the value is
+    passed to `Bodies.shown`."""
     after: str = ""
-    """The name of the field after which it stands in bodies; by default it stands last."""
+    """Name of the field after which this one is placed in bodies; by default, it is the last."""
 
 
 @dataclass(frozen=True)  # no slots: cached properties
@@ -55,13 +57,14 @@ class Bodies(Generic[R]):
         "The fields to change; null takes an optional one away, others are replaced whole."
     )
     update_words: Mapping[str, str] = field(default_factory=dict)
-    """What the OpenAPI document says of fields in changes; by default as of those of creations."""
+    """Descriptions of fields in updates, for the OpenAPI document; by default the same as in
+    creations."""
     suffix: str = "Record"
-    """The end of the name of what answers have."""
+    """End of the name of the record's type in answers."""
 
     @cached_property
     def create(self) -> type[RequestBody]:
-        """Return the type ``CreateQueue``."""
+        """Return the type of a creation's body, such as ``CreateQueue``."""
         taken = [
             (each.name, _taken(each), each.default) for each in self.of.of_use("given", "fixed")
         ]
@@ -72,7 +75,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def update(self) -> type[RequestBody]:
-        """Return the type ``UpdateQueue``."""
+        """Return the type of an update's body, such as ``UpdateQueue``."""
         taken = [(each.name, _cleared(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
         parts = [
             (each.after, (each.name, each.given | UnsetType | None, UNSET)) for each in self._given
@@ -82,7 +85,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def record(self) -> type[ResponseBody]:
-        """Return the type ``QueueRecord``."""
+        """Return the type of a record in answers, such as ``QueueRecord``."""
         shown: list[Any] = [("id", Uuid), ("crn", str | None if self._may_lack_key else str)]
         shown += [_answered(each) for each in self.of.fields.values() if not each.use.hidden]
         parts: list[tuple[str, Any]] = [
@@ -104,7 +107,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def query(self) -> type[PageQuery]:
-        """Return the type ``QueueQuery``: the page and the filters that a list accepts."""
+        """Return the type of a list's query, such as ``QueueQuery``: the page, and the filters."""
         fields = self.of.fields
         wanted = [
             (each.name, _filtered(fields, each.name) | None, None) for each in self.of.filters
@@ -209,7 +212,7 @@ def _taken(each: Described) -> Any:  # noqa: ANN401 - a type
 
 
 def _cleared(each: Described) -> Any:  # noqa: ANN401 - a type
-    """Return a field's type in updates; null is allowed if it may be omitted at creation."""
+    """Return a field's type in updates; null is allowed if a creation may omit the field."""
     return _taken(each) if each.default is NODEFAULT else _taken(each) | None
 
 

@@ -22,7 +22,7 @@ def noun_of(
     cells: tuple[Cell, ...] = (),
     acts: tuple[Act, ...] = (),
 ) -> Noun:
-    """Make the noun of a resource from its description and its family's additions.
+    """Return the noun for a resource's commands, from its description and the family's additions.
 
     `options` are for composite fields, `more_updates` only for ``update``, and `cells` the columns
     after the record's own.

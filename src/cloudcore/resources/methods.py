@@ -30,11 +30,12 @@ from cloudcore.wire import RequestBody, ResponseBody, changes_of, moment_of
 R = TypeVar("R", bound=Record)
 C = TypeVar("C")
 _UNRESOLVED: Final = Reference("")
-"""Until policies have allowed the creation: only then it matters what a request names."""
+"""Stands for a reference until policies have allowed the creation; only then the reference is
+resolved."""
 
 
 class Referrer(NamedTuple):
-    """A kind of resource with a field that may refer to this resource, which prevents deletion."""
+    """A kind of resource whose `field` may refer to this resource, which prevents the deletion."""
 
     rows: Rows[Any]
     field: str
@@ -49,35 +50,37 @@ class Methods(Generic[R]):
     as_of: Callable[[R, int], R] = lambda found, _now: found
     """Returns a record as answers show it at a moment."""
     check: Callable[[R, R | None, int], R] = lambda new, _old, _now: new
-    """Completes or refuses a new or changed record; it gets the one before, or None, and the moment
-    of the request, and must be pure. It sees a request that changes nothing, too, and a new record
-    twice if it has references or composite fields: without what they mean, until policies have
-    allowed its creation, and then with it."""
+    """Completes or refuses a new or changed record; a pure function. It gets the record, the one
+    before it (or None) and the moment of the request. It is also called for a request that changes
+    nothing. It is called twice for a new record with references or composite fields: before
+    policies have allowed the creation, without these fields, and afterwards with them."""
     prepare: Callable[[RequestContext, R], Awaitable[R]] | None = None
-    """Completes a new record that policies allow by what takes time, such as making a key."""
+    """Completes a new record, once policies have allowed it, by slow work such as making a key."""
     before_save: Callable[[Connection, R, R | None], R] = lambda _tx, new, _old: new
-    """Does the same in the transaction, for what changes."""
+    """Completes or refuses a new or changed record in the transaction that stores it."""
     before_delete: Callable[[Connection, R], None] = lambda _tx, _found: None
-    """Refuses a deletion, or deletes what goes with it."""
+    """Refuses a deletion, or deletes what belongs to the record."""
     removal: Callable[[Connection, R, int], None] | None = None
-    """What a deletion does instead of deleting the row, such as `Work.delete`."""
+    """Called by a deletion in place of deleting the row, such as `Work.delete`."""
     after: Callable[[Connection, R, R | None, Any], None] | None = None
-    """Follows a change in its transaction, and undoes it by what it raises. It gets the record that
-    the change was given, that which it made (None: it is deleted) and the family's needs."""
+    """Called at the end of the transaction of a change; an exception undoes the change. It gets the
+    record that was passed to the change, the resulting record (None if it was deleted) and the
+    family's needs."""
     around: Callable[[Callable[[Any], Awaitable[Any]], Any], Awaitable[Any]] = (
         lambda change, needs: change(needs)
     )
-    """Makes a change with the family's needs: again, if `after` undid it for what this mends."""
+    """Runs a change with the family's needs. If `after` undid the change for a reason that this
+    function can fix, it fixes that and runs the change again."""
     composites: Sequence[Composite[R, Any]] = ()
     targets: Mapping[str, Rows[Any]] = field(default_factory=dict)
-    """The rows that references mean, by field."""
+    """The rows to which reference fields refer, by field."""
     referrers: Sequence[Referrer] = ()
     one_at_a_time: frozenset[str] = frozenset()
-    """Fields whose changes wait for one another within an account."""
+    """Fields whose changes run one at a time within an account."""
     docs: Mapping[Verb, str] = field(default_factory=dict)
-    """What the OpenAPI document says of a method, if not the usual."""
+    """Texts of methods in the OpenAPI document, in place of the usual ones."""
     statuses: Mapping[Verb, tuple[int, ...]] = field(default_factory=dict)
-    """What the OpenAPI document has besides the usual."""
+    """Statuses of methods in the OpenAPI document, besides the usual ones."""
 
     @property
     def of(self) -> Resource[R]:
@@ -95,7 +98,7 @@ class Methods(Generic[R]):
         return self.bodies.answers
 
     def one(self, found: R, **more: object) -> ResponseBody:
-        """Return the answer for a record; `more` are composite fields that it cannot show."""
+        """Return the answer for a record; `more` are composite fields not in the record."""
         return self.answers.one(found, **more)
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
@@ -103,8 +106,8 @@ class Methods(Generic[R]):
         return lambda found: self.one(self.as_of(found, now))
 
     @staticmethod
-    def changed_at(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return the `told` of `RequestContext.commit` for a record that may be unchanged."""
+    def details_if_changed(now: int) -> Callable[[R], Mapping[str, object] | None]:
+        """Return the `details` for `RequestContext.commit`: None for an unchanged record."""
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:
@@ -117,8 +120,8 @@ class Methods(Generic[R]):
         """Insert a record.
 
         Raises:
-            NotFound: a resource that it refers to was deleted meanwhile.
-            Conflict: its key is taken.
+            NotFound: a resource to which the record refers was deleted meanwhile.
+            Conflict: the record's key is taken.
             QuotaExceeded: the account has reached its quota.
 
         """
@@ -126,13 +129,13 @@ class Methods(Generic[R]):
         use = self.rows.check_room(tx, new.account_id, new.region)
         self._hold_targets(tx, new, None)
         made = self.rows.add(tx, self.before_save(tx, new, None))
-        self.rows.counted.tell(tx, new.account_id, use, new.created_at)
+        self.rows.counted.emit_level(tx, new.account_id, use, new.created_at)
         return made
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
         """Change fields of a record; if they already have these values, change nothing.
 
-        Raise `NotFound` if the record, or a resource that it refers to, was deleted.
+        Raise `NotFound` if the record, or a resource to which it refers, was deleted.
         """
         if not self.one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
@@ -147,7 +150,8 @@ class Methods(Generic[R]):
     def remove(self, tx: Connection, found: R, now: int) -> None:
         """Delete a record.
 
-        Raise `NotFound` if it was deleted meanwhile, `Conflict` if another resource refers to it.
+        Raise `NotFound` if the record was deleted meanwhile, `Conflict` if another resource refers
+        to it.
         """
         old = self.rows.lock(tx, found.account_id, found.id)
         for rows, referring in self.referrers:
@@ -162,7 +166,7 @@ class Methods(Generic[R]):
         (self.removal or self.rows.remove)(tx, old, now)
 
     def _hold_targets(self, tx: Connection, new: R, old: R | None) -> None:
-        """Keep the resources to which a record newly refers from deletion until `tx` ends.
+        """Prevent the deletion of resources to which a record newly refers, until `tx` ends.
 
         Raise `NotFound` if one was deleted since the request named it. A foreign key would not
         detect that for a kind that keeps the rows of deleted resources.
@@ -208,7 +212,7 @@ class Methods(Generic[R]):
             if described.is_moment and values.get(name) is not None:
                 values[name] = moment_of(values[name])
             elif described.is_reference and described.is_optional and values.get(name) == "":
-                values[name] = None  # E5: empty is none
+                values[name] = None  # an empty string means no reference
         return values
 
     def new(self, ctx: RequestContext, values: Mapping[str, Any]) -> R:
@@ -295,11 +299,11 @@ class Methods(Generic[R]):
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
         now = ctx.clock()
-        wrap, told = self.at(now), self.changed_at(now)
+        wrap, details = self.at(now), self.details_if_changed(now)
 
         async def commit(needs: object) -> Reply[ResponseBody]:
             update = self._followed(self.update, needs)
-            return await ctx.commit(update, found, changes, now, wrap=wrap, told=told)
+            return await ctx.commit(update, found, changes, now, wrap=wrap, details=details)
 
         changed: Reply[ResponseBody] = await self.around(commit, needs)
         return changed

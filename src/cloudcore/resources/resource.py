@@ -52,16 +52,16 @@ class Field(NamedTuple):
     words: str = ""
     """Help text of the option."""
     heading: str = ""
-    """Of its column in tables; without one it has none."""
+    """Heading of its column in a command's table; if empty, the table has no such column."""
     form: CellForm = "text"
     """How a table shows it. A field with the form ``time`` is a moment: microseconds since the
     epoch in the record, RFC 3339 in requests and answers."""
     hidden: bool = False
-    """It is in no answer."""
+    """True if no answer has the field."""
     shows_null: bool = False
-    """An answer has null where there is no value, instead of leaving the field out."""
+    """True if answers have null where there is no value, instead of omitting the field."""
     is_long: bool = False
-    """It is a text of many lines: a command reads it from a file."""
+    """True for a text of many lines, which a command reads from a file."""
 
 
 given: Final = partial(Field, "given")
@@ -227,11 +227,12 @@ class Filter(NamedTuple):
 
     name: str
     column: str = ""
-    """By default that of its name."""
+    """Name of the column; by default the parameter's name."""
     read: Callable[[str], str] = str
-    """Returns the value of the column for that of the parameter."""
+    """Converts the parameter's value to the column's."""
     hides: str = ""
-    """What the column has in those that are listed only if the parameter asks for them."""
+    """A value of the column; rows with this value are listed only if the parameter requests
+    them."""
 
 
 class ReferenceTarget(NamedTuple):
@@ -239,7 +240,8 @@ class ReferenceTarget(NamedTuple):
 
     resource: Resource[Any]
     action: str
-    """The right on it that naming it needs, such as ``queue:SendMessage``."""
+    """The action that a caller must be allowed to do on a resource to name it, such as
+    ``queue:SendMessage``."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached properties
@@ -250,49 +252,50 @@ class Resource(Generic[R]):
     service: str
     """The family's name."""
     one: str
-    """As bodies call one: ``queue``."""
+    """Name of one resource in bodies: ``queue``."""
     many: str
     words: str = ""
-    """What one is called in sentences; by default `one`. Several are called so too, with the last
-    word of `many`."""
+    """Noun for one resource in sentences; by default `one`. The plural ends in the last word of
+    `many`."""
     table: str = ""
     """Name of the table; by default `many`."""
     key: str = "name"
-    """The field that is unique within account and region; it stands in CRNs. If it may be None,
-    those that have none have no CRN, and policies see their ids."""
+    """The field that is unique within account and region, and that CRNs contain. Where the field
+    may be None, a resource without it has no CRN, and policies see its id."""
     named: str = ""
-    """The field that persons know it by, if that is not the key."""
+    """The field by which people know a resource, if that is not the key."""
     check_key: Callable[[str], None] = check_name
-    """Raises `InvalidInput` if a new one cannot have this key."""
-    spans_regions: bool = False
-    """Queries find an account's whatever region they have: renaming the install's hides none."""
+    """Raises `InvalidInput` if a new resource cannot have this key."""
+    is_queried_in_all_regions: bool = False
+    """True if queries find an account's resources in all regions, so that renaming the install's
+    region hides none."""
     quota: int = 1000
-    """Most that an account has, where no operator has set another limit."""
+    """Maximum number of resources of an account, where no operator has set another limit."""
     filters: tuple[Filter, ...] = ()
     refers: Mapping[str, ReferenceTarget] = field(default_factory=dict, hash=False)
-    """What the fields of other resources mean; a field that is not here means one of this kind."""
+    """The kinds of resources to which the reference fields refer, by field."""
     methods: tuple[Verb, ...] = VERBS
-    """The standard methods it has; a family writes the others by hand."""
+    """The standard methods that are generated; a family writes the others by hand."""
     actions: Mapping[Verb, str] = field(default_factory=dict, hash=False)
-    """Actions that are not called after verb and noun: ``{"get": "DescribeKeys"}``; and those of
-    standard methods that a family writes by hand."""
+    """Actions of standard methods whose names are not verb and noun, such as ``{"get":
+    "DescribeKeys"}``, and actions of standard methods that a family writes by hand."""
     more_actions: tuple[str, ...] = ()
     """Actions of custom methods, without the service."""
     summaries: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Sentences for actions that no operation explains."""
-    told: tuple[Verb, ...] = ("create", "update", "delete")
-    """The changes that tell an event."""
+    """Sentences for actions that no operation documents."""
+    methods_with_events: tuple[Verb, ...] = ("create", "update", "delete")
+    """The methods whose changes emit an event."""
     sample: Callable[[int], Mapping[str, object]] | None = None
-    """Returns a request that creates one, another for each number; all shared tests use it. By
-    default it has a name alone."""
+    """Returns the fields of a creation request, different for each number; the shared tests use
+    them. By default, there is only a name."""
     warnings: frozenset[str] = frozenset()
-    """Codes of faults that may go by themselves."""
+    """Codes of faults that may end by themselves."""
     states: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Statuses whose begin is an event, with what it says."""
+    """Statuses whose beginning emits an event, with the sentence for the event."""
     state_data: Callable[[R], Mapping[str, object]] = lambda _found: {}
-    """Returns what the data of these events have besides its name, status and faults."""
+    """Returns further data of these events, besides the resource, its status and its faults."""
     keeps_deleted: bool = False
-    """A deleted one keeps its row for a while, without its name (``deleted_at``)."""
+    """True if a deleted resource keeps its row for a while, without its name (``deleted_at``)."""
 
     @property
     def fields(self) -> Mapping[str, Described]:
@@ -360,13 +363,16 @@ class Resource(Generic[R]):
         )
 
     @cached_property
-    def told_changes(self) -> Mapping[str, str]:
+    def event_types_by_action(self) -> Mapping[str, str]:
         """Map actions to the types of their events."""
-        return {self.action(verb): f"{self.service}.{self.one}.{_PAST[verb]}" for verb in self.told}
+        return {
+            self.action(verb): f"{self.service}.{self.one}.{_PAST[verb]}"
+            for verb in self.methods_with_events
+        }
 
     @cached_property
     def state_events(self) -> Mapping[str, str]:
-        """Map statuses to the types of the events that begin them."""
+        """Map statuses to the types of the events that their beginning emits."""
         return {each: f"{self.service}.{self.one}.{each}" for each in self.states}
 
     def tell_state(self, events: Events, tx: Connection, before: R, after: R) -> None:
@@ -381,7 +387,7 @@ class Resource(Generic[R]):
             "faults": [{"code": each.code, "message": each.message} for each in new.faults],
             **self.state_data(after),
         }
-        events.tell(tx, new.account_id, self.state_events[new.status], [data], new.updated_at)
+        events.emit(tx, new.account_id, self.state_events[new.status], [data], new.updated_at)
 
     def sampled(self, number: int = 0) -> Mapping[str, object]:
         """Return the fields of a sample creation request, different for each number."""

@@ -21,10 +21,11 @@ class _Route(NamedTuple):
     """A standard method, as the framework and the OpenAPI document see it."""
 
     declared: Callable[..., Decorator]
-    """Returns the decorator of its handler for its path, its action and `opt`."""
+    """Returns the decorator for the handler; gets the path, the action and `opt`."""
     words: str
     answer: Callable[..., Any]
-    """Gets the context, then the id if its path has one, then the body if it has one."""
+    """Handles a request. It gets the context, and then, as far as the route has them, the id, the
+    body and the family's needs."""
     body: Any = None
     opt: Mapping[str, Any] = {}
 

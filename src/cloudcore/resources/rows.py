@@ -33,7 +33,7 @@ from cloudcore.resources.resource import (
 
 R = TypeVar("R", bound=Record)
 Condition = Callable[[sa.Table], sa.ColumnElement[bool]]
-"""Returns the condition of a filter for the table."""
+"""Returns the condition of a filter; gets the table."""
 IS_LIVE: Final = sa.text("deleted_at IS NULL")
 IS_DELETED: Final = sa.text("deleted_at IS NOT NULL")
 
@@ -90,7 +90,7 @@ class Rows(Generic[R]):
         self.statements: Final = self._statements({**freed, **(on_delete or {})})
         number = sa.select(sa.func.count()).select_from(self.table).where(*self._region())
         self.counted: Final = Counted(of.room, number)
-        """How many an account has in a ``region``, and may have."""
+        """Counts an account's records in a ``region``, and checks the quota."""
         self.kind: Final[Kind[Any]] = Kind(
             of.service,
             of.type,
@@ -100,7 +100,8 @@ class Rows(Generic[R]):
             of.check_key,
             attrgetter(of.key),
         )
-        """How a reference in a request finds one; see `cloudcore.resource_references.resolve`."""
+        """Finds records for the references in requests; see
+        `cloudcore.resource_references.resolve`."""
 
     def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
         of, c, rows = self.of, self.table.c, self.columns
@@ -139,7 +140,7 @@ class Rows(Generic[R]):
         """Return the conditions for the account and, unless the kind spans regions, the region."""
         c = self.table.c
         live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
-        place = (c.account_id,) if self.of.spans_regions else (c.account_id, c.region)
+        place = (c.account_id,) if self.of.is_queried_in_all_regions else (c.account_id, c.region)
         return (given(*place), *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> sa.Select[Any]:
@@ -160,14 +161,17 @@ class Rows(Generic[R]):
         return self.read_one(tx, self.statements["find"], account_id=account_id, id=found_id)
 
     def get(self, tx: Connection, account_id: str, region: str, found_id: str) -> R:
-        """Return a record of an account and region (if the kind has any), or raise `NotFound`."""
+        """Return a record of an account and region, or raise `NotFound`.
+
+        The region does not matter for a kind that spans regions.
+        """
         found = self.find(tx, account_id, found_id)
-        if found is None or not (self.of.spans_regions or found.region == region):
+        if found is None or not (self.of.is_queried_in_all_regions or found.region == region):
             raise self.missing()
         return found
 
     def find_named(self, tx: Connection, account_id: str, region: str, key: str) -> R | None:
-        """Return the record with a key, or None."""
+        """Return the record with this key, or None."""
         named = self.statements["named"]
         return self.read_one(tx, named, account_id=account_id, region=region, key=key)
 
@@ -182,8 +186,8 @@ class Rows(Generic[R]):
     ) -> R:
         """Return the record to which `value` in a request's `field` refers: by id, name or CRN.
 
-        `authorize` raises unless the caller may use it; None if the platform itself is the caller.
-        See `cloudcore.resource_references.resolve` for its errors.
+        `authorize` raises `AccessDenied` unless the caller may use the record; it is None if the
+        platform itself is the caller. See `cloudcore.resource_references.resolve` for all errors.
         """
         found: R = resolve(tx, Scope(account_id, region), self.kind, field, value, authorize)
         return found
@@ -207,7 +211,8 @@ class Rows(Generic[R]):
     ) -> tuple[R, R] | None:
         """Replace a record by `changed(record)`, which may use `tx`; return (old, new).
 
-        Return None if it was deleted. If the function returns an equal record, nothing is stored.
+        Return None if the record was deleted. If the function returns an equal record, nothing is
+        stored.
         """
         before = self.try_lock(tx, account_id, found_id)
         if before is None:
@@ -218,9 +223,9 @@ class Rows(Generic[R]):
         return before, after
 
     def hold(self, tx: Connection, account_id: str, found_id: str) -> R | None:
-        """Return a record, and prevent its deletion until `tx` ends; None if that has begun.
+        """Return a record, and prevent its deletion until `tx` ends, or None if that has begun.
 
-        Others may hold it at the same time.
+        Several transactions may hold a record at the same time.
         """
         return self.read_one(tx, self.statements["hold"], account_id=account_id, id=found_id)
 
@@ -248,7 +253,7 @@ class Rows(Generic[R]):
     def check_room(self, tx: Connection, account_id: str, region: str) -> QuotaUse:
         """Raise `QuotaExceeded` if an account has reached its quota.
 
-        Otherwise return its use, to be passed to `counted.tell` after the insertion.
+        Otherwise return its use, to be passed to `counted.emit_level` after the insertion.
         """
         words = f"an account has at most {{limit}} {self.of.nouns}; delete some that nothing uses"
         return self.counted.check(tx, account_id, words, region=region)
@@ -396,7 +401,6 @@ def _target(name: str, of: Described, rows: Rows[Any] | None) -> sa.ForeignKeyCo
 
 
 def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
-    """Return the SQL type of a field's column."""
     if described.is_reference:
         return Id
     if described.is_moment:

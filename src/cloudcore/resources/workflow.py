@@ -1,9 +1,9 @@
 """Carry out the changes of a resource in steps: a job runs named steps one by one.
 
-A request stores what the owner wants, and steps make it so. Each gets the record, does one thing
-outside the database, and returns a result, which is stored in one transaction with the name of the
-next step. So a process that dies between two steps loses nothing, and a step in which it dies is
-repeated: each is idempotent. One job at a time works on a record.
+A request stores what the owner wants, and steps bring it about. Each step gets the record, does one
+thing outside the database, and returns a result, which is stored in one transaction with the name
+of the next step. So a process that dies between two steps loses nothing, and a step in which it
+dies is repeated: each step is idempotent. One job at a time works on a record.
 
 The newest request wins: the result of a step is always stored, but if a newer request exists, its
 first step is next. A record that is being deleted keeps that status, and is removed with the last
@@ -65,7 +65,7 @@ class Goal(NamedTuple):
 
     step: str
     generation: int = 0
-    """With another number, the goal is another one."""
+    """Goals with different numbers are different goals."""
 
 
 class StepAttempt(NamedTuple):
@@ -73,11 +73,11 @@ class StepAttempt(NamedTuple):
 
     goal: Goal
     step: str
-    """Empty after the last one."""
+    """Name of the step; empty after the last one."""
     tries: int
-    """How often the step was tried before."""
+    """Number of earlier tries of the step."""
     since: int
-    """When the step was tried first, in microseconds since the epoch."""
+    """Time of the first try, in microseconds since the epoch."""
 
 
 class Problem(NamedTuple):
@@ -94,29 +94,30 @@ class StepDone(Generic[R]):
     """The result of a step that has succeeded."""
 
     change: Callable[[R, int], R] = _same
-    """Returns the record, as it is in the transaction, with what the step changed; it also gets the
-    moment, and is pure."""
+    """Returns the record with the step's changes; a pure function. It gets the record, as it is in
+    the transaction, and the moment."""
     also: Callable[[Connection, R, R], None] = _nothing
-    """Stores or tells what else there is, given the record before and after."""
+    """Stores or emits anything else; gets the record before and after the change."""
     faults: Sequence[Problem] = ()
-    """Why it ended so; without any, those before are over."""
+    """Problems that become faults. Without any, the earlier faults end."""
     keeps_faults: bool = False
-    """Those before are not over, unless `change` takes them away."""
+    """True if the earlier faults remain in any case, unless `change` removes them."""
     next: str | None = None
-    """The step that follows; None after the last one."""
+    """The next step; None after the last one."""
     seconds: float = 0
-    """Pause before that."""
+    """Pause before the next step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRetry(Generic[R]):
-    """The result of a step that is to be retried. Faults stay."""
+    """The result of a step that is to be retried. The earlier faults remain."""
 
     change: Callable[[R, int], R] = _same
     also: Callable[[Connection, R, R], None] = _nothing
     faults: Sequence[Problem] = ()
     seconds: float | None = None
-    """Wait so long, which counts as no try. None: the pause of the step, doubled by each try."""
+    """Pause before the retry; a retry after this pause counts as no try. If None, the pause is that
+    of the `Step`, doubled by each try."""
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,10 @@ class Work(Generic[R, N]):
 
         `goal` is a pure function that returns what to do with a record at a moment, or None.
         `name`, `slots` and `step_seconds` belong to the kind of job. If the work is tied to a
-        machine, `node_of` returns its name, and only that machine's processes do the work. `events`
-        returns where state events of the resource are published.
+        machine, `node_of` returns the machine's name, and only the processes of that machine do the
+        work. `events` returns the `Events` that emit the state events of the resource.
         """
-        # That of a machine is given up alone if the machine's name becomes another's.
+        # If another machine takes the name, only the worker of this machine's jobs is given up.
         assert node_of is None or slots is not None, "its jobs have a worker of their own"
         self.name: Final = name or f"{rows.of.service}.{rows.of.one}.work"
         self._rows: Final = rows

@@ -1,10 +1,12 @@
 """The HTTP server: HTTP/1.1 and TLS, dispatched to ASGI applications.
 
-`http` is the protocol of a connection, `bodies` moves request and response bodies, `tls` has
-certificates and the TLS transport, and `processes` binds sockets, and starts, supervises and drains
-workers. The modules here are shared: planes and dispatch, limits, request records, logs, counters
-and metrics, `kept_answers` for repeated requests, `asgi` and `clients` for applications on any
-server.
+`http`: the protocol of a connection.
+`bodies`: moves request and response bodies.
+`tls`: certificates, and the TLS transport.
+`processes`: binds sockets; starts, supervises and drains workers.
+
+The modules here are shared: planes and dispatch, limits, request records, logs, counters and
+metrics, `kept_answers` for repeated requests, `asgi` and `clients` for applications on any server.
 
 Nothing here knows an application, and litestar is not imported.
 """

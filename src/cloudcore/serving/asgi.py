@@ -53,10 +53,10 @@ class HeldBody(Protocol):
         """
 
     def give_back(self, data: bytes) -> None:
-        """Take back the bytes of the messages that were read so far; more bytes will follow."""
+        """Take back `data`, all bytes read so far, to deliver them again before the others."""
 
     def when_lost(self, call: Callable[[], None] | None) -> None:
-        """Call `call` when the connection is lost, or now if it already is; None cancels that."""
+        """Call `call` when the connection is lost, or now if it is; None cancels the call."""
 
 
 class Body(Protocol):
@@ -69,7 +69,10 @@ class Body(Protocol):
 async def receive_into(
     scope: Scope, receive: Receive, sink: Sink, finish: Callable[[bool], T]
 ) -> T:
-    """Move the request body to `sink` and return what `finish(complete)` returns."""
+    """Move the request body to `sink`; return the result of ``finish(is_complete)``.
+
+    See `HeldBody.receive_into`.
+    """
     held: HeldBody | None = scope.get("extensions", {}).get("entrepot.held_body")
     if held is not None:
         return await held.receive_into(sink, finish)
@@ -132,7 +135,7 @@ class BodyStart(NamedTuple):
 
     data: bytes
     is_complete: bool
-    """It is all of the body."""
+    """True if `data` is the whole body."""
 
 
 async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | BodyStart:

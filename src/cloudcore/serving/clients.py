@@ -47,7 +47,7 @@ def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
 
 
 def rate_subject(address: Address | None) -> str:
-    """Return the rate limit's subject for an address; an IPv6 client counts as its whole /64."""
+    """Return the key by which an address is rate limited; IPv6 clients count as their /64."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> 64 << 64, 64)))
     return str(address)

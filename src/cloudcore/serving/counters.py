@@ -35,7 +35,7 @@ class CountedEvent(NamedTuple):
     documentation: str
     labels: Mapping[str, str] = {}
     scale: int = 1
-    """What is counted is divided by this."""
+    """The metric shows the count divided by this number."""
 
 
 class ApplicationEvents(NamedTuple):
@@ -43,7 +43,7 @@ class ApplicationEvents(NamedTuple):
 
     events: Sequence[CountedEvent] = ()
     outcomes: Mapping[tuple[str, bytes], str] = {}
-    """By method and path: the first part of the keys ``<it>.succeeded``, ``.refused``, ``.limited``
+    """By method and path, the prefix of the keys ``<prefix>.succeeded``, ``.refused``, ``.limited``
     and ``.failed``."""
 
 
@@ -63,7 +63,7 @@ Measure = Callable[[], Awaitable[Sequence[Gauge]]]
 
 
 def outcome_of(status: int) -> str:
-    """Classify a request's outcome by its status."""
+    """Return the outcome of a status: succeeded, refused, limited or failed (also for 0)."""
     if status == 429:
         return "limited"
     if status >= 500 or status == 0:
@@ -120,7 +120,7 @@ class PlaneTotals:
 
 
 class Counters:
-    """The slots of all workers in shared memory; create it before forking them."""
+    """The slots of all workers in shared memory; create them before forking the workers."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Dispatch each request to the application of its plane, and the lifespan to the last one."""
+"""Dispatch requests to the application of their plane, lifespan events to the last application."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAST_DIGITS: Final = tuple(f"{number:02x}" for number in range(256))
 def new_request_id() -> str:
     """Return a random UUID (version 4) as text, at a tenth of the cost of ``str(uuid4())``.
 
-    It must be unique, but need not be secret. So it makes no system call, and 256 ids in a row
+    An id must be unique, but need not be secret. So this makes no system call, and 256 ids in a row
     differ only in the last two digits.
     """
     return next(_request_ids)
@@ -55,11 +55,11 @@ def _stay() -> None:
 
 
 class Dispatcher:
-    """An ASGI application that consists of one per plane, for our own server and any other.
+    """An ASGI application that dispatches to one application per plane, on any server.
 
-    The plane is determined by the host and the raw path, before it is decoded or normalised. Every
-    request gets an id (``scope["state"]["request_id"]``), which responses repeat, and the number of
-    its plane (``scope["state"]["plane"]``).
+    The plane is determined by the host and the raw path, before the path is decoded or normalised.
+    Every request gets an id (``scope["state"]["request_id"]``), which responses repeat, and the
+    number of its plane (``scope["state"]["plane"]``).
     """
 
     def __init__(
@@ -82,11 +82,13 @@ class Dispatcher:
         self._startup = startup
         self._shutdown = shutdown
         self.on_event: Count = count_nothing
-        """Called with what is counted (`CountedEvent`); set by the server to its counter."""
+        """Called with the key and amount of a `CountedEvent`; the server sets this to its
+        counter."""
         self.kept: KeptAnswers | None = None
-        """Answers that the server gives again by itself; set at the start of the application."""
+        """The answers that the server may send again by itself; set at the start of the
+        application."""
         self.leave: Callable[[], None] = _stay
-        """Called when the server is told to stop, and serves on for a while; it must not wait."""
+        """Called when the server is told to stop but still serves for a while; must not block."""
         self.measure: Measure = measure_nothing
         """Measures the gauges of the application; the server calls it at a scrape."""
 

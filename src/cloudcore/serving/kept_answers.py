@@ -43,24 +43,25 @@ class AnswerProof(NamedTuple):
     revision: Callable[..., Hashable] | None = None
     """A cheaper read that many proofs share.
 
-    Called with all of `given` but the last. While it returns the same value, so does `look`; None
-    proves nothing.
+    Called with all of `given` but the last. While its result stays the same, so does that of
+    `look`; but the result None proves nothing.
     """
-    look_at_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
-    """The look for many proofs that differ in the last value of `given` alone, in one read.
+    read_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
+    """One read in place of the `look` of several proofs that differ only in the last value of
+    `given`.
 
-    Called with all of `given` but the last, and a sequence of the last ones of several proofs. It
-    returns the results of `look` by these; one that is missing counts as None.
+    Called with all of `given` but the last, and a sequence of the proofs' last values. It maps
+    these values to results of `look`; a missing value counts as None.
     """
 
 
-class Looked(NamedTuple):
+class ProofResults(NamedTuple):
     """The results of the reads that prove some answers."""
 
     revision: Hashable
-    """None if it was not read."""
+    """None if the revision was not read."""
     found: Sequence[Hashable]
-    """Of each answer."""
+    """The result for each answer."""
 
 
 class Siblings:
@@ -70,15 +71,15 @@ class Siblings:
 
     def __init__(self) -> None:
         self.version: int | None = None
-        """The database's when some were read last."""
+        """Version of the database at the last read of some of these answers."""
         self.revision: Hashable = None
-        """At that version; None if it is not known."""
+        """The answers' revision at that version; None if unknown."""
         self._sent: dict[KeptAnswer, None] = {}
-        """Those with `look_at_many`, the one that was sent last at the end."""
+        """The answers that have `read_many`; the one that was sent last is at the end."""
         self._lately = 0
-        """How often one was sent since the version changed."""
+        """How many answers were sent since the version changed."""
         self._more = 0
-        """How many others the next read takes at most."""
+        """Maximum number of other answers that the next read takes."""
 
     def note_sent(self, answer: KeptAnswer) -> None:
         """Mark an answer as sent, so that it is among the first to be proved after a commit."""
@@ -90,8 +91,8 @@ class Siblings:
         """Return `answer` and those to prove with it at this version of the database.
 
         The first read after a commit takes as many answers as were sent since the previous commit,
-        each further read twice as many as the last: so a lone client costs little, and many clients
-        few reads.
+        each further read twice as many as the one before. So a lone client costs little, and many
+        clients need few reads.
         """
         if version != self.version:
             self.version, self.revision = version, None
@@ -115,11 +116,11 @@ class KeepTerms(NamedTuple):
     """The terms under which an answer may be sent again."""
 
     until: int
-    """By the clock, in microseconds."""
+    """When the answer expires, in microseconds since the epoch."""
     proof: AnswerProof | None = None
-    """None if it depends on nothing but the request."""
+    """None if the answer depends on nothing but the request."""
     noted: Callable[[], None] | None = None
-    """Called each time that it is given again."""
+    """Called each time the answer is sent again."""
 
 
 class KeptAnswer:
@@ -144,18 +145,22 @@ class KeptAnswer:
         self.key = key
         self.proof, self.status_line, self.before, self.after = key
         self.siblings = siblings
-        self.looks_with_others = self.proof is not None and self.proof.look_at_many is not None
+        self.looks_with_others = self.proof is not None and self.proof.read_many is not None
         self.version: int | None = None
-        """The database's when it was proved last."""
+        """Version of the database at the last proof of the answer."""
         self.taken: int | None = None
-        """The database's for which a read of it was begun last, by its siblings or itself."""
+        """Version of the database for which a read of the answer was last begun, alone or with
+        siblings."""
         self.revision: Hashable = None
-        """That of its proof then."""
+        """Result of the proof's `revision` at the last proof."""
         self.size = ANSWER_BYTES + len(self.before) + len(self.after)
         self.users = 0
 
     def has_revision_of(self, version: int) -> bool:
-        """Return True if the answer is known to have the database's revision at a version."""
+        """Return True if the siblings' known revision at this version is the answer's own.
+
+        The answer is then unchanged.
+        """
         siblings = self.siblings
         if siblings is None or siblings.version != version or siblings.revision is None:
             return False
@@ -223,7 +228,7 @@ class KeptAnswers:
         self._answers: dict[AnswerKey, KeptAnswer] = {}
         self._siblings: WeakValueDictionary[Hashable, Siblings] = WeakValueDictionary()
         self.bytes = 0
-        """Memory of all that is kept."""
+        """Memory that all kept answers take."""
         self._hits = self._confirmed = self._missed = 0
 
     def find(self, head: bytes) -> KeptEntry | None:
@@ -259,7 +264,7 @@ class KeptAnswers:
         if version is not None and answer.siblings is not None:
             answers = answer.siblings.take(answer, version)
             revision = answer.siblings.revision
-        reading: Coroutine[Any, Any, Looked] = self._read(_look, answers, revision)
+        reading: Coroutine[Any, Any, ProofResults] = self._read(_look, answers, revision)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
@@ -269,7 +274,11 @@ class KeptAnswers:
         return self._proved(head, answers, version, _Begun(reading, waits_for))
 
     async def _proved(
-        self, head: bytes, answers: list[KeptAnswer], version: int | None, reading: _Begun[Looked]
+        self,
+        head: bytes,
+        answers: list[KeptAnswer],
+        version: int | None,
+        reading: _Begun[ProofResults],
     ) -> bool:
         try:
             return self._conclude(head, answers, version, await reading)
@@ -277,11 +286,11 @@ class KeptAnswers:
             return False
 
     def _conclude(
-        self, head: bytes, answers: list[KeptAnswer], version: int | None, looked: Looked
+        self, head: bytes, answers: list[KeptAnswer], version: int | None, looked: ProofResults
     ) -> bool:
-        """Return True if the first of the answers is proved; drop it if it differs.
+        """Return True if the first of the answers is proved; drop that answer if it has changed.
 
-        If another one differs, its own next request will detect that.
+        If another one has changed, its own next request will detect that.
         """
         for answer, found in zip(answers[1:], looked.found[1:], strict=True):
             if answer.proof is not None and found == answer.proof.found:
@@ -339,7 +348,7 @@ class KeptAnswers:
     def drop_ended(self) -> None:
         """Drop the answers that have expired, as they may be secret.
 
-        It takes some 0.1 µs for each entry.
+        This takes some 0.1 µs for each entry.
         """
         now = self._clock()
         for head in [head for head, entry in self._entries.items() if now >= entry.until]:
@@ -367,29 +376,30 @@ class KeptAnswers:
                 answer.siblings.drop(answer)
 
     def _siblings_of(self, proof: AnswerProof | None) -> Siblings | None:
-        if proof is None or (proof.revision is None and proof.look_at_many is None):
+        if proof is None or (proof.revision is None and proof.read_many is None):
             return None
-        key = (proof.revision, proof.look_at_many, proof.given[:-1])
+        key = (proof.revision, proof.read_many, proof.given[:-1])
         return self._siblings.setdefault(key, Siblings())
 
 
-def _look(tx: Connection, answers: Sequence[KeptAnswer], revision: Hashable) -> Looked:
-    """Run the read that proves some siblings; if there are several, they have a `look_at_many`.
+def _look(tx: Connection, answers: Sequence[KeptAnswer], revision: Hashable) -> ProofResults:
+    """Run the read that proves some siblings; several of them must have a `read_many`.
 
-    `revision` is their current revision, if it is known and does not prove them.
+    `revision` is the siblings' current revision, or None if it is unknown. Pass it only if it does
+    not prove them.
     """
     proofs = [answer.proof for answer in answers if answer.proof is not None]
     first = proofs[0]
     if len(proofs) > 1:
-        assert first.look_at_many is not None
-        found = first.look_at_many(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
-        return Looked(None, [found.get(proof.given[-1]) for proof in proofs])
+        assert first.read_many is not None
+        found = first.read_many(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
+        return ProofResults(None, [found.get(proof.given[-1]) for proof in proofs])
     if revision is None and first.revision is not None:
         # Before the look: a change between the two is noticed at the next proof.
         revision = first.revision(tx, *first.given[:-1])
         if revision is not None and revision == answers[0].revision:
-            return Looked(revision, [first.found])
-    return Looked(revision, [first.look(tx, *first.given)])
+            return ProofResults(revision, [first.found])
+    return ProofResults(revision, [first.look(tx, *first.given)])
 
 
 class _Begun(Generic[T]):

@@ -32,13 +32,14 @@ class ServerLimits:
     """Maximum time in which a transfer, in either direction, moves no byte."""
     pace_bytes: int = MIB
     pace_seconds: float = 60.0
-    """Minimum bytes a transfer must move while a worker has more than `crowd` connections."""
+    """Seconds in which a transfer must move `pace_bytes`, while a worker has more than `crowd`
+    connections."""
     crowd: int = 1000
 
     request_seconds: float = 0.0
     """Maximum time from the head of a request to the end of its answer; 0: there is none."""
     request_grace_seconds: float = 10.0
-    """Time after that for an answer to a request whose body was cut."""
+    """Seconds after `request_seconds` for the response to a request whose body was cut off."""
 
     refusal_drain_bytes: int = MIB
     refusal_drain_seconds: float = 5.0
@@ -47,8 +48,8 @@ class ServerLimits:
 
     sweep_seconds: float = 1.0
     leaving_seconds: float = 0.0
-    """Time after SIGTERM in which everything is served on, and the application says that it is
-    about to stop: balancers send requests elsewhere, then the drain begins."""
+    """Seconds after SIGTERM in which all requests are still served, while the application reports
+    that it is about to stop. Balancers then send requests elsewhere, before the drain begins."""
     shutdown_seconds: float = 25.0
 
     inline_file_bytes: int = 64 * KIB
@@ -86,8 +87,8 @@ class TransferPace:
         """Return the reason for which the client is too slow, or None.
 
         A transfer must move a byte in every `idle_seconds` and, while connections are scarce
-        (`crowded`), `pace_bytes` in every `pace_seconds`. Time in which the server did not wait for
-        the client does not count.
+        (`crowded`), `pace_bytes` in every `pace_seconds`. `moved` is the number of bytes so far.
+        Only time in which the server waits for the client (`waiting`) counts.
         """
         if receiving is not self._receiving or self._mark < 0:
             self._receiving, self._mark, self._at = receiving, moved, now

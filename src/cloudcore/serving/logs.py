@@ -77,7 +77,7 @@ PIPE_BYTES = 4096
 FILE_BYTES = 64 * 1024
 """Bytes of a write to a regular file, which is locked meanwhile."""
 MOST_BATCHES = 64
-"""Batches that are made before they are written."""
+"""Maximum number of batches that are made before they are written."""
 
 
 class AccessLine(msgspec.Struct):

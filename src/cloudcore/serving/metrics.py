@@ -29,7 +29,7 @@ from cloudcore.serving.counters import (
 )
 
 MEASURED_SECONDS: Final = 5.0
-"""Time for which measured gauges are shown again: they read the database."""
+"""Seconds for which measured gauges are shown again, as measuring reads the database."""
 
 _log = logging.getLogger(__name__)
 

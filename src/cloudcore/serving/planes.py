@@ -28,16 +28,16 @@ class Plane(NamedTuple):
     refusal_headers: bytes = b""
     """Header lines of such a response, each with its CRLF."""
     prefixes: tuple[bytes, ...] = ()
-    """First segments of its raw paths, such as ``b"/v2"``; empty: every path."""
+    """First segments of its raw paths, such as ``b"/v2"``; empty for every path."""
     port: int | None = None
-    """The port of this machine that is the plane's own, whatever the path, or None."""
+    """A local port at which every request belongs to the plane, whatever its path; or None."""
     hosts: tuple[bytes, ...] = ()
-    """Host names in lower case; one with a leading dot is a domain and all its subdomains, but for
-    those that another plane names. Empty: every host."""
+    """Host names in lower case. One with a leading dot is a domain and all its subdomains, except
+    those that another plane names. Empty for every host."""
     refusal_type: bytes = b"application/json"
-    """Type of that body."""
+    """Media type of such a body."""
     is_empty: bool = False
-    """There is nothing at its paths."""
+    """True if nothing is served at its paths."""
     logged_parameters: frozenset[bytes] = frozenset()
     """Query parameters whose values the access log may show; any other could hold a secret."""
 
@@ -50,12 +50,12 @@ class Plane(NamedTuple):
 
 
 _Candidate = tuple[int, Plane | None, frozenset[bytes], tuple[bytes, ...]]
-"""Number of a plane, the plane if its hosts are to be looked at, its prefixes, and what is below
-them."""
+"""(number of a plane, the plane if its hosts must be checked, its prefixes, the same with a
+slash)."""
 
 
 class Planes:
-    """The planes of a server. The first match owns a request; the last one matches all."""
+    """The planes of a server. The first match owns a request; the last plane matches all."""
 
     def __init__(self, *planes: Plane) -> None:
         last = planes[-1] if planes else None

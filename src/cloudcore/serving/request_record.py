@@ -8,7 +8,7 @@ TLS_HELLO: Final = "a TLS hello: this port speaks plain HTTP"
 """The reason of a record without a request: Go clients try TLS first."""
 
 PLAIN_HTTP: Final = "this port speaks TLS: use https://"
-"""The reason of a record, and the answer, of plain HTTP on a port of TLS."""
+"""The reason in the record of plain HTTP on a TLS port, and the message that the client gets."""
 
 MAX_USER_AGENT: Final = 256
 """Maximum bytes of a ``User-Agent`` in the record."""
@@ -54,5 +54,5 @@ class RequestRecord(NamedTuple):
     reason: str = ""
     """Why the server itself refused or aborted the request; else empty."""
     event: str = ""
-    """Key of the counted event that the answer is; empty for none."""
+    """Key of the counted event that the response stands for; empty for none."""
     cache: ObserverCache | None = None

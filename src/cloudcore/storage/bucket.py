@@ -23,7 +23,7 @@ STORAGE_SKUS: Final = (STORAGE, TRANSFER, REQUESTS)
 
 
 BUCKET_BYTES: Final = Quota("bucket_bytes", 1 << 40, "bytes in buckets", unit="bytes")
-"""The install has its own default (`ACCOUNT_BYTES` of the needs)."""
+"""The install passes its own default (`needs.ACCOUNT_BYTES`) instead of this 1 TiB."""
 
 StorageClass = Literal[
     "STANDARD",
@@ -40,13 +40,13 @@ StorageClass = Literal[
     "SNOW",
     "STANDARD_IA",
 ]
-"""The names of AWS. All are stored alike."""
+"""The storage classes of AWS. Objects of all classes are stored alike."""
 OBJECT_CREATED: Final = "storage.object.created"
 OBJECT_DELETED: Final = "storage.object.deleted"
 """Types of events."""
 MAX_KEY_BYTES: Final = 1024
 MAX_OBJECT_BYTES: Final = 5 << 30
-"""Most bytes of an object that is sent in one request, and of a part."""
+"""Maximum bytes of a part, or of an object that is sent in one request."""
 MAX_METADATA_BYTES: Final = 8192
 MAX_OBJECT_TAGS: Final = 10
 STORAGE_CLASSES: Final = get_args(StorageClass)
@@ -58,7 +58,7 @@ STORED_HEADERS: Final = (
     "content-language",
     "expires",
 )
-"""Headers of an upload that are given back with the object."""
+"""Headers of an upload that are stored, and returned with the object."""
 
 _BUCKET: Final = re.compile(
     r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*"
@@ -81,7 +81,10 @@ def check_bucket_name(name: str) -> None:
 
 
 def key_bytes(key: str) -> bytes:
-    """Encode a key in its stored form; refuse an empty or too long one."""
+    """Encode a key as UTF-8.
+
+    Raise `KeyTooLong` if it is empty, longer than 1,024 bytes, or contains NUL or a surrogate.
+    """
     encoded = key.encode("utf-8", "surrogatepass")
     if not 1 <= len(encoded) <= MAX_KEY_BYTES or "\0" in key:
         raise errors.KeyTooLong
@@ -123,10 +126,10 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 
 def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return metadata with their names in lower case, as in headers.
+    """Return metadata with names in lower case, as in headers.
 
     Raise `MetadataTooLarge` if a name is not a header name, a value has control characters, two
-    names differ only in case, or all have more than 8 KiB together.
+    names differ only in case, or names and values exceed 8 KiB in total.
     """
     lowered = {name.lower(): value for name, value in metadata.items()}
     size = sum(len(name) + len(value.encode()) for name, value in lowered.items())
@@ -156,7 +159,7 @@ def check_storage_class(name: str) -> None:
 
 
 def check_size(size: int, most: int = MAX_OBJECT_BYTES) -> None:
-    """Raise `EntityTooLarge` if the size exceeds what one request may send."""
+    """Raise `EntityTooLarge` if `size` exceeds `most`."""
     if size > most:
         raise errors.EntityTooLarge(f"at most {most} bytes", limit=most)
 
@@ -174,9 +177,9 @@ class Bucket(Record, frozen=True, kw_only=True):
 
     name: Annotated[str, fixed()]
     kms_key_id: Annotated[str | None, own(hidden=True)] = None
-    """The KMS key it is bound to, or None for the account's platform key."""
+    """The KMS key that the bucket is bound to, or None for the account's platform key."""
     cors: Annotated[str | None, own(hidden=True)] = None
-    """Its CORS rules as JSON, or None."""
+    """The bucket's CORS rules as JSON, or None."""
     tags: Annotated[Mapping[str, str], given()] = field(default_factory=dict)
 
     @property
@@ -205,5 +208,5 @@ BUCKET: Final = Resource(
     },
     more_actions=("GetBucketCORS", "ListMultipartUploads", "ListObjects", "PutBucketCORS"),
     summaries={"storage:PutBucketCORS": "Set the CORS rules of a bucket, or take them away."},
-    told=("create", "delete"),
+    methods_with_events=("create", "delete"),
 )

@@ -1,10 +1,12 @@
-"""Queries of buckets, of their usage and the usage of accounts, and of what else needs a bucket.
+"""Queries of buckets, of the usage of buckets and accounts, and of the users of buckets.
 
-A piece counts for its account from the insertion of its row until its bytes are deleted, which for
-a deleted or overwritten object is an hour later. So overwriting an object again and again cannot
-fill the disk. Counts are sharded: each is the sum of a few rows, and what a writer adds selects the
-row. So writers do not wait for each other, and a check of the quota costs the same whatever the
-account has.
+A piece counts for its account from the insertion of its row until its bytes are deleted. The bytes
+of a deleted or overwritten object are deleted an hour later, so overwriting an object again and
+again cannot fill the disk.
+
+Counts are sharded: a count is the sum of up to `SHARDS` rows, and a writer updates the row that the
+id of the added piece or object selects. So writers rarely wait for each other, and a check of the
+quota costs the same however much the account has stored.
 
 Other families record which buckets they need (`add_use`); such a bucket cannot be deleted.
 """
@@ -34,12 +36,12 @@ _o, _p = tables.storage_objects.c, tables.storage_pieces.c
 
 
 class Held(NamedTuple):
-    """The usage of a bucket, or a change of it."""
+    """The usage of a bucket, or a difference to add to it."""
 
     objects: int = 0
     object_bytes: int = 0
     upload_bytes: int = 0
-    """Of parts of open uploads."""
+    """Bytes of the parts of open uploads."""
 
 
 _FIND_PUBLIC: Final = Statement(tables.BUCKET_ROWS.columns.where(given(_b.region, _b.name)))
@@ -86,13 +88,13 @@ _DAMAGED: Final = paged(
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
-    """Return a bucket by its name alone, for browser requests that precede authentication."""
+    """Return the region's bucket with a name, or None, for unauthenticated browser requests."""
     row = tx.row(_FIND_PUBLIC, region=region, name=name)
     return None if row is None else tables.BUCKET_ROWS.record_of(row)
 
 
 def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
-    """Return a bucket, or None; block its changes, but not additions to it, until `tx` ends."""
+    """Return a bucket, or None. Until `tx` ends, others cannot change it, but can add objects."""
     row = tx.row(_KEEP, account_id=account_id, id=bucket_id)
     return None if row is None else tables.BUCKET_ROWS.record_of(row)
 
@@ -100,7 +102,10 @@ def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | Non
 def list_buckets(
     tx: Connection, account_id: str, region: str, asked: Sequence[str], after: str, limit: int
 ) -> list[Bucket]:
-    """Return buckets of an account, sorted by name; `asked` is one name, or empty for all."""
+    """Return buckets of an account whose names sort after `after`, sorted by name.
+
+    `asked` has one element: the only name to return, or "" for all.
+    """
     (name,) = asked
     rows = tx.rows(_LIST, account_id=account_id, region=region, name=name, after=after, limit=limit)
     return [tables.BUCKET_ROWS.record_of(row) for row in rows]
@@ -111,15 +116,15 @@ def erase_counts(tx: Connection, bucket: Bucket) -> None:
     tx.execute(_ERASE_COUNTS, bucket_id=bucket.id, account_id=bucket.account_id)
 
 
-def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
-    """Change the usage of a bucket; `by` is the id of what was added, which selects the shard."""
+def change_usage(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
+    """Add `change` to a bucket's usage; `by`, the id of the thing added, selects the shard."""
     if not any(change):
         return
     shard = int(by[-1], 16) % SHARDS
     tx.execute(_CHANGE, account_id=account_id, bucket_id=bucket_id, shard=shard, **change._asdict())
 
 
-def held_by_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
+def usage_of_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
     """Return the usage of a bucket."""
     return _held(tx.row(_HELD, account_id=account_id, bucket_id=bucket_id))
 
@@ -133,7 +138,7 @@ def held_by_each(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> 
 def damaged_keys(
     tx: Connection, account_id: str, bucket_id: str, most: int
 ) -> list[tuple[str, int]]:
-    """Return (key, time of discovery) of at most `most` damaged objects of a bucket."""
+    """Return (key, time of discovery) of up to `most` damaged objects of a bucket, by key."""
     rows = tx.rows(_DAMAGED, account_id=account_id, bucket_id=bucket_id, most=most, limit=most)
     return [(bytes(row[0]).decode(), row[1]) for row in rows]
 
@@ -156,8 +161,8 @@ _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_b
 def check_room(tx: Connection, account_id: str, adding: int, most: int) -> QuotaUse | None:
     """Raise `BytesQuotaExceeded` if an account with `adding` more bytes would exceed its quota.
 
-    Concurrent uploads are not seen, so an account may exceed its quota by their size. Return the
-    usage, which `tell_bytes` needs if anything is added. `most` is the default quota.
+    Concurrent uploads are not counted, so an account may exceed its quota by their size. Return the
+    usage, to pass to `emit_level`; None if `adding` is 0 or less. `most` is the default quota.
     """
     if adding <= 0:
         return None
@@ -173,10 +178,14 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Quota
     return use
 
 
-def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
-    """Publish an event if an account's bytes reach a level of the quota; see `Counted.tell`."""
+def emit_level(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
+    """Publish an event if `added` bytes bring an account to a level of its quota.
+
+    `use` is the result of `check_room`; if it is None, nothing is published. See
+    `Counted.emit_level`.
+    """
     if use is not None:
-        BYTES.tell(tx, account_id, use, now, added)
+        BYTES.emit_level(tx, account_id, use, now, added)
 
 
 async def bytes_by_account(database: Database) -> Mapping[str, int]:
@@ -192,7 +201,7 @@ def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None
         tx.execute(_CHANGE_BYTES, account_id=account_id, shard=shard, bytes=size)
 
 
-def take_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
+def subtract_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
     """Subtract the bytes of deleted pieces; `sizes` maps account ids to bytes."""
     for account_id in sorted(sizes):
         if sizes[account_id]:
@@ -208,7 +217,7 @@ _ONE: Final = Statement(
 
 
 def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
-    """Record that a bucket is needed; `words` name its user, such as ``database cluster shop``.
+    """Record that `user_id` needs a bucket; `words` name the user: ``database cluster shop``.
 
     Raise `NoSuchBucket` if the bucket was deleted since it was read.
     """
@@ -219,12 +228,12 @@ def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
 
 
 def remove_uses(tx: Connection, account_id: str, user_id: str) -> None:
-    """Delete all records that a user needs buckets."""
+    """Delete all records that `user_id` needs buckets."""
     tx.execute(_REMOVE, account_id=account_id, user_id=user_id)
 
 
 def check_unused(tx: Connection, bucket: Bucket) -> None:
-    """Raise `InvalidBucketState`, which names a user of the bucket, if there is any."""
+    """Raise `InvalidBucketState` if another resource uses the bucket; the error names it."""
     row = tx.row(_ONE, account_id=bucket.account_id, bucket_id=bucket.id)
     if row is not None:
         raise InvalidBucketState(row[0])

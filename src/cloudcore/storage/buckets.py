@@ -25,9 +25,9 @@ from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 
 _ENDED_AT_ONCE: Final = 20
-"""Uploads, each of up to 10,000 parts, that end in one transaction."""
+"""Maximum uploads, each of up to 10,000 parts, to abort in one transaction."""
 EVERY_KEY = (b"", b"\xff")
-"""The span of all keys: no UTF-8 has this byte."""
+"""The span of all keys: no UTF-8 contains the byte 0xff."""
 
 
 def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Bucket:
@@ -49,7 +49,7 @@ def bucket_crn_of(ctx: RequestContext, name: str) -> str:
 
 
 async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, for operations that are authorized by key.
+    """Return a bucket of the caller's account, without authorization: the caller authorizes by key.
 
     Raise `NoSuchBucket` if the account has no such bucket.
     """
@@ -59,12 +59,12 @@ async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
 async def authorized_bucket(
     ctx: RequestContext, name: str, key: str | None = None, action: str | None = None
 ) -> Bucket:
-    """Return a bucket of the caller's account; authorize the operation, or `action`, on it.
+    """Return a bucket of the caller's account after authorizing the operation, or `action`, on it.
 
-    With a `key`, which may be malformed, authorize the operation on that object.
+    With a `key`, which may be malformed, authorize the operation on that object instead.
 
-    Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket` if
-    the account has no such bucket.
+    Raise `AccessDenied` if policies refuse, whether or not the bucket exists, `NoSuchBucket` if the
+    account has no such bucket.
     """
     crn = bucket_crn_of(ctx, name)
     ctx.authorize(crn if key is None else object_crn(crn, key), action=action)
@@ -72,7 +72,7 @@ async def authorized_bucket(
 
 
 def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
-    """Insert a bucket.
+    """Insert a bucket, and return it.
 
     Raise `BucketAlreadyOwnedByYou` or `BucketAlreadyExists` if its name is taken in the region,
     `TooManyBuckets` if the account has reached its quota.
@@ -89,15 +89,15 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
         ) from None
     if use.used >= use.limit:
         refuse(BUCKET.room, use, "an account has at most {limit} buckets", errors.TooManyBuckets)
-    BUCKET_ROWS.counted.tell(tx, bucket.account_id, use, bucket.created_at)
+    BUCKET_ROWS.counted.emit_level(tx, bucket.account_id, use, bucket.created_at)
     return bucket
 
 
 def _empty(tx: Connection, bucket: Bucket) -> None:
-    """Delete the rows of an empty bucket.
+    """Delete the other rows of an empty bucket: completed uploads, runs and counts.
 
-    Raise `InvalidBucketState` if something needs the bucket, `BucketNotEmpty` if it has objects, or
-    uploads have begun since `end_uploads`.
+    Raise `InvalidBucketState` if another resource uses the bucket, `BucketNotEmpty` if it has
+    objects, or if uploads have begun since `end_uploads`.
     """
     check_unused(tx, bucket)
     of = bucket.account_id, bucket.id
@@ -118,8 +118,8 @@ BUCKETS: Final = Methods(BUCKET_ROWS, before_delete=_empty)
 async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
     """Abort all open uploads of a bucket to be deleted, in several transactions.
 
-    Raise `BucketNotEmpty` if the bucket has objects, `InvalidBucketState` if something needs it;
-    then its uploads are not aborted.
+    Raise `BucketNotEmpty` if the bucket has objects, `InvalidBucketState` if another resource uses
+    it; then no further upload is aborted.
     """
 
     def end_some(tx: Connection) -> bool:
@@ -144,7 +144,7 @@ def get_cors(bucket: Bucket) -> list[CorsRule]:
 
 
 def put_cors(tx: Connection, bucket: Bucket, rules: Sequence[CorsRule] | None, now: int) -> Bucket:
-    """Replace the CORS rules of a bucket; None deletes them, if there are any.
+    """Replace the CORS rules of a bucket, or delete them if `rules` is None; return the bucket.
 
     Raise `NoSuchBucket` if the bucket was deleted meanwhile.
     """

@@ -1,8 +1,8 @@
 """The checksums of S3, besides the MD5 of the ETag.
 
 A checksum covers the whole object (`FULL_OBJECT`), or the checksums of its parts (`COMPOSITE`,
-written with ``-`` and the number of parts). CRCs of parts can be combined to that of the whole
-without reading a byte again.
+written with ``-`` and the number of parts). The CRC of an object can be computed from the CRCs of
+its parts, without reading the bytes again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ChecksumType = Literal["FULL_OBJECT", "COMPOSITE"]
 
 
 class Algorithm(StrEnum):
-    """An algorithm, by its name in S3."""
+    """A checksum algorithm, by its name in S3."""
 
     CRC32 = "CRC32"
     CRC32C = "CRC32C"
@@ -28,12 +28,12 @@ class Algorithm(StrEnum):
 
     @property
     def header(self) -> str:
-        """Return the name of its header and trailer, in lower case."""
+        """Return the name of the header or trailer with the checksum, in lower case."""
         return f"x-amz-checksum-{self.value.lower()}"
 
     @property
     def digest_bytes(self) -> int:
-        """Return the length of its values in bytes."""
+        """Return the length of the algorithm's checksums in bytes."""
         return {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}[self.value]
 
     @property
@@ -49,7 +49,7 @@ class Checksum(Protocol):
         """Continue with `data`."""
 
     def digest(self) -> bytes:
-        """Return the value in network byte order."""
+        """Return the checksum in network byte order."""
 
 
 class Part(NamedTuple):
@@ -76,7 +76,7 @@ class _Crc:
 
 
 def new_checksum(algorithm: Algorithm) -> Checksum:
-    """Return the checksum of no bytes."""
+    """Return a new checksum, of no bytes yet."""
     if algorithm is Algorithm.SHA1:
         return sha1(usedforsecurity=False)
     if algorithm is Algorithm.SHA256:
@@ -92,12 +92,12 @@ def new_checksum(algorithm: Algorithm) -> Checksum:
 
 
 def encode(digest: bytes) -> str:
-    """Encode a value in base64, as in headers and documents."""
+    """Encode a checksum in base64, as in headers and documents."""
     return b64encode(digest).decode("ascii")
 
 
 def decode(algorithm: Algorithm, text: str) -> bytes | None:
-    """Decode the value in a header or document; return None if it is malformed."""
+    """Decode the checksum in a header or document; return None if it is malformed."""
     try:
         digest = b64decode(text, validate=True)
     except ValueError:
@@ -106,7 +106,7 @@ def decode(algorithm: Algorithm, text: str) -> bytes | None:
 
 
 def composite(algorithm: Algorithm, parts: Iterable[Part]) -> str:
-    """Return the checksum of the parts' checksums, followed by ``-`` and their number."""
+    """Return the checksum of the parts' checksums in base64, followed by ``-`` and their number."""
     outer = new_checksum(algorithm)
     count = 0
     for part in parts:
@@ -116,7 +116,7 @@ def composite(algorithm: Algorithm, parts: Iterable[Part]) -> str:
 
 
 def combine(algorithm: Algorithm, parts: Iterable[Part]) -> bytes:
-    """Combine the CRCs of the parts, which must be in order, to the CRC of the whole."""
+    """Compute the CRC of the whole from the CRCs of its parts, which must be in order."""
     joined = _combination(algorithm)
     whole = 0
     for part in parts:
@@ -125,7 +125,7 @@ def combine(algorithm: Algorithm, parts: Iterable[Part]) -> bytes:
 
 
 def _combination(algorithm: Algorithm) -> Callable[[int, int, int], int]:
-    """Return a function that combines the CRCs of two parts, given the size of the second."""
+    """Return the function that combines the CRCs of two parts, given the second part's size."""
     from awscrt import checksums  # noqa: PLC0415 - as above
 
     found: dict[Algorithm, Callable[[int, int, int], int]] = {

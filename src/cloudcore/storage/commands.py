@@ -27,7 +27,6 @@ _FIELDS: Final = (
 
 
 def _put(run: Invocation) -> None:
-    """Send a file, or standard input, as an object."""
     key, name = run.values["key"], run.values["file"]
     content_type = run.values.get("content_type") or guess_type(key)[0] or DEFAULT_CONTENT_TYPE
     if not (content_type.isascii() and content_type.isprintable()):
@@ -47,14 +46,14 @@ def _put(run: Invocation) -> None:
 
 
 def _send_copy(run: Invocation, path: str, source: BinaryIO, content_type: str) -> dict[str, Any]:
-    """Send a source that can be read only once, by copying it to a temporary file."""
+    """Send a source that can be read only once: copy it to a temporary file first."""
     with TemporaryFile() as file:
         copyfileobj(source, file, _COPIED_BYTES)
         return run.client.send_file(path, file, file.tell(), content_type)
 
 
 def _get(run: Invocation) -> None:
-    """Write an object to standard output, or to a file that appears only when it is complete."""
+    """Write an object to standard output or a file; a regular file appears only when complete."""
     key, name = run.values["key"], run.values["file"]
     path = _path_of(run, key)
     if name == _STANDARD:
@@ -94,7 +93,7 @@ def _receive_copy(run: Invocation, path: str, target: BinaryIO) -> int:
 
 
 def _remove(run: Invocation) -> bool:
-    """Delete objects; return False if one was refused."""
+    """Delete objects; return False if one of the deletions was refused."""
 
     def remove(key: str) -> None:
         run.client.call("DELETE", _path_of(run, key))

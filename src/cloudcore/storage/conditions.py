@@ -1,6 +1,6 @@
-"""Preconditions of a request on the existing object, such as ``If-Match``, and ``Range``.
+"""Conditions of a request on the existing object, such as ``If-Match``; and ``Range``.
 
-The conditions of a write are decided in its transaction.
+The conditions of a write are checked in the transaction that writes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class RequestConditions(NamedTuple):
     """The conditions of a request; each is None if absent. ETags are without quotes."""
 
     if_match: tuple[str, ...] | None = None
-    """``*`` is any object."""
+    """ETags, or ``*`` for any object."""
     if_none_match: tuple[str, ...] | None = None
     modified_since: int | None = None
     """Seconds since the epoch."""
     unmodified_since: int | None = None
     if_range: str | None = None
-    """As given, with quotes."""
+    """As received, with quotes."""
 
 
 NO_CONDITIONS: Final = RequestConditions()
@@ -37,9 +37,9 @@ def etags(header: str) -> tuple[str, ...]:
 
 
 def check_read(conditions: RequestConditions, etag: str, created_at: int) -> Outcome:
-    """Evaluate the conditions of a read (RFC 9110, 13.2.2).
+    """Return whether to send the object, by the conditions of a read (RFC 9110, 13.2.2).
 
-    Raise `ConditionFailed` if the object must not be sent.
+    `created_at` is in microseconds. Raise `ConditionFailed` if the object must not be sent.
     """
     seconds = created_at // MICROSECONDS
     if conditions.if_match is not None:
@@ -57,15 +57,16 @@ def check_read(conditions: RequestConditions, etag: str, created_at: int) -> Out
 def range_applies(conditions: RequestConditions, etag: str) -> bool:
     """Return True if the ``Range`` of a download applies to this object (RFC 9110, 13.1.5).
 
-    A date is never enough: another object may have been stored in the same second.
+    A date in ``If-Range`` never matches: another object may have been stored in the same second.
     """
     return conditions.if_range is None or conditions.if_range.strip() == f'"{etag}"'
 
 
 def check_copy(conditions: RequestConditions, etag: str, created_at: int) -> None:
-    """Evaluate the conditions of a copy; an unmodified object is refused, too.
+    """Evaluate the conditions of a copy.
 
-    Raise `ConditionFailed` if the object must not be copied.
+    Raise `ConditionFailed` if the object must not be copied, even for the condition on which a read
+    would answer "not modified".
     """
     if check_read(conditions, etag, created_at) == "not_modified":
         given = conditions.if_none_match is not None
@@ -73,10 +74,10 @@ def check_copy(conditions: RequestConditions, etag: str, created_at: int) -> Non
 
 
 def check_write(conditions: RequestConditions, etag: str | None) -> None:
-    """Evaluate the conditions of a write over an object with `etag`, or over none.
+    """Evaluate the conditions of a write; `etag` is that of the existing object, or None.
 
-    Raise `ConditionFailed` if the existing object forbids the write, `NoSuchKey` if there must be
-    an object, but there is none.
+    Raise `ConditionFailed` if the existing object forbids the write, `NoSuchKey` if ``If-Match``
+    requires an object, but none exists.
     """
     if conditions.if_match is not None:
         if etag is None:
@@ -97,13 +98,14 @@ def _lists(listed: tuple[str, ...], etag: str) -> bool:
 
 _RANGE: Final = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 MAX_DIGITS: Final = 19
-"""The digits of the largest 63-bit number, which clients send for "to the end"."""
+"""Digits of the largest 63-bit number, which clients send to mean "to the end"."""
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``[start, stop)`` of a ``Range``; None for all, or for a malformed or multiple range.
+    """Return ``[start, stop)`` of a ``Range``, or None for the whole object.
 
-    Raise `InvalidRange` if it contains no byte of an object of `size` bytes.
+    The whole object is sent if there is no header, the range is malformed, or there are several.
+    Raise `InvalidRange` if the range contains no byte of an object of `size` bytes.
     """
     found = None if header is None else _RANGE.fullmatch(header.strip().lower())
     if found is None or found.groups() == ("", ""):
@@ -124,5 +126,5 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _number(digits: str) -> int:
-    """Parse a number; one with too many digits to convert becomes larger than any size."""
+    """Parse a number; one of more than `MAX_DIGITS` digits becomes larger than any size."""
     return int(digits) if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS

@@ -1,9 +1,9 @@
 """CORS rules of buckets: which web pages may read and write from a browser.
 
 A preflight is answered by the first rule that allows its origin, method and headers; any other
-request by the first that allows its origin and method. As in S3, ``*`` matches any characters and
-may occur once; in an origin it does not match ``/``, so that a wildcard in the host never matches a
-scheme.
+request by the first rule that allows its origin and method. As in S3, ``*`` matches any characters
+and may occur once; in an origin it does not match ``/``, so that a wildcard in the host never
+matches a scheme.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudcore.wire import RequestBody
 
 METHODS: Final = ("GET", "PUT", "POST", "DELETE", "HEAD")
 MAX_REQUESTED: Final = 100
-"""Most headers that a preflight may ask for: it is compared with all patterns of all rules."""
+"""Maximum headers that a preflight may name: each is compared with the patterns of all rules."""
 MAX_AGE_SECONDS: Final = 365 * 86_400
 _VARY: Final = ("vary", "Origin, Access-Control-Request-Headers, Access-Control-Request-Method")
 
@@ -29,7 +29,7 @@ _Exposed = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[!-)+-~]
 
 
 class CorsRule(NamedTuple):
-    """A rule of a bucket."""
+    """A CORS rule of a bucket."""
 
     allowed_origins: Sequence[str]
     allowed_methods: Sequence[str]
@@ -37,7 +37,7 @@ class CorsRule(NamedTuple):
     expose_headers: Sequence[str] = ()
     max_age_seconds: int | None = None
     id: str | None = None
-    """As S3 knows it."""
+    """The id that S3 clients give the rule."""
 
 
 class CorsRuleRecord(RequestBody):
@@ -49,21 +49,21 @@ class CorsRuleRecord(RequestBody):
         list[Literal["GET", "PUT", "POST", "DELETE", "HEAD"]], Meta(min_length=1, max_length=5)
     ]
     allowed_headers: Annotated[list[_Header], Meta(max_length=100)] = field(default_factory=list)
-    """That a page may send; one `*` may stand for any characters."""
+    """Headers that a page may send; one `*` may stand for any characters."""
     expose_headers: Annotated[list[_Exposed], Meta(max_length=100)] = field(default_factory=list)
-    """That a page may read."""
+    """Headers that a page may read."""
     max_age_seconds: Annotated[int, Meta(ge=0, le=MAX_AGE_SECONDS)] | None = None
     """How long a browser may keep the answer to a preflight."""
 
 
 class CorsRules(RequestBody):
-    """The CORS rules of a bucket; the first that fits a request counts."""
+    """The CORS rules of a bucket; the first that fits a request applies."""
 
     cors_rules: Annotated[list[CorsRuleRecord], Meta(min_length=1, max_length=100)]
 
 
 def cors_rules(rules: Sequence[CorsRule]) -> CorsRules:
-    """Convert rules for an answer."""
+    """Convert rules for a response."""
     names = CorsRuleRecord.__struct_fields__
     shown = [{name: getattr(rule, name) for name in names} for rule in rules]
     return CorsRules(cors_rules=[CorsRuleRecord(**each) for each in shown])
@@ -117,7 +117,7 @@ def requested_headers(value: str) -> list[str]:
 
 
 def _allows_headers(rule: CorsRule, headers: Sequence[str]) -> bool:
-    """Return True if a rule allows all headers; in few steps, since preflights are unsigned."""
+    """Return True if a rule allows all headers. Fast, since preflights are unauthenticated."""
     if not headers:
         return True
     patterns = [pattern.lower() for pattern in rule.allowed_headers]

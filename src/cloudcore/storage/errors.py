@@ -1,6 +1,6 @@
 """The errors of buckets, named as in S3, as subclasses of those in `cloudcore.errors`.
 
-`/v1` answers with their base class, the S3 endpoint with their own name.
+`/v1` answers with the base class, the S3 endpoint with the name of the subclass.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class BucketAlreadyOwnedByYou(errors.Conflict):
 
 
 class BucketNotEmpty(errors.Conflict):
-    """The bucket has objects, or an upload has just begun in it."""
+    """The bucket has objects, or an upload has just begun in the bucket."""
 
     def __init__(self, words: str = "the bucket has objects; delete them first") -> None:
         super().__init__(words, reason="bucket_not_empty")
 
 
 class InvalidBucketState(errors.Conflict):
-    """Something else needs the bucket."""
+    """Another resource needs the bucket."""
 
     def __init__(self, user: str) -> None:
         super().__init__(
@@ -81,7 +81,7 @@ class InvalidBucketName(errors.InvalidInput):
 
 
 class KeyTooLong(errors.InvalidInput):
-    """The key of an object has more than 1,024 bytes of UTF-8, or none."""
+    """The key of an object is empty, or has more than 1,024 bytes of UTF-8."""
 
     def __init__(self) -> None:
         super().__init__("key: 1 to 1024 bytes of UTF-8", field="key", reason="out_of_range")
@@ -134,7 +134,7 @@ class SizeDiffers(errors.InvalidInput):
 
 
 class UnknownChecksum(errors.InvalidInput):
-    """A completion has a checksum by another algorithm than its upload."""
+    """A completion has a checksum of another algorithm than its upload's."""
 
     def __init__(self, algorithm: str | None, named: str) -> None:
         super().__init__(
@@ -156,11 +156,11 @@ class EntityTooLarge(errors.PayloadTooLarge):
 
 
 class TooManyBuckets(errors.QuotaExceeded):
-    """The account has reached its number of buckets."""
+    """The account has reached its maximum number of buckets."""
 
 
 class BytesQuotaExceeded(errors.QuotaExceeded):
-    """The account's buckets have reached their number of bytes."""
+    """The account's buckets have reached their maximum number of bytes."""
 
 
 class ConditionFailed(errors.PreconditionFailed):
@@ -176,7 +176,7 @@ class InvalidRange(errors.RangeNotSatisfiable):
 
 
 class NoSuchPart(errors.RangeNotSatisfiable):
-    """The object has fewer parts."""
+    """A part number exceeds the number of the object's parts."""
 
 
 class BytesDamaged(errors.Unavailable):

@@ -1,7 +1,7 @@
 """Multipart uploads: parts are stored one by one, and become an object at once.
 
-Completing an upload assigns its pieces to the object without copying a byte. So it takes as long
-for 300 GiB as for a few, and happens entirely or not at all.
+Completing an upload assigns its pieces to the object, and copies no bytes. So it takes as long for
+300 GiB as for a few bytes, and happens entirely or not at all.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from cloudcore.events import Events
 from cloudcore.storage import checksums, errors
 from cloudcore.storage import upload_rows as rows
 from cloudcore.storage.bucket import OBJECT_CREATED, Bucket, check_size
-from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
+from cloudcore.storage.bucket_rows import Held, change_usage, check_room, emit_level
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.storage.object_rows import ObjectChecksum, StoredObject
-from cloudcore.storage.objects import hold, put_in_place, tell
+from cloudcore.storage.objects import emit_events, hold, put_in_place
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import Piece
 from cloudcore.storage.upload_rows import Upload
 
 MIN_PART_BYTES: Final = 5 << 20
-"""Fewest bytes of a part that is not the last."""
+"""Minimum bytes of a part that is not the last."""
 MAX_PARTS: Final = 10_000
 MAX_ASSEMBLED_BYTES: Final = 3600 * (85 << 20)
-"""Most bytes of an object of parts, 299 GiB: what an hour writes at 85 MiB a second."""
+"""Maximum bytes of an object made of parts, 299 GiB: an hour of writing at 85 MiB a second."""
 KEPT_SECONDS: Final = 24 * 3600
-"""Seconds for which a completed upload is remembered."""
+"""Seconds for which the row of a completed upload is kept, to answer a repeated completion."""
 ABANDONED_SECONDS: Final = 7 * 24 * 3600
-"""Age at which an upload is aborted that nobody has completed."""
+"""Age at which an upload that was not completed is aborted."""
 
 
 class GivenPart(NamedTuple):
-    """A part that a completion lists."""
+    """A part in the list of a completion request."""
 
     number: int
     etag: str
     """Without quotes."""
     checksums: Mapping[str, str] = {}
-    """By the names of their algorithms, in capitals."""
+    """Base64 checksums by algorithm name, in capitals."""
 
 
 class Completion(NamedTuple):
@@ -55,29 +55,29 @@ class Completion(NamedTuple):
     upload_id: str
     parts: Sequence[GivenPart]
     object_id: str
-    """A new id."""
+    """The id for the new object."""
     conditions: RequestConditions = NO_CONDITIONS
     checksum: tuple[str, str] | None = None
-    """Algorithm and value of the whole object, if the client says it."""
+    """(algorithm, value) of the whole object, or None if the client has not sent it."""
     checksum_type: str | None = None
-    """Likewise."""
+    """The type that the client expects; None if not sent."""
     size: int | None = None
-    """Likewise."""
+    """The bytes that the client expects; None if not sent."""
 
 
 class _Done(msgspec.Struct):
     """The stored result of a completion, returned when it is repeated."""
 
     asked: str
-    """The hash of the parts that it listed."""
+    """The hash of the parts in the request."""
     made: StoredObject
 
 
 def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketBytes) -> Upload:
-    """Insert an upload.
+    """Insert an upload, and return it.
 
-    Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KeyDeleted` or `KeyDisabled` if
-    its KMS key cannot be used.
+    Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KeyDeleted` or `KeyDisabled` if the
+    bucket's KMS key cannot be used.
     """
     store.key_to_write(tx, bucket.account_id, hold(tx, bucket).kms_key_id)
     rows.add_upload(tx, upload)
@@ -98,10 +98,10 @@ def check_part_number(number: int) -> None:
 def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, most: int) -> Piece:
     """Insert a part; it replaces one with the same number. `most` is the default quota in bytes.
 
-    The caller has locked the bucket.
+    The caller has called `objects.hold` in `tx`.
 
     Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `BytesQuotaExceeded` if
-    the account has no room for the part.
+    the account's quota leaves no room for the part.
     """
     upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     of = upload.account_id, upload.id
@@ -112,27 +112,33 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
         added -= before.stored.size
     use = check_room(tx, upload.account_id, piece.stored.size, most)
     piece_rows.add_piece(tx, upload.account_id, piece, upload_id=upload.id)
-    change_held(tx, bucket.account_id, bucket.id, upload.id, Held(upload_bytes=added))
-    tell_bytes(tx, upload.account_id, use, piece.stored.size, piece.created_at)
+    change_usage(tx, bucket.account_id, bucket.id, upload.id, Held(upload_bytes=added))
+    emit_level(tx, upload.account_id, use, piece.stored.size, piece.created_at)
     return piece
 
 
 def list_parts(
     tx: Connection, bucket: Bucket, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
-    """Return the parts of an open upload whose numbers are greater than `after`."""
+    """Return up to `limit` parts of an open upload whose numbers are greater than `after`.
+
+    Raise `NoSuchUpload` if the upload is not open.
+    """
     upload = find_upload(tx, bucket, upload_id)
     return piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
 
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
-    """Delete an open upload and its parts; raise `NoSuchUpload` if it was completed or aborted."""
+    """Delete an open upload and its parts, and return it.
+
+    Raise `NoSuchUpload` if it was completed or aborted.
+    """
     upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     return abort(tx, upload, now)
 
 
 def abort_if_open(tx: Connection, seen: Upload, now: int) -> None:
-    """Delete an upload that was read as open, unless it has been completed or deleted since."""
+    """Delete an open upload and its parts, unless it has been completed or deleted since `seen`."""
     of = seen.account_id, seen.bucket_id, seen.id
     upload = rows.find_upload(tx, *of, locks=True)
     if upload is not None and upload.ended_at is None:
@@ -140,12 +146,12 @@ def abort_if_open(tx: Connection, seen: Upload, now: int) -> None:
 
 
 def abort(tx: Connection, upload: Upload, now: int) -> Upload:
-    """Delete a locked upload."""
+    """Delete an upload that the caller has locked, and its parts; return the upload."""
     of = upload.account_id, upload.id
     freed = piece_rows.upload_bytes(tx, *of)
     piece_rows.condemn_parts(tx, *of, now)
     rows.erase_upload(tx, upload)
-    change_held(tx, upload.account_id, upload.bucket_id, upload.id, Held(upload_bytes=-freed))
+    change_usage(tx, upload.account_id, upload.bucket_id, upload.id, Held(upload_bytes=-freed))
     return upload
 
 
@@ -154,17 +160,18 @@ def complete_upload(
 ) -> StoredObject:
     """Make an object from the listed parts of an upload; it replaces the existing one.
 
-    Parts that are not listed are deleted. A repeated completion returns the object of the first.
+    Parts that are not listed are deleted. A repeated completion returns the object that the first
+    has made.
 
     Raises:
         NoSuchUpload: it was aborted, or completed with other parts.
-        InvalidPart: a listed part was not uploaded, or with another ETag or checksum.
+        InvalidPart: a listed part was not uploaded, or has another ETag or checksum.
         InvalidPartOrder: the part numbers do not ascend.
         EntityTooSmall: a part that is not the last has fewer than `MIN_PART_BYTES`.
         EntityTooLarge: the object has more than `MAX_ASSEMBLED_BYTES`.
         BadDigest: the object's checksum, or its type, differs from the request's.
         SizeDiffers: the object's size differs from the request's.
-        UnknownChecksum: the request has a checksum that cannot be compared.
+        UnknownChecksum: the request has a checksum of another algorithm than the upload's.
         NoSuchBucket: the bucket was deleted meanwhile.
         ConditionFailed, NoSuchKey: as `objects.record_object`.
 
@@ -190,10 +197,10 @@ def complete_upload(
     assert moved == len(ids), "the upload is locked"
     piece_rows.condemn_parts(tx, upload.account_id, upload.id, now)
     change = Held(1 - before.objects, made.size - before.object_bytes, -freed)
-    change_held(tx, bucket.account_id, bucket.id, made.id, change)
+    change_usage(tx, bucket.account_id, bucket.id, made.id, change)
     done = _Done(fingerprint, made)
     rows.end_upload(tx, upload, msgspec.json.encode(done).decode(), now)
-    tell(tx, events, OBJECT_CREATED, bucket, [made], now)
+    emit_events(tx, events, OBJECT_CREATED, bucket, [made], now)
     return made
 
 
@@ -205,7 +212,10 @@ def checked_open(upload: Upload | None) -> Upload:
 
 
 def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
-    """Check the parts that a completion lists, and return their pieces."""
+    """Return the pieces of the parts that a completion lists.
+
+    Raise `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall` or `UnknownChecksum`.
+    """
     if not asked:
         raise errors.InvalidPart("parts: at least one", field="parts", reason="out_of_range")
     if any(one.number >= other.number for one, other in pairwise(asked)):
@@ -241,9 +251,9 @@ def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piec
 
 
 def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
-    """Return the checksum `name` of a part: by its upload's algorithm, or SHA-256.
+    """Return the checksum of a part by the algorithm `name`: that of its upload, or SHA-256.
 
-    Raise `UnknownChecksum` if `name` is another algorithm.
+    Raise `UnknownChecksum` for any other algorithm.
     """
     if name == upload.checksum_algorithm and piece.checksum is not None:
         return piece.checksum
@@ -255,7 +265,10 @@ def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
 def _check_whole(
     upload: Upload, asked: Completion, whole: ObjectChecksum | None, size: int
 ) -> None:
-    """Compare the assembled object with the size and checksum in the request."""
+    """Compare the assembled object with the size and checksum in the request.
+
+    Raise `UnknownChecksum`, `BadDigest` or `SizeDiffers`.
+    """
     if asked.checksum is not None:
         name, value = asked.checksum
         if whole is None or name != whole.algorithm:
@@ -274,7 +287,7 @@ def _check_whole(
 def _assembled(
     upload: Upload, asked: Completion, chosen: Sequence[Piece], now: int
 ) -> StoredObject:
-    """Return the object made of an upload's chosen parts."""
+    """Return the record of the object made of an upload's chosen parts."""
     size = sum(piece.stored.size for piece in chosen)
     check_size(size, MAX_ASSEMBLED_BYTES)
     checksum = _checksum(upload, chosen)
@@ -296,7 +309,10 @@ def _assembled(
 
 
 def _checksum(upload: Upload, chosen: Sequence[Piece]) -> ObjectChecksum | None:
-    """Return the checksum of the whole, computed from those of the parts."""
+    """Compute the checksum of the object from those of its parts.
+
+    Return None if the upload has no checksum algorithm.
+    """
     if upload.checksum_algorithm is None:
         return None
     algorithm = Algorithm(upload.checksum_algorithm)

@@ -1,6 +1,6 @@
 """Dependencies of buckets: the store of the bytes, and the KMS keys of accounts.
 
-An object is a sequence of pieces, each stored separately and sealed under a key of its own, which
+An object is a sequence of pieces, each stored separately and sealed under its own data key, which
 is wrapped under a KMS key. A writer holds the bytes of a piece until the row is committed, so that
 no scan mistakes them for orphans.
 """
@@ -28,22 +28,22 @@ from cloudcore.serving.asgi import FileRegion
 from cloudcore.web.bodies import Identified
 
 SHREDDED: Final = "shredded"
-"""The encoding of a piece whose key was deleted: its bytes and its data key are gone."""
+"""The encoding of a piece whose KMS key was deleted: its bytes and its data key are erased."""
 
 
 class StoredPiece(NamedTuple):
-    """Stored bytes, as a row records them; a use of a KMS key (`objects.rewrapping`)."""
+    """Stored bytes, as their row records them; implements `objects.rewrapping.WrapUse`."""
 
     id: str
     size: int
     stored_size: int
     sha256: str
-    """Of the bytes as they were sent, in hex."""
+    """Of the bytes as the client sent them, in hex."""
     encoding: str
     stored_checksum: str | None
-    """BLAKE3 of the stored bytes, if they are sealed."""
+    """BLAKE3 of the stored bytes in hex; None if they are plain."""
     body: bytes | None
-    """The stored bytes themselves, if they are few; then only the row has them."""
+    """The stored bytes if they are few (then only the row has them), else None."""
     kms_key_id: str | None
     wrapped: bytes | None
     """The data key, wrapped under the KMS key; None if the bytes are plain."""
@@ -58,19 +58,19 @@ class StoredPiece(NamedTuple):
 
     @property
     def stored_id(self) -> str:
-        """Return the id of the piece's bytes."""
+        """Return the id of the stored bytes, which is the piece's id."""
         return self.id
 
     @property
     def obstacle(self) -> str | None:
-        """Return the reason why the piece cannot be rewrapped, by its row, or None."""
+        """Return why the piece cannot be rewrapped ("plain" or "key_deleted"), or None."""
         if self.kms_key_id is None:
             return "plain"
         return "key_deleted" if self.encoding == SHREDDED else None
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
-        """Return the wrap of the piece's data key; none if the piece is not sealed."""
+        """Return the one wrap of the piece's data key; empty if the piece is not sealed."""
         if self.kms_key_id is None or self.wrapped is None:
             return ()
         return (WrappedKey(self.kms_key_id, self.wrapped, self.id),)
@@ -83,18 +83,18 @@ class StagedPiece(Protocol):
         """Append bytes; raise `Unavailable` if the store is full or failed. Blocks."""
 
     def finish(self) -> StoredPiece:
-        """Make the bytes durable; return what to record in a row. Blocks.
+        """Make the bytes durable; return the piece to record in a row. Blocks.
 
-        The hold lasts until `aclose`.
+        The bytes stay held until `aclose`.
 
         Raise `Unavailable` as `write` does.
         """
 
     async def discard(self) -> None:
-        """Delete the bytes, finished or not, as no row will refer to them."""
+        """Delete the bytes, finished or not; call this if no row will refer to them."""
 
     async def aclose(self) -> None:
-        """End the hold.
+        """Release the hold on the bytes.
 
         Always call it at the end, after the row is written or the bytes are discarded.
         """
@@ -103,7 +103,7 @@ class StagedPiece(Protocol):
 class OpenBytes(Protocol):
     """A range of the bytes of consecutive pieces, opened as one.
 
-    The first piece is opened at once, each other one when its bytes are reached. Bytes that are
+    The first piece is opened at once, each later piece when the reader reaches it. Bytes that are
     absent or were changed raise `Unavailable` before any of them is returned.
     """
 
@@ -115,18 +115,18 @@ class OpenBytes(Protocol):
         """Return the range as a region of a file, valid until `aclose`; None if not in one file."""
 
     def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
-        """Yield the bytes after the first `skipped`; each view is valid until the next. Blocks."""
+        """Yield the bytes after the first `skipped`; a view is valid until the next one. Blocks."""
 
     def stream(self) -> AsyncIterator[bytes]:
         """Yield the bytes in order, in parts of at most 256 KiB."""
 
     async def aclose(self) -> None:
-        """Close what is open; do nothing if it is already closed."""
+        """Close the range; calling it again does nothing."""
 
 
 KeyAccess = object
-"""What the store found out in a transaction about the KMS keys of some pieces; it is given back to
-the store in the call that follows. Its type is the store's own."""
+"""The store's result of checking the KMS keys of pieces in a transaction, to pass to the following
+call of the store. Only the store knows its type."""
 
 
 class BucketBytes(Protocol):
@@ -141,15 +141,18 @@ class BucketBytes(Protocol):
         """Return True if new pieces are sealed."""
 
     def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
-        """Check that a KMS key is usable, for `stage`; None means the account's platform key."""
+        """Check that a KMS key is usable, and return the access for `stage`.
+
+        For None, check the account's platform key.
+        """
 
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
     ) -> KeyAccess:
-        """Check that the KMS keys of pieces are usable, for `open`."""
+        """Check that the KMS keys of pieces are usable, and return the access for `open`."""
 
     async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
-        """Begin a new piece. Nothing is stored before its first bytes are written."""
+        """Begin a new piece, with the `usable` of `key_to_write`. Stores nothing yet."""
 
     async def open(
         self,
@@ -160,6 +163,8 @@ class BucketBytes(Protocol):
         stop: int,
     ) -> OpenBytes:
         """Open the range ``[start, stop)`` of pieces of one account, in this order.
+
+        `usable` is from `keys_to_read`.
 
         Raise `BytesDamaged` if the first piece is absent, has another size, or cannot be opened,
         `Unavailable` if the store failed.
@@ -174,14 +179,14 @@ class BucketBytes(Protocol):
         """Lock KMS keys until `tx` ends; return False if one of them is not enabled."""
 
     async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
-        """Delete the bytes of pieces; return the ids of those whose bytes are gone."""
+        """Delete the bytes of pieces; return the ids whose bytes are now absent."""
 
     async def scan(self, owned: Owned) -> int:
         """Quarantine stored bytes without a row and without a holder; return their number.
 
-        Each call scans a part of the store, so that a day of calls scans all of it. Bytes that were
-        quarantined long ago are deleted; a quarantined piece that has a row is restored when it is
-        opened.
+        `owned` returns which ids have a row. Each call scans a part of the store, so that a day of
+        calls scans all of it. Bytes that were quarantined long ago are deleted; a quarantined piece
+        that has a row is restored when it is opened.
         """
 
 
@@ -204,7 +209,10 @@ class BucketKeys(Protocol):
         """
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
-        """Return the key with this id; for None, the account's platform key, or None."""
+        """Return the key with this id, or None.
+
+        For the id None, return the account's platform key, or None if the account has none yet.
+        """
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")
@@ -224,7 +232,7 @@ class StorageNeeds:
     events: Events
     meter: Meter
     account_bytes: int
-    """Most bytes in the buckets of an account."""
+    """The default quota: bytes in the buckets of an account."""
 
 
 async def open_needs(opening: Opening) -> StorageNeeds:

@@ -26,17 +26,17 @@ from cloudcore.storage.pieces.rows import ListedPiece, Piece
 _LOOKS: Final = 5
 
 Ranged = Callable[[int], tuple[int, int] | None]
-"""Given the size of an object, returns the range ``[start, stop)`` that a request asks for; None if
-it asks for all. Raises `InvalidRange`."""
+"""From the size of an object, returns the range ``[start, stop)`` that a request selects, or None
+if it selects all. Raises `InvalidRange`."""
 
 
 class FoundPart(NamedTuple):
     """A part of an object."""
 
     checksum: ObjectChecksum | None
-    """By the algorithm of the object's."""
+    """The part's checksum by the object's algorithm; None if the object has none."""
     total: int
-    """How many parts the object has."""
+    """The object's number of parts."""
 
 
 class FoundObject(NamedTuple):
@@ -47,13 +47,13 @@ class FoundObject(NamedTuple):
     start: int
     stop: int
     is_range: bool
-    """The request asked for a range, so the answer is 206."""
+    """True if the answer is a 206: the request selects a range, or a part that has bytes."""
     part: FoundPart | None
-    """What was asked for, if it was a part."""
+    """The requested part; None if no part was requested."""
     pieces: Sequence[StoredPiece]
-    """Those that hold the range; none if no byte will be read."""
+    """The pieces that contain the range; empty if no byte will be read."""
     skipped: int
-    """Bytes of the first of them before the range."""
+    """Bytes of the first piece that precede the range."""
     usable: KeyAccess | None
 
 
@@ -70,15 +70,17 @@ async def find_object(
 ) -> FoundObject:
     """Return an object to read, with the requested range, in one transaction.
 
-    `part_number` requests the bytes of one part instead. With `is_head`, no bytes will be read.
+    `ranged` parses the requested range; `part_number` requests one part instead. With `is_head`, no
+    bytes will be read. With `is_copy`, the conditions are those on the source of a copy.
 
     Raises:
         NoSuchKey: there is no such object.
-        ConditionFailed: a condition does not hold; for a copy, also if it is unmodified.
+        ConditionFailed: a condition does not hold (see `check_read`, `check_copy`).
         InvalidRange: the range contains no byte of the object.
-        InvalidPartNumber, NoSuchPart: no object has such a part, or this one does not.
-        BytesDamaged: its pieces are absent, or one in the range is known to be damaged.
-        KeyDeleted, KeyDisabled: a KMS key of its pieces cannot be used.
+        InvalidPartNumber: a part number is less than 1.
+        NoSuchPart: the object has fewer parts.
+        BytesDamaged: pieces are absent, or one in the range is known to be damaged.
+        KeyDeleted, KeyDisabled: the KMS key of a piece in the range cannot be used.
 
     """
 
@@ -120,9 +122,9 @@ async def find_object(
 
 
 def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, list[ListedPiece]]:
-    """Return an object and its pieces.
+    """Return an object and all its pieces.
 
-    Raise `NoSuchKey` if there is no such object, `BytesDamaged` if its pieces are absent.
+    Raise `NoSuchKey` if there is no such object, `BytesDamaged` if pieces are absent.
     """
     for _ in range(_LOOKS):
         found = objects.find_object(tx, bucket, key)
@@ -133,7 +135,7 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
 
 
 async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
-    """Open a found range to send to a client, as `open_object`, and meter its bytes."""
+    """Open a found range, as `open_object` does, and meter its bytes as sent to a client."""
     opened = await open_object(needs, found)
     needs.meter.count(found.object.account_id, TRANSFER.name, opened.length)
     return opened
@@ -142,8 +144,8 @@ async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
     """Open a found range of an object; the caller closes it.
 
-    Raise `BytesDamaged` if its bytes are absent, or cannot be opened; `KeyDeleted`, `KeyDisabled`
-    or `Unavailable` as `needs.BucketBytes` does.
+    Raise `BytesDamaged` if the first piece is absent or cannot be opened, `Unavailable` if the
+    store or the provider of a key failed, `KeyDeleted` or `KeyDisabled` if a key cannot be used.
     """
     assert found.usable is not None, "it was found to be sent"
     start, stop = found.skipped, found.skipped + found.stop - found.start
@@ -152,9 +154,10 @@ async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenBytes:
 
 
 async def begin(opened: OpenBytes) -> AsyncIterator[bytes]:
-    """Return an open range's parts; the first is already read, so its errors can be answered.
+    """Read the first bytes of an open range; return an iterator over all of its bytes.
 
-    Raise `Unavailable` if the bytes are absent or damaged; then the range is closed.
+    So an error in the first bytes can still become an error response. Raise `Unavailable` if the
+    bytes are absent or damaged. On any error, the range is closed.
     """
     try:
         return await begin_stream(opened.stream())
@@ -178,14 +181,17 @@ def _sizes(listed: Sequence[ListedPiece]) -> list[tuple[int, int]]:
 
 
 def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
-    """Return True if these are all pieces: the object was not replaced between two statements."""
+    """Return False if pieces are missing because the object was replaced between two statements."""
     return bool(sizes) and sum(size for _, size in sizes) == found.size
 
 
 def _span_of_part(
     found: StoredObject, listed: Sequence[ListedPiece], part_number: int
 ) -> tuple[int, int, bool]:
-    """Return (start, stop, has_bytes) of a part, which is counted from 1, whatever its number."""
+    """Return (start, stop, has_bytes) of the `part_number`th part; numbers of pieces may have gaps.
+
+    Raise `InvalidPartNumber` below 1, `NoSuchPart` if the object has fewer parts.
+    """
     if part_number < 1:
         raise InvalidPartNumber
     if part_number > len(listed):
@@ -198,10 +204,10 @@ def _span_of_part(
 def _find_pieces(
     tx: Connection, asked: FoundObject, sizes: Sequence[tuple[int, int]]
 ) -> tuple[list[Piece], int] | None:
-    """Return (the pieces of a range, the bytes of the first piece that precede the range).
+    """Return the pieces of a range, and the bytes of the first piece that precede the range.
 
-    `sizes` are the number and the size of each piece, if they were already read. Return None if the
-    object was replaced meanwhile. Rows of other pieces, with their keys and perhaps bytes, are not
+    `sizes` are the (number, size) of each piece, or empty if not yet read. Return None if the
+    object was replaced meanwhile. Rows of pieces outside the range, which may be large, are not
     read.
     """
     of = asked.object.account_id, asked.object.id

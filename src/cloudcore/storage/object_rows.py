@@ -1,4 +1,4 @@
-"""Queries of objects, and pages of them by key; keys with a common prefix are one row.
+"""Queries of objects, and pages of objects by key; keys with a common prefix are one row.
 
 A listing skips through the index: after a common prefix it starts a new search, so the cost grows
 with the page, not with the number of keys under the prefixes.
@@ -23,13 +23,13 @@ _o = storage_objects.c
 
 
 class ObjectChecksum(NamedTuple):
-    """The checksum of an object or a part by the client's algorithm."""
+    """The checksum of an object or a part, by the algorithm that the client has chosen."""
 
     algorithm: str
     value: str
-    """As headers show it: base64, of a composite with the number of parts."""
+    """In base64; a composite checksum is followed by ``-`` and the number of parts."""
     kind: str = "FULL_OBJECT"
-    """Or ``COMPOSITE``: over the checksums of the parts."""
+    """``FULL_OBJECT``, or ``COMPOSITE`` if it covers the checksums of the parts."""
 
 
 class ObjectAttributes(NamedTuple):
@@ -37,7 +37,7 @@ class ObjectAttributes(NamedTuple):
 
     content_type: str = DEFAULT_CONTENT_TYPE
     headers: Mapping[str, str] = {}
-    """`bucket.STORED_HEADERS` that were given, by their names in lower case."""
+    """The `bucket.STORED_HEADERS` that the client sent, by names in lower case."""
     metadata: Mapping[str, str] = {}
     """Names in lower case."""
     tags: Mapping[str, str] = {}
@@ -48,7 +48,7 @@ class StoredObject(NamedTuple):
     """An object of a bucket."""
 
     id: str
-    """Of this content: another one under the same key has another id."""
+    """The id of this content: another object under the same key has another id."""
     bucket_id: str
     account_id: str
     key: str
@@ -118,9 +118,10 @@ def add_object(tx: Connection, made: StoredObject) -> bool:
 
 
 def replace_object(tx: Connection, before: StoredObject, made: StoredObject) -> None:
-    """Update the row of a key to another object; the old object's pieces are already condemned.
+    """Overwrite the row of `before` with `made`, which has the same key.
 
-    The row stays the same, so that a waiting transaction finds the new object.
+    The caller has condemned the pieces of `before`. The row is updated rather than inserted anew,
+    so that a transaction that waits for its lock finds the new object.
     """
     row = _row(made)
     tx.execute(_REPLACE, object_id=before.id, of_account=row.pop("account_id"), **row)
@@ -142,19 +143,19 @@ def find_object(
 
 
 def save_tags(tx: Connection, found: StoredObject, tags: Mapping[str, str]) -> None:
-    """Replace the tags of an object."""
+    """Replace the tags in the row of an object."""
     tx.execute(_SAVE_TAGS, object_id=found.id, account_id=found.account_id, tags=encoded(tags))
 
 
 def erase_object(tx: Connection, found: StoredObject) -> None:
-    """Delete the row of an object, which has no pieces any more."""
+    """Delete the row of an object whose pieces were condemned."""
     tx.execute(_ERASE, object_id=found.id, account_id=found.account_id)
 
 
 def list_keys(
     tx: Connection, account_id: str, bucket_id: str, first: bytes, end: bytes, limit: int
 ) -> list[ObjectEntry]:
-    """Return objects sorted by key, from `first` to before `end`."""
+    """Return up to `limit` objects sorted by key, from `first` to before `end`."""
     rows = tx.rows(
         _LIST, account_id=account_id, bucket_id=bucket_id, first=first, end=end, limit=limit
     )
@@ -167,7 +168,7 @@ def encoded(value: object) -> str:
 
 
 def attributes_row(attributes: ObjectAttributes) -> dict[str, str]:
-    """Convert attributes to columns."""
+    """Convert attributes to column values, by column name."""
     return {
         name: value if isinstance(value, str) else encoded(value)
         for name, value in attributes._asdict().items()
@@ -175,7 +176,7 @@ def attributes_row(attributes: ObjectAttributes) -> dict[str, str]:
 
 
 def attributes_of(row: Sequence[Any]) -> ObjectAttributes:
-    """Convert columns to attributes."""
+    """Convert column values, in the order of the fields, to attributes."""
     content_type, *documents, storage_class = row
     return ObjectAttributes._make((content_type, *map(_decoded_map, documents), storage_class))
 
@@ -206,7 +207,7 @@ def _entry(row: Row) -> ObjectEntry:
 
 _FIRST_READ: Final = 16
 _BEHIND_ALL: Final = b"\xff"
-"""No key is behind it: UTF-8 has no such byte."""
+"""Sorts after every key: UTF-8 has no such byte."""
 
 
 class Listing(NamedTuple):
@@ -214,9 +215,9 @@ class Listing(NamedTuple):
 
     entries: list[ObjectEntry]
     prefixes: list[str]
-    """Common prefixes: each ends in the delimiter."""
+    """Common prefixes, each of which ends in the delimiter."""
     next_after: str | None
-    """Key or prefix after which the next page begins; None on the last page."""
+    """The key or prefix after which the next page begins; None on the last page."""
 
 
 def list_page(
@@ -224,8 +225,9 @@ def list_page(
 ) -> Listing:
     """Return objects whose keys begin with `prefix` and sort after `after`.
 
-    With a `delimiter`, keys that contain it after the prefix are rolled up into one common prefix,
-    which ends in it. `limit` counts both kinds of rows; with 0 there is no next page.
+    With a `delimiter`, keys that contain the delimiter after `prefix` are grouped: only their
+    common prefix, up to and including the delimiter, is returned. `limit` counts objects and common
+    prefixes; with 0 the page is empty, and no next page is announced.
     """
     found = Listing([], [], None)
     last = ""
@@ -244,7 +246,7 @@ def list_page(
 
 
 def span_of(prefix: str) -> tuple[bytes, bytes]:
-    """Return (the first key with a prefix, the first key that sorts after all of these)."""
+    """Return the half-open range of the keys that begin with `prefix`: (first, end)."""
     first = prefix.encode()
     return first, _behind(first)
 
@@ -252,7 +254,10 @@ def span_of(prefix: str) -> tuple[bytes, bytes]:
 def _rows(
     tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str, wanted: int
 ) -> Iterator[ObjectEntry | str]:
-    """Yield the objects and common prefixes of a listing, in order; `wanted` is a hint."""
+    """Yield the objects and common prefixes of a listing, in order.
+
+    `wanted` is the number of rows that the caller will take, a hint for how many to read.
+    """
 
     def common_of(key: str) -> str | None:
         """Return the common prefix of a key, or None."""

@@ -1,7 +1,7 @@
-"""Store bodies: as objects, as parts of uploads, and as copies of objects.
+"""Store request bodies as objects or parts of uploads, and copy objects.
 
-The bytes are stored first, then the row, in one transaction with the removal of what it replaces. A
-crash between the two leaves bytes without a row, which the scan finds.
+The bytes are stored first. Then one transaction writes the row and removes the row that it
+replaces. A crash in between leaves bytes without a row, which the scan finds.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from cloudcore.threads import Threads
 T = TypeVar("T")
 
 COPIED_AT_ONCE: Final = 32 << 20
-"""Bytes that a copy moves while others wait for its thread."""
+"""Bytes that a copy moves before it lets other copies use its thread."""
 _COPYING: Final = Threads("copies", 2)
-"""Threads of their own: copies of gigabytes would hold those in which all others read and write."""
+"""Copies of gigabytes have their own threads, so that other reads and writes need not wait."""
 
 
 class Digests(NamedTuple):
@@ -56,19 +56,19 @@ class Digests(NamedTuple):
     sha256: str
     """In hex."""
     checksum: str | None
-    """By the algorithm that was asked for, as headers show it."""
+    """By the algorithm in `Terms`, in base64; None without one."""
 
 
 class Terms(NamedTuple):
     """The announced size and hashes of a body."""
 
     declared: int | None = None
-    """How many there are."""
+    """The number of bytes; None if unknown."""
     algorithm: Algorithm | None = None
-    """The checksum to compute."""
+    """The algorithm of the checksum to compute; None for no checksum."""
     verify: Callable[[Digests], None] | None = None
-    """Raises if the bytes are not those that were to come; called in the bulk thread, before
-    anything is recorded."""
+    """Raises an error if the received bytes are not the announced ones. Called in the bulk thread,
+    before a row is written."""
 
 
 async def store_object(
@@ -81,17 +81,19 @@ async def store_object(
     terms: Terms = Terms(),  # noqa: B008 - immutable
     conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject:
-    """Store a body as the object of a key; publish to `events`. It replaces the existing one.
+    """Store a body as the object with this key, and return it; it replaces the existing object.
+
+    The event is published to `events`.
 
     Raises:
         KeyTooLong, EntityTooLarge, IncompleteBody: see `errors`.
-        ConditionFailed, NoSuchKey: see `conditions.check_write`; decided before the body is read,
-            and again when it is recorded.
-        BytesQuotaExceeded: the account has no room; decided likewise.
+        ConditionFailed, NoSuchKey: see `conditions.check_write`; checked before the body is read,
+            and again when the row is written.
+        BytesQuotaExceeded: the quota leaves no room; checked at the same two times.
         NoSuchBucket: the bucket was deleted meanwhile.
-        KeyDeleted, KeyDisabled: its KMS key cannot be used.
+        KeyDeleted, KeyDisabled: the bucket's KMS key cannot be used.
         Unavailable: the store or the provider of keys failed.
-        PlatformError: `terms.verify` refused.
+        PlatformError: raised by `terms.verify`.
 
     """
     key_bytes(key)
@@ -135,14 +137,14 @@ async def store_part(
     body: Body,
     terms: Terms = Terms(),  # noqa: B008 - immutable
 ) -> Piece:
-    """Store a body as a part of an upload; it replaces one with the same number.
+    """Store a body as a part of an upload; it replaces a part with the same number.
 
-    The checksum uses the upload's algorithm, whatever `terms` has.
+    If the upload has a checksum algorithm, that one is used instead of the algorithm in `terms`.
 
     Raises:
         InvalidPartNumber, EntityTooLarge, IncompleteBody: see `errors`.
-        NoSuchUpload: there is no such open upload, or not any more.
-        BytesQuotaExceeded, KeyDeleted, KeyDisabled, Unavailable, PlatformError: as
+        NoSuchUpload: there is no such open upload, or it was ended meanwhile.
+        NoSuchBucket, BytesQuotaExceeded, KeyDeleted, KeyDisabled, Unavailable, PlatformError: as
             `store_object`.
 
     """
@@ -169,13 +171,13 @@ async def store_part(
 
 
 def copy_of(opened: OpenBytes) -> Body:
-    """Return the bytes of an open object, or of a range of it, as a body to store."""
+    """Return an open object, or an open range of an object, as a body to store."""
 
     async def copy(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
         chunks = opened.chunks()
 
         def move() -> bool:
-            """Move a slice; return False at the end."""
+            """Move up to `COPIED_AT_ONCE` bytes; return False at the end."""
             left = COPIED_AT_ONCE
             for view in chunks:
                 sink(view)
@@ -193,7 +195,7 @@ def copy_of(opened: OpenBytes) -> Body:
 
 @dataclass(slots=True)
 class _Staging:
-    """Holds the bytes of one new piece until its row is written."""
+    """Holds the bytes of a new piece until its row is written."""
 
     needs: StorageNeeds
     account_id: str
@@ -215,7 +217,10 @@ class _Staging:
             await self.staged.aclose()
 
     async def receive(self, body: Body, terms: Terms) -> tuple[StoredPiece, Digests]:
-        """Store a body; return the piece, and its hashes."""
+        """Store a body; return the piece and the hashes of the body.
+
+        Raise `EntityTooLarge`, `IncompleteBody` or `Unavailable`, or what `terms.verify` raises.
+        """
         assert self.staged is not None
         staged = self.staged
         md5 = hashlib.md5(usedforsecurity=False)
@@ -246,10 +251,12 @@ class _Staging:
     async def record(
         self, bucket: Bucket, piece: Piece, change: Callable[[Connection, Bucket, Piece], T]
     ) -> T:
-        """Write the row in a transaction; keep the bytes if the row may have been written.
+        """Write the row with `change` in a transaction, and return its result.
 
-        If the bucket was bound to another key while the bytes were received, wrap their data key
-        under that key: the run that moves the bucket's pieces may already be over.
+        The bytes are kept if the outcome of the transaction is unknown.
+
+        If the bucket was bound to another KMS key while the bytes were received, wrap their data
+        key under that KMS key first: the run that moves the bucket's pieces may already be over.
         """
 
         @wraps(change)
@@ -272,10 +279,10 @@ class _Staging:
             bucket, piece = now, await self._moved(now, piece)
 
     async def _moved(self, bucket: Bucket, piece: Piece) -> Piece:
-        """Wrap the data key of a piece under the key that its bucket is bound to now.
+        """Wrap the data key of a piece under the KMS key to which its bucket is bound now.
 
-        A piece whose own key was disabled meanwhile stays under that key, as in a run that moves a
-        bucket.
+        A piece whose own KMS key was disabled meanwhile is returned unchanged, as in a run that
+        moves a bucket.
         """
         stored, needs = piece.stored, self.needs
         key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)

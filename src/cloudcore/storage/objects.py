@@ -1,4 +1,4 @@
-"""Find, record, tag and delete objects, in a transaction of the caller."""
+"""Find, record, tag and delete objects, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudcore.storage.bucket import (
     key_bytes,
     object_crn,
 )
-from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
+from cloudcore.storage.bucket_rows import Held, change_usage, check_room, emit_level
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
@@ -42,29 +42,27 @@ def record_object(
     events: Events,
     conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject:
-    """Insert an object of one piece; it replaces the existing one.
+    """Insert an object of one piece; it replaces the existing object with its key.
 
-    The caller has locked the bucket.
-
-    `most` is the account's default quota, in bytes.
+    The caller has called `hold` in `tx`. `most` is the account's default quota, in bytes.
 
     Raise `ConditionFailed` or `NoSuchKey` (see `conditions.check_write`), `BytesQuotaExceeded` if
-    the account has no room for the object.
+    the account's quota leaves no room for the object.
     """
     before = put_in_place(tx, bucket, made, conditions)
     use = check_room(tx, bucket.account_id, made.size, most)
     add_piece(tx, bucket.account_id, piece, object_id=made.id)
     change = Held(1 - before.objects, made.size - before.object_bytes)
-    change_held(tx, bucket.account_id, bucket.id, made.id, change)
-    tell_bytes(tx, bucket.account_id, use, made.size, made.created_at)
-    tell(tx, events, OBJECT_CREATED, bucket, [made], made.created_at)
+    change_usage(tx, bucket.account_id, bucket.id, made.id, change)
+    emit_level(tx, bucket.account_id, use, made.size, made.created_at)
+    emit_events(tx, events, OBJECT_CREATED, bucket, [made], made.created_at)
     return made
 
 
 def hold(tx: Connection, bucket: Bucket) -> Bucket:
-    """Lock a bucket's row until `tx` ends, and return it.
+    """Return the current bucket; others cannot delete it until `tx` ends.
 
-    Raise `NoSuchBucket` if it was deleted meanwhile.
+    Raise `NoSuchBucket` if the bucket was deleted meanwhile.
     """
     found = BUCKET_ROWS.hold(tx, bucket.account_id, bucket.id)
     if found is None:
@@ -72,7 +70,7 @@ def hold(tx: Connection, bucket: Bucket) -> Bucket:
     return found
 
 
-def tell(
+def emit_events(
     tx: Connection,
     events: Events,
     event_type: str,
@@ -81,16 +79,17 @@ def tell(
     now: int,
 ) -> None:
     """Publish an event for each object when `tx` commits; call it last in a transaction."""
-    told = (_told(bucket, each) for each in found)
-    events.tell(tx, bucket.account_id, event_type, told, now)
+    told = (_event_data(bucket, each) for each in found)
+    events.emit(tx, bucket.account_id, event_type, told, now)
 
 
 def put_in_place(
     tx: Connection, bucket: Bucket, made: StoredObject, conditions: RequestConditions
 ) -> Held:
-    """Write the row of an object; condemn the old object's pieces. Return the old usage.
+    """Write the row of an object, and condemn the pieces of the object that it replaces.
 
-    The caller has locked the bucket.
+    Return the usage of the replaced object; zeros if there was none. The caller has called `hold`
+    in `tx`.
 
     Raise `ConditionFailed` or `NoSuchKey`, as `record_object`.
     """
@@ -107,7 +106,7 @@ def put_in_place(
 
 
 def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) -> StoredObject:
-    """Replace the tags of an object.
+    """Replace the tags of an object, and return the object.
 
     Raise `NoSuchKey` if there is no such object, `InvalidTag` if there are too many tags, or one is
     malformed.
@@ -135,7 +134,7 @@ def delete_object(
     """
     found = _take(tx, bucket, key, now, conditions)
     if found is not None:
-        _tell_gone(tx, bucket, [found], now, events)
+        _emit_deleted(tx, bucket, [found], now, events)
     return found
 
 
@@ -147,10 +146,12 @@ def delete_objects(
     events: Events,
     etags: Mapping[str, str] = {},
 ) -> dict[str, PlatformError]:
-    """Delete objects; those in `etags` only if they have the ETag. Map keys to errors.
+    """Delete objects; return the error of each key that was refused.
 
-    The rows are locked in a fixed order, and the counts last, in one row. So two such requests, or
-    one and a write, cannot deadlock.
+    `etags` maps keys to the ETag that the object must have to be deleted.
+
+    The rows are locked in the order of their keys, and the counts last, in one row. So two such
+    requests, or one and a write, cannot deadlock.
     """
     gone: list[StoredObject] = []
     refused: dict[str, PlatformError] = {}
@@ -163,7 +164,7 @@ def delete_objects(
         else:
             gone += [] if found is None else [found]
     if gone:
-        _tell_gone(tx, bucket, gone, now, events)
+        _emit_deleted(tx, bucket, gone, now, events)
     return refused
 
 
@@ -174,7 +175,7 @@ def _take(
     now: int,
     conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject | None:
-    """Delete an object like `delete_object`, but do not update the counts."""
+    """Delete an object like `delete_object`, but update no counts and publish no event."""
     key_bytes(key)
     found = rows.find_object(tx, bucket, key, locks=True)
     check_write(conditions, found and found.etag)
@@ -184,17 +185,17 @@ def _take(
     return found
 
 
-def _tell_gone(
+def _emit_deleted(
     tx: Connection, bucket: Bucket, gone: Sequence[StoredObject], now: int, events: Events
 ) -> None:
     """Subtract deleted objects from the counts, and publish their events."""
     change = Held(-len(gone), -sum(found.size for found in gone))
-    change_held(tx, bucket.account_id, bucket.id, gone[0].id, change)
-    tell(tx, events, OBJECT_DELETED, bucket, gone, now)
+    change_usage(tx, bucket.account_id, bucket.id, gone[0].id, change)
+    emit_events(tx, events, OBJECT_DELETED, bucket, gone, now)
 
 
-def _told(bucket: Bucket, found: StoredObject) -> dict[str, object]:
-    """Return the event data of an object."""
+def _event_data(bucket: Bucket, found: StoredObject) -> dict[str, object]:
+    """Return the data of an event about an object."""
     return {
         "bucket": {"id": bucket.id, "crn": bucket.crn, "name": bucket.name},
         "crn": object_crn(bucket.crn, found.key),

@@ -1,4 +1,4 @@
-"""The tables of buckets, objects, multipart uploads and the pieces in which bytes are stored."""
+"""The tables of buckets, objects, multipart uploads and pieces (the stored bytes)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IS_KEYED: Final = text("kms_key_id IS NOT NULL")
 
 
 def _reference(name: str, column: str, table: str) -> ForeignKeyConstraint:
-    """Return a foreign key to a row of the same account."""
+    """Return a foreign key to the id of a row of the same account."""
     target = [f"{table}.id", f"{table}.account_id"]
     return ForeignKeyConstraint([column, "account_id"], target, name=name)
 

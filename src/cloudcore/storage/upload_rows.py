@@ -25,14 +25,15 @@ class Upload(NamedTuple):
     account_id: str
     key: str
     attributes: ObjectAttributes
-    """Of the object that it becomes."""
+    """Attributes of the object that the upload becomes."""
     checksum_algorithm: str | None
     checksum_type: str | None
     created_at: int
     ended_at: int | None = None
-    """When it was completed."""
+    """When the upload was completed; None while it is open."""
     completion: str | None = None
-    """What it was completed with, and the object that it became, as JSON."""
+    """As JSON, a hash of the completing request and the resulting object (`multipart._Done`); None
+    while the upload is open."""
 
 
 _COLUMNS: Final = (
@@ -84,19 +85,19 @@ def add_upload(tx: Connection, upload: Upload) -> None:
 def find_upload(
     tx: Connection, account_id: str, bucket_id: str, upload_id: str, *, locks: bool = False
 ) -> Upload | None:
-    """Return an upload, open or completed, or None; with `locks`, lock it and its parts."""
+    """Return an upload, open or completed, or None; with `locks`, lock its row until `tx` ends."""
     of = {"account_id": account_id, "bucket_id": bucket_id, "id": upload_id}
     return _upload(tx.row(_LOCK if locks else _FIND, **of))
 
 
 def end_upload(tx: Connection, upload: Upload, completion: str, now: int) -> None:
-    """Record that an upload was completed."""
+    """Record that an upload was completed at `now`, with `completion` as its result."""
     of = {"upload_id": upload.id, "account_id": upload.account_id}
     tx.execute(_END, **of, completion=completion, now=now)
 
 
 def erase_upload(tx: Connection, upload: Upload) -> None:
-    """Delete the row of an upload, which has no parts any more."""
+    """Delete the row of an upload whose parts were condemned."""
     tx.execute(_ERASE, upload_id=upload.id, account_id=upload.account_id)
 
 
@@ -113,7 +114,10 @@ def list_uploads(
     after: tuple[bytes, str],
     limit: int,
 ) -> list[Upload]:
-    """Return open uploads sorted by key and id: keys within `span`, after the position `after`."""
+    """Return open uploads whose keys are within `span`, sorted by key and id.
+
+    They come after the position `after`, (key, upload id).
+    """
     first, end = span
     key, upload_id = after
     rows = tx.rows(
@@ -138,7 +142,7 @@ def count_uploads(
 
 
 def list_abandoned(tx: Connection, before: int, limit: int) -> list[Upload]:
-    """Return open uploads of all accounts that were begun before a moment."""
+    """Return up to `limit` open uploads of all accounts begun before a time, oldest first."""
     rows = tx.rows(_LIST_ABANDONED, before=before, limit=limit)
     return [found for row in rows if (found := _upload(row))]
 

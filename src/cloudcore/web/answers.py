@@ -21,10 +21,10 @@ Decorator = Callable[[Callable[..., Any]], HTTPRouteHandler]
 
 
 def answer_of(kind: Callable[..., B], row: object, **more: object) -> B:
-    """Return an answer of this kind, with the fields in `more` and those that `row` has.
+    """Return an answer of the type `kind`, with the fields in `more` and others copied from `row`.
 
-    Moments are written as RFC 3339. A stored `ActingSource` is decoded. A None omits a field that
-    may be absent.
+    Fields that neither has keep their defaults. Moments are written as RFC 3339. A stored
+    `ActingSource` is decoded. If a field may be absent, a None in `row` makes it absent.
     """
     forms = _forms(kind)
     shared = (name for name in forms if name not in more and hasattr(row, name))
@@ -51,10 +51,9 @@ def _same(value: object) -> object:
 
 
 class RecordAnswers(Generic[B]):
-    """The bodies of answers with a record: one under its name, and a page of records.
+    """The types of answers with one record, under its name, and with a page of records.
 
-    The decorators make routes that answer with these bodies; `opt` is the rest of a route's
-    ``opt``.
+    The decorators make routes that answer with these types; `opt` is the rest of a route's ``opt``.
     """
 
     def __init__(
@@ -68,14 +67,15 @@ class RecordAnswers(Generic[B]):
         nouns: str = "",
         named: str = "",
     ) -> None:
-        """Make answers of a `record`, in the field `one`; `noun` is by default the same word.
+        """Make the types of answers whose record, of the type `record`, is in the field `one`.
 
-        The records of a page are in the field `many`, by default the plural of `one`; the OpenAPI
-        document calls them `nouns`, by default the plural of `noun`.
+        The records of a page are in the field `many`, by default the plural of `one`. In the
+        OpenAPI document a record is called `noun`, by default `one`, and several are called
+        `nouns`, by default its plural. The answers' types are called One and Many followed by
+        `named`, by default the record's class name without Record or Answer.
 
         `show` returns the record for a row, which is its last argument; by default it is
-        `answer_of`. In the OpenAPI document the answers' types are called One and Many followed by
-        `named`, by default the record's class name without Record or Answer.
+        `answer_of`.
         """
         self._record: Final = record
         self._one: Final = one
@@ -100,7 +100,7 @@ class RecordAnswers(Generic[B]):
         return made
 
     def creates(self, path: str, action: str, *, status: int = 201, **opt: object) -> Decorator:
-        """Return a decorator for a route that creates one."""
+        """Return a decorator for a route that creates a record."""
         return _route(post, path, action, self.reply, {"idempotent": True, **opt}, status)
 
     def lists(
@@ -110,35 +110,35 @@ class RecordAnswers(Generic[B]):
         return _route(get, path, action, self.page_type, {"query": query, **opt})
 
     def gets(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return a decorator for a route that reads one."""
+        """Return a decorator for a route that reads a record."""
         return _route(get, path, action, self.one_type, opt)
 
     def puts(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return a decorator for a route that creates or replaces one at its own path."""
+        """Return a decorator for a route that creates or replaces the record at its path."""
         return _route(put, path, action, self.reply, opt)
 
     def updates(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return a decorator for a route that changes fields of one."""
+        """Return a decorator for a route that changes fields of a record."""
         return _route(patch, path, action, self.reply, opt)
 
     def changes(self, path: str, action: str, *, status: int = 200, **opt: object) -> Decorator:
-        """Return a decorator for a route that changes one in another way."""
+        """Return a decorator for a POST route that changes a record in another way."""
         return _route(post, path, action, self.reply, {"idempotent": True, **opt}, status)
 
     def begins_deletion(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return a decorator for a route that begins a deletion, and answers 202."""
+        """Return a decorator for a route that begins the deletion of a record, and answers 202."""
         return _route(delete, path, action, self.reply, opt, 202)
 
     @cached_property
     def one_type(self) -> Any:  # noqa: ANN401 - a type
-        """Return the type ``OneQueue``: a record under its name."""
+        """Return the type of an answer with one record, such as ``OneQueue``."""
         noun = with_article(self._noun)
         words = f"{noun[0].upper()}{noun[1:]}, wrapped."
         return _struct(f"One{self._named}", self._one, self._record, words)
 
     @cached_property
     def page_type(self) -> Any:  # noqa: ANN401 - a type
-        """Return the type ``ManyQueues``: a page of records."""
+        """Return the type of an answer with a page of records, such as ``ManyQueues``."""
         records = Sequence[self._record]  # type: ignore[name-defined]
         words = f"A page of {self._nouns}."
         name = f"Many{_plural(self._named)}"
@@ -151,7 +151,7 @@ class RecordAnswers(Generic[B]):
 
 
 def deletes(path: str, action: str, **opt: object) -> Decorator:
-    """Return a decorator for a route that deletes one."""
+    """Return a decorator for a route that deletes a record."""
     return _route(delete, path, action, None, opt)
 
 

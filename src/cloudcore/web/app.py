@@ -34,7 +34,7 @@ from cloudcore.web import idempotency, route_spec
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
-from cloudcore.web.path_tails import PLACEHOLDER, is_crooked
+from cloudcore.web.path_tails import PLACEHOLDER, is_ambiguous
 from cloudcore.web.reference_pages import ReferencePages
 from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteError, RouteSpec, allowed
@@ -49,7 +49,7 @@ INLINE_BYTES: Final = 64 * 1024
 _JSON: Final = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?', re.IGNORECASE)
 
 _EMPTY_OBJECT: Final = re.compile(rb"\s*\{\s*\}\s*")
-"""A POST that takes no body takes this one: libraries of clients send it."""
+"""A POST that takes no body accepts an empty object, because client libraries send one."""
 _LONGEST_EMPTY: Final = 64
 
 _PLANE: Final = "control_plane"
@@ -68,8 +68,8 @@ def family_routes(
 ) -> Router:
     """Return the router of the family `name`; its handlers may take the family's `Needs`.
 
-    These are the application's ``needs[name]``. `has_platform` is False if the application may have
-    no platform, so that its handlers have no ``ctx``. A path belongs to one family.
+    The application passes them ``needs[name]``. `has_platform` is False if the application may have
+    no platform; the handlers then have no ``ctx``. A path belongs to one family.
     """
 
     def alone(scope: Scope) -> Any:  # noqa: ANN401 - of any family
@@ -88,8 +88,8 @@ class Routes:
     """The routes of an application, and all that is derived from their declarations.
 
     Making them takes some 240 ms, so a process does it once: they contain nothing specific to an
-    install. What handlers need from the install comes with the request, from the `ControlPlane`
-    that received it.
+    install. The dependencies of handlers come with the request, from the `ControlPlane` that
+    received it.
     """
 
     def __init__(
@@ -165,12 +165,12 @@ class ControlPlane:
         """Serve `routes` for one install.
 
         Without a `platform`, all routes must be public. `needs` maps each family's name to its
-        dependencies. `absent` is the message of a 404 for an unknown path. `vocabulary` is what
-        policies can name.
+        dependencies. `absent` is the message of a 404 for an unknown path. `vocabulary` has the
+        actions and resources that policies can name.
 
         Raises:
-            RouteError: `platform` is missing, which checks the callers of routes that are not
-                public; or `needs` lacks the family of a route.
+            RouteError: a route is not public, but there is no `platform` to check its callers; or
+                `needs` lacks the family of a route.
 
         """
         self._routes: Final = routes
@@ -217,7 +217,7 @@ class ControlPlane:
         if tailed := self._routes.tails.find(path):
             state.tail = tailed.tail
             scope = {**scope, "path": tailed.head + PLACEHOLDER}
-        elif is_crooked(path):
+        elif is_ambiguous(path):
             scope = {**scope, "path": "/\0"}
         with BODIES.hold() as hold:
             metered = hold.metered(cast("ServerReceive", receive))
@@ -400,7 +400,7 @@ async def _claim(
 
 
 def _raw_path(scope: Scope) -> bytes:
-    """Return the path as it was sent; ASGI servers may omit it."""
+    """Return the path as it was sent, or encoded again if the server does not supply that."""
     return scope.get("raw_path") or quote(scope["path"]).encode()
 
 

@@ -1,4 +1,4 @@
-"""The database of a request that changes something: each write checks and records its change.
+"""The database of a request that changes something: its first write checks and records the change.
 
 Both happen in the transaction of the change. So an operation cannot omit the check that its route
 declares, nor its audit event; a change that is rolled back has no event.
@@ -18,7 +18,11 @@ class AuditedDatabase:
     def __init__(
         self, database: Database, begin: Callable[[], None], conclude: Callable[[Connection], None]
     ) -> None:
-        """Call `begin` before each attempt at the first write to `database`, `conclude` in it."""
+        """Wrap the database of one request.
+
+        In the request's first write, `begin` is called before each attempt, and `conclude` at the
+        end of the transaction.
+        """
         self._database = database
         self._begin = begin
         self._conclude = conclude
@@ -30,7 +34,7 @@ class AuditedDatabase:
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a change, check and record it; see `Database.write`."""
+        """Run a change, as `Database.write` does; the first one is also checked and recorded."""
         if self._is_concluded:
             return await self._database.write(change, *args, **kwargs)
 

@@ -35,7 +35,7 @@ class KeyReference(ResponseBody):
 
 
 class Identified(Protocol):
-    """A resource with an id, and until it is deleted a CRN and a name, such as a key."""
+    """A resource, such as a key: it has an id and, until it is deleted, a CRN and a name."""
 
     @property
     def id(self) -> str:
@@ -43,11 +43,11 @@ class Identified(Protocol):
 
     @property
     def crn(self) -> str | None:
-        """Return the resource's CRN, or None."""
+        """Return the resource's CRN, or None if the resource was deleted."""
 
     @property
     def name(self) -> str | None:
-        """Return the resource's name, or None."""
+        """Return the resource's name, or None if the resource was deleted."""
 
 
 def reference_to(key: Identified) -> KeyReference:
@@ -66,7 +66,7 @@ class ActingSource(ResponseBody):
 
 
 def acting_source(stored: str | None) -> ActingSource | None:
-    """Parse the source in a column; None if it is unknown."""
+    """Return the source that is stored in a column, or None if there is none."""
     source = read_source(stored)
     return None if source is None else ActingSource(**source._asdict())
 
@@ -90,7 +90,7 @@ class FaultRecord(ResponseBody):
 def fault_record(
     fault: Fault, severity: Severity, details: Mapping[str, str] | None = None
 ) -> FaultRecord:
-    """Convert a fault for an answer."""
+    """Return the response body for a fault."""
     return FaultRecord(
         code=fault.code,
         severity=severity,

@@ -41,7 +41,7 @@ Ts = TypeVarTuple("Ts")
 
 
 ChangeCheck = Callable[[Connection], None]
-"""Checks a change at the end of its transaction; what it raises undoes the change."""
+"""Checks a change at the end of its transaction; an exception rolls the change back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ class RequestContext:
         self.change_check: ChangeCheck | None = None
         """Called at the end of the change's transaction."""
         self.details: dict[str, object] = {}
-        """What the change adds to its event in the audit log; emptied before each try."""
+        """Details that the change adds to its audit event; cleared before each attempt."""
         if is_change and action is not None:
             self.database = AuditedDatabase(
                 platform.database, self.details.clear, self._conclude_change
@@ -191,7 +191,7 @@ class RequestContext:
         self.passwords: PasswordChecks = platform.passwords
         self._meter_request = platform.meter_request
         self.vocabulary: Vocabulary = vocabulary or Vocabulary()
-        """What policies can name."""
+        """The actions and resources that policies can name."""
         self.request_id = request_id
         self.source_ip = source_ip
         self.action = action
@@ -213,7 +213,7 @@ class RequestContext:
         self.event_owner: str | None = None
         """The account or organization whose audit log has the change; by default the resource's."""
         self.asked: tuple[str, str] | None = None
-        """The last pair of action and resource that `authorize` was asked for."""
+        """The action and resource of the last call of `authorize`."""
         self._user_agent = user_agent
         self._parameters = parameters or {}
         self._status = status
@@ -228,11 +228,12 @@ class RequestContext:
         resource_policy: Policy | None = None,
         work: StepBudget | None = None,
     ) -> None:
-        """Check that the caller may do the route's action (or `action`) on the resource with a CRN.
+        """Check that the caller may do the route's action, or `action`, on the resource.
 
-        The decision may use the steps left in `work`; None means the usual number for one decision.
+        `resource` is a CRN. The decision may use the steps left in `work`; None means the usual
+        number for one decision.
 
-        Raise `AccessDenied` if no policy allows it, or one denies it.
+        Raise `AccessDenied` if no policy allows the action, or one denies it.
         """
         asked = action or self.action
         assert asked is not None, "a route without an action has nothing to authorize"
@@ -267,10 +268,10 @@ class RequestContext:
     async def authorize_again(self, resource: str) -> None:
         """Repeat the check of `authorize` with the caller's current session and policies.
 
-        For a request that has waited since its first check.
+        This is for a request that has waited since its first check.
 
         Raise `Unauthenticated` if the token is no longer valid, `AccessDenied` if no policy allows
-        it, or one denies it.
+        the action, or one denies it.
         """
         assert self.authenticate is not None
         self.caller = await self.authenticate()
@@ -295,8 +296,8 @@ class RequestContext:
     def pager(self, query: PageQuery | UuidPage, *within: str) -> Pager:
         """Return the pager for the page that `query` requests of the list at this path.
 
-        Its marker is valid only for the same account and the same `within`: what the list depends
-        on besides its path and query.
+        Its marker is valid only for the same account and the same `within`, which are the inputs of
+        the list besides its path and query.
 
         Raise `InvalidInput` if the query's marker does not belong to this list.
         """
@@ -310,12 +311,12 @@ class RequestContext:
         *args: *Ts,
         wrap: Callable[[T], B] = _same,
         location: Callable[[T], str] | None = None,
-        told: Callable[[T], Mapping[str, object] | None] | None = None,
+        details: Callable[[T], Mapping[str, object] | None] | None = None,
     ) -> Reply[B]:
         """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
 
         `wrap` converts the result of `change` to the body, which by default is the result; like
-        `change` it may run more than once. The response has the route's status. `told` maps the
+        `change` it may run more than once. The response has the route's status. `details` maps the
         result to additional details of the audit event, or to None if nothing was changed, so that
         no event is written.
 
@@ -331,7 +332,7 @@ class RequestContext:
                 self.change_check(connection)
             body = msgspec.json.encode(wrap(result))
             where = location(result) if location else None
-            more = told(result) if told else {}
+            more = details(result) if details else {}
             if more is not None:
                 self._record_change(
                     connection, more if where is None else {**more, "location": where}
@@ -374,7 +375,11 @@ class RequestContext:
         owners: Owners | None = None,
         resource: str = "",
     ) -> None:
-        """Count a refused attempt for the audit log; it is written later."""
+        """Count a refused attempt for the audit log, which is written later.
+
+        The event belongs to `owner_id` or, if `owners` is passed, to those that `owners` finds
+        then.
+        """
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})
             self.auditor.note_refusal(event._replace(outcome="refused"), owners)

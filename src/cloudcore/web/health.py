@@ -12,7 +12,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.web.app import Needs, family_routes
 
 PATIENCE_SECONDS: Final = 0.7
-"""The time a part has to answer a probe: load balancers give up after a second."""
+"""Seconds in which a part must answer its probe: load balancers give up after one."""
 OK: Final = "ok"
 LEAVING: Final = "it is about to stop: send requests elsewhere"
 _ROUTE_OPTIONS: Final = {"action": None, "public": True}
@@ -86,5 +86,5 @@ HEALTH: Final = "health"
 
 
 def health_routes() -> Router:
-    """Return both routes."""
+    """Return the router of ``/healthz`` and ``/readyz``."""
     return family_routes(HEALTH, (report_alive, report_ready), has_platform=False)

@@ -51,13 +51,13 @@ class OneClickForm(LinkForm):
 
 
 FOR_LINKS: Final = {"action": None, "public": True, "query": LinkQuery, "pages": (200,)}
-"""Of the route that shows a page."""
+"""Options of a route that shows a page."""
 FOR_ONE_CLICK: Final = {**FOR_LINKS, "form": OneClickForm, "pages": (200, 400)}
-"""Of the route that unsubscribes, whose token is in the query or in the form."""
+"""Options of a route that unsubscribes; its token is in the query or in the form."""
 
 
 async def token_given(request: Request[Any, Any, Any]) -> str:
-    """Return the token in a request of type `FOR_ONE_CLICK`, or an empty string."""
+    """Return the token in a request's query, else the one in its form, else an empty string."""
     return token_of(request.scope["query_string"]) or token_of(await request.body())
 
 

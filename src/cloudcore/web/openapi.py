@@ -79,7 +79,11 @@ Json = dict[str, Any]
 def document(
     routes: Sequence[KernelRoute], error_shapes: Mapping[str, ErrorShape], default: ErrorShape
 ) -> Json:
-    """Return the document for `routes`; errors have the shape set for their path prefix."""
+    """Return the OpenAPI document for `routes`.
+
+    `error_shapes` maps path prefixes to the shapes of errors; those of other paths have the shape
+    `default`.
+    """
     types = _Types([*_shapes(routes), default.schema, *(s.schema for s in error_shapes.values())])
     paths: dict[str, Json] = {}
     for route in routes:
@@ -275,7 +279,7 @@ def _query_parameters(shape: type[msgspec.Struct]) -> Iterator[Json]:
 
 
 def _without_null(schema: Json) -> Json:
-    """Remove null from a query parameter's schema: it is absent instead."""
+    """Remove null from a query parameter's schema: the parameter is left out instead."""
     kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
     if schema.get("default") is not None:
         kept["default"] = schema["default"]
@@ -362,7 +366,7 @@ def _headers(names: Sequence[str]) -> Json:
 def described_fields(types: Sequence[Any]) -> dict[str, dict[str, str]]:
     """Map the names of all Structs within `types` to maps from field names to docstrings.
 
-    Without Python source files, it is empty.
+    Without Python source files, these maps are empty.
     """
     return {struct.__name__: _words(struct) for struct in _structs(multi_type_info(types))}
 
@@ -385,8 +389,8 @@ def _structs(described: Sequence[msgspec.Struct]) -> set[type]:
 def _words(struct: type) -> dict[str, str]:
     """Map field names of a Struct to docstrings, including inherited ones.
 
-    A Struct that is made at run time may use those of another one (``described_by``), and set
-    others by name (``field_words``).
+    A Struct that is made at run time may use the docstrings of another Struct (``described_by``),
+    and set further ones by name (``field_words``).
     """
     found: dict[str, str] = {}
     if (described_by := vars(struct).get("described_by")) is not None:

@@ -1,4 +1,4 @@
-"""Authorize organizations that persons name, on routes where programs act in an account."""
+"""Authorize persons for organizations that they name, on routes where programs use an account."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import RequestContext
 
 MembershipPolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
-"""Returns what the membership of a person allows on an organization, given its CRN."""
+"""Gets the CRN of an organization; returns the policy of the caller's membership in it, or None."""
 MEMBERSHIP_POLICY: Final[Port[MembershipPolicy]] = Port("platform.membership_policy")
 
 
 async def authorize_organization(
     ctx: RequestContext, organization_id: str, policy: MembershipPolicy
 ) -> str:
-    """Authorize the route's action on an organization; return its id in stored form."""
+    """Authorize the route's action on an organization; return the id in lower case, as stored.
+
+    Raise `AccessDenied` if no policy allows the action; `policy` returns that of the membership.
+    """
     owner_id = organization_id.lower()
     crn = organization_ref(owner_id, "").crn
     ctx.authorize(crn, resource_policy=await policy(ctx, crn))

@@ -141,7 +141,11 @@ async def read_page(
     *within: *Ts,
     key: Callable[[T], str],
 ) -> tuple[Sequence[T], PageMeta]:
-    """Return (page, meta) of the list that `query` requests; `key` maps a row to its sort key."""
+    """Return (page, meta) of the list that `query` requests; `key` maps a row to its sort key.
+
+    `rows` gets `within`, the key to start after and the number of rows; `count` gets `within`, and
+    counts the whole list.
+    """
     pager = ctx.pager(query, *map(str, within))
     (after,) = pager.position or ("",)
 

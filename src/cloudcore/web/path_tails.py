@@ -51,7 +51,7 @@ def collision(template: str, others: Iterable[str]) -> str | None:
     return None
 
 
-def is_crooked(path: bytes) -> bool:
+def is_ambiguous(path: bytes) -> bool:
     """Return True if a path has an empty segment, an encoded slash or a null character.
 
     The framework would read the first two differently, and a database refuses the last.
@@ -72,7 +72,7 @@ def _segments(template: str) -> list[str]:
 def _fits(expected: str, segment: bytes) -> bool:
     if not expected:  # before the first slash
         return not segment
-    if not segment or is_crooked(segment):
+    if not segment or is_ambiguous(segment):
         return False
     return expected.startswith("{") or unquote(segment.decode("utf-8", "replace")) == expected
 

@@ -25,7 +25,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.web.strict_json import convert
 
 NotUtf8 = Literal["strict", "replace"]
-"""What becomes of bytes that are not UTF-8: InvalidInput, or U+FFFD in their place."""
+"""How to treat bytes that are not UTF-8: raise `InvalidInput`, or replace them by U+FFFD."""
 
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 

@@ -141,5 +141,8 @@ def seconds_exhausted(
 
 
 def give_back(tx: Connection, endpoint: str, subject: str, now: int) -> int:
-    """Credit back one request that `count_request` admitted, unless its window has ended."""
+    """Credit back one request that `count_request` admitted, unless its window has ended.
+
+    Return the number of windows changed, 1 or 0.
+    """
     return tx.execute(_GIVE_BACK, for_endpoint=endpoint, for_subject=subject, now=now)

@@ -25,7 +25,7 @@ _SECURITY: Final = {
 
 
 class ReferencePages:
-    """The two routes and their content."""
+    """The routes of the OpenAPI document and of its HTML page, with their content."""
 
     def __init__(self) -> None:
         self._routes: Sequence[KernelRoute] = ()
@@ -34,7 +34,7 @@ class ReferencePages:
     def describe(
         self, routes: Sequence[KernelRoute], error_shapes: Mapping[str, ErrorShape]
     ) -> None:
-        """Set the routes to describe: all `routes` below ``/v1`` except these two.
+        """Set the routes to describe: all `routes` below ``/v1`` except the two of this class.
 
         Raise `RouteError` if two operations have the same name.
         """

@@ -1,10 +1,12 @@
 """The kernel's state of one request, and the final checks of its response.
 
-All responses pass through here: those of handlers, of the framework and errors. Each gets its
-request id. The outcome of a request with an ``Idempotency-Key`` is recorded before it is sent. A
-success without an authorization check is a bug and is replaced by a 500. A response that is only
-for its caller is marked so that caches do not store it: it may be a secret, now or after the next
-change of its shape.
+All responses pass through here: those of handlers, of the framework and errors.
+
+- Each gets its request id.
+- The outcome of a request with an ``Idempotency-Key`` is recorded before it is sent.
+- A success without an authorization check is a bug and is replaced by a 500.
+- A success gets ``no-store``, unless its route or its headers say that it may be stored: it may
+  contain a secret, now or in a later version.
 """
 
 from __future__ import annotations
@@ -69,7 +71,10 @@ class RequestState:
     async def _settle(
         self, start: types.HTTPResponseStartEvent, body: types.HTTPResponseBodyEvent
     ) -> tuple[types.HTTPResponseStartEvent, types.HTTPResponseBodyEvent]:
-        """Finish head and body before the first byte is sent."""
+        """Return the final head and first body message, before the first byte is sent.
+
+        A success that must not be sent is replaced by an error, and an outcome is recorded.
+        """
         if 200 <= start["status"] < 300 and (fault := self._fault()):
             _log.error("%s", fault, extra={"request_id": self.request_id})
             start, body = messages(PlatformError(""), self.request_id)
@@ -122,7 +127,8 @@ class RequestState:
     ) -> None:
         """Record an error that is an outcome; for any other error, delete the record.
 
-        If that fails, the response is sent anyway: there was no effect, and the lease expires.
+        If the database fails, the response is sent anyway: there was no effect, and the lease
+        expires.
 
         Raise `InProgress` if another attempt has taken over.
         """

@@ -55,49 +55,51 @@ class RouteSpec:
     operation: str
     """Method and route template: ``POST /v1/things/{thing_id}/parts``."""
     action: str | None
-    """What the caller must be allowed to do; None if it needs no right."""
+    """The action that the caller must be allowed to do; None if no permission is needed."""
     idempotent: bool = False
-    """It takes an ``Idempotency-Key``: a repeated request gets the first answer."""
+    """True if the route takes an ``Idempotency-Key``: a repeated request gets the first answer."""
     resource_policy: ResourcePolicy | None = None
     admits: Admit | None = None
-    """Called before a caller is told what is wrong with the body. A route with a body needs it if
-    its action may be allowed by the policy of a resource."""
+    """Called before a caller learns what is wrong with the body. A route with a body needs this if
+    the policy of a resource may allow its action."""
     change_check: PrepareCheck | None = None
     check_body: CheckBody | None = None
     public: bool = False
-    """It needs no credential."""
+    """True if no credential is needed."""
     rate_limited: bool = False
     """Requests are counted by the caller, or else by the address; too many are 429."""
     silent_limit: bool = False
-    """Its 429 has no ``Retry-After``, since no moment is known from which it would succeed."""
+    """True if a 429 has no ``Retry-After``, since nobody knows when a retry would succeed."""
     query: type[msgspec.Struct] | None = None
-    """The type of its query parameters."""
+    """The type of the query parameters."""
     form: type[msgspec.Struct] | None = None
-    """The type of its body if that is a form; the handler reads it itself."""
+    """The type of the body, if the body is a form; the handler reads it itself."""
     statuses: tuple[int, ...] = ()
-    """What it answers besides the statuses that follow from the rest of its declaration: for the
-    OpenAPI document alone, as `conditional`, `pages`, `media_types` and `silent_limit`."""
+    """Statuses of responses besides those that follow from the rest of the declaration. Like
+    `conditional`, `pages`, `media_types` and `silent_limit`, they only describe the route in the
+    OpenAPI document."""
     entity_tag: bool = False
-    """A success has an ``ETag``, and ``If-None-Match`` may make it 304; caches may store it."""
+    """True if a success has an ``ETag``, and may become a 304 by ``If-None-Match``; caches may
+    store it."""
     conditional: bool = False
-    """It takes ``If-Match`` and ``If-None-Match``, and may answer 412."""
+    """True if the route takes ``If-Match`` and ``If-None-Match``, and may answer 412."""
     pages: tuple[int, ...] = ()
-    """Statuses that it answers with a page of HTML."""
+    """Statuses whose responses are HTML pages."""
     media_types: tuple[str, ...] = ()
-    """Types of the content of a success that no shape describes."""
+    """Media types of a success whose content has no described shape."""
     malformed_id: int = 404
     """The status for an id in the path that is no UUID: 404 or 400."""
     tail: str | None = None
-    """The last parameter of its path, if that takes the rest of the path, slashes too."""
+    """The last parameter of the path, if it takes the rest of the path, including slashes."""
     takes_stream: bool = False
     """The handler reads the body itself, as its parameter ``stream``."""
     max_stream_bytes: int | None = None
-    """The most bytes of such a body; None if the handler itself limits them."""
+    """Maximum bytes of such a body; None if the handler itself limits them."""
     family: str | None = None
-    """The family whose dependencies it may take as ``needs``."""
+    """The family whose dependencies the handler may take as ``needs``."""
     id_parameters: tuple[str, ...] = ()
     body: Any = None
-    """The type of its JSON body, or None."""
+    """The type of the JSON body, or None."""
     is_body_required: bool = False
     status: int = 200
     """The status of a success."""
@@ -261,9 +263,9 @@ def _body(handler: HTTPRouteHandler) -> dict[str, Any]:
 def router_of(handlers: Sequence[HTTPRouteHandler], **options: Any) -> Router:  # noqa: ANN401
     """Return a router for `handlers`, with `options` for the framework.
 
-    They share one handler for OPTIONS, which is never reached, as the application refuses OPTIONS
-    earlier; the framework would make one for each path. A handler remembers its router, which the
-    application copies; so the router gets copies of the handlers.
+    The handlers share one handler for OPTIONS, which is never reached, as the application refuses
+    OPTIONS earlier; without it, the framework would make one for each path. A handler remembers its
+    router, which the application copies; so the router gets copies of the handlers.
     """
     if not handlers:  # the framework would take no path for the root
         return Router("/", route_handlers=[], **options)

@@ -27,7 +27,7 @@ _SEND_PARTS: Final = "entrepot.send_parts"
 UNIT_BYTES: Final = 256 * 1024
 """Bytes per read of a file, on a server that cannot send from a file."""
 _BULK_BYTES: Final = 1 << 20
-"""Size from which a body is made in a bulk thread, on a server that can."""
+"""Size from which a body is made in a bulk thread, on a server that has such threads."""
 
 
 class RequestStream:

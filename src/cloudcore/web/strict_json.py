@@ -46,9 +46,9 @@ _OTHERS: Final = {
 
 
 def plain_words(complaint: str) -> str:
-    """Return a complaint about a value in plain words, such as ``at most 3 entries``.
+    """Return msgspec's complaint about a value in plain words, such as ``at most 3 entries``.
 
-    A message in an unknown form is returned unchanged, except for its capital and its quotes.
+    A complaint of an unknown form is returned unchanged, except for its capital and its quotes.
     """
     if found := _BOUND.fullmatch(complaint):
         bound = f"{_SIDES[found['side']]} {found['number']}"

@@ -1,6 +1,9 @@
 """Back up a registry beside its server, and restore it into an empty folder.
 
-`taking` and `restoring` are the two commands; `stores` opens what is copied, `copying` and
-`objects` copy blobs, `postgresql` (with `programs` and `catalog`) dumps the database. `manifest`
-says what a backup holds, `files` writes durably.
+- `taking`, `restoring`: the two commands
+- `stores`: the stores that are copied from or to
+- `copying`, `objects`: copy blobs and the pieces of buckets
+- `postgresql`, with `programs` and `catalog`: dump and restore a PostgreSQL database
+- `manifest`: the contents of a backup
+- `files`: copy files durably
 """

@@ -1,8 +1,8 @@
 """The catalog of a PostgreSQL dump: rows that backups read, from the dump's snapshot, in SQLite.
 
 A dump can only be read by restoring it. So the names of its objects, and the signing keys that show
-which root key belongs to it, are copied beside it into tables of the same names, for the same
-queries.
+which root key belongs to it, are also copied into a file beside it. The tables there have the same
+names, so that the same queries work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEFT_OUT: Final = frozenset({"id", "body", "wrapped"})
 
 
 class _Rows(NamedTuple):
-    """A table to copy: its columns, of which the first is the key, and a condition on its rows."""
+    """A table to copy: its columns, the first of which is the key, and a condition on its rows."""
 
     table: str
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ _ROWS: Final = (
 
 
 def write_catalog(raw: psycopg.Connection, path: Path) -> None:
-    """Write the rows that the transaction of `raw` sees to a new catalog file, durably."""
+    """Write the rows that the transaction of `raw` sees to the new catalog file `path`, durably."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as catalog:
         catalog.execute("PRAGMA journal_mode=OFF")

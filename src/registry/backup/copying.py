@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _AT_ONCE: Final = 8
 _PAUSES: Final = (1, 2, 4, 8, 15)
-"""Seconds between the tries of a bucket that fails."""
+"""Seconds between attempts if a bucket fails."""
 _CHUNK: Final = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class _ToFolder:
         self._target = target
 
     def size(self, stored_id: str) -> int | None:
-        """Return the size of a file, or None."""
+        """Return the size of a file, or None if it does not exist."""
         return size_of(self._path(stored_id))
 
     def sha256(self, stored_id: str) -> str:
@@ -50,7 +50,7 @@ class _ToFolder:
             return sha256_of(path)
 
     def remove(self, stored_id: str) -> None:
-        """Delete a file."""
+        """Delete a file; do nothing if it does not exist."""
         with suppress(FileNotFoundError):
             self._path(stored_id).unlink()
 
@@ -76,7 +76,7 @@ class FolderToFolder(_ToFolder):
         links: bool = False,
         prepare: Callable[[NamedObject], None] = lambda _: None,
     ) -> None:
-        """With `links`, hard-link files instead of copying; call `prepare` before each one."""
+        """With `links`, hard-link files instead of copying; call `prepare` before each file."""
         super().__init__(target)
         self._source = source
         self._links = links
@@ -128,7 +128,7 @@ class FolderToBucket:
         self._files = files
 
     def size(self, stored_id: str) -> int | None:
-        """Return the size of an object, or None."""
+        """Return the size of an object, or None if it does not exist."""
         head = _with_retries(lambda: self._files.bucket.find(object_key(stored_id)))
         return None if head is None else head.size
 
@@ -155,7 +155,7 @@ class FolderToBucket:
                 staged.close()
 
     def sha256(self, stored_id: str) -> str:
-        """Raise NotImplementedError: a restoration verifies nothing, ``fsck`` does that."""
+        """Raise `NotImplementedError`: a restoration does not verify objects; ``fsck`` does."""
         raise NotImplementedError(stored_id)
 
     def remove(self, stored_id: str) -> None:
@@ -169,16 +169,16 @@ class FolderToBucket:
 Copier = FolderToFolder | BucketToFolder | FolderToBucket
 """Copies objects from one store to another; threads may share it if `at_once` is above 1.
 
-`copy` writes durably, but for the entry of a folder, which `flush` does; it returns the size. It
-raises FileNotFoundError if the source has no such object. `size`, `sha256` and `remove` are of the
-target. `copy` and `sha256` raise Unreadable if this object cannot be read and others can; any other
-exception ends the copying.
+`copy` writes an object durably, except for its folder's entry, which `flush` makes durable; it
+returns the size. It raises `FileNotFoundError` if the source has no such object. `size`, `sha256`
+and `remove` act on the target. `copy` and `sha256` raise `Unreadable` if only this object cannot be
+read; any other exception ends the copying.
 """
 
 
 @contextmanager
 def _telling_unreadable(path: Path) -> Iterator[None]:
-    """Raise Unreadable if the block fails and the file, which is there, cannot be read."""
+    """Raise `Unreadable` if the block fails and the file exists, but cannot be read."""
     try:
         yield
     except FileNotFoundError:
@@ -190,7 +190,10 @@ def _telling_unreadable(path: Path) -> Iterator[None]:
 
 
 def _is_unreadable(path: Path) -> bool:
-    """Return True if a file cannot be read; raise OSError if its folder cannot be listed either."""
+    """Return True if a file cannot be read.
+
+    Raise `OSError` if its folder cannot be listed either.
+    """
     try:
         with path.open("rb") as file:
             while file.read(_CHUNK):
@@ -203,7 +206,10 @@ def _is_unreadable(path: Path) -> bool:
 
 
 def _with_retries(call: Callable[[], T]) -> T:
-    """Call the bucket, and retry after a pause if the call fails; return its result."""
+    """Call the bucket, with retries after pauses, and return the result.
+
+    Raise `StoreUnavailable` if the last attempt fails.
+    """
     for pause in _PAUSES:
         try:
             return call()

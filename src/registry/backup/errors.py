@@ -2,7 +2,7 @@
 
 
 class DumpRefused(Exception):
-    """The database cannot be dumped, or a dump cannot be restored into it, as requested."""
+    """The database cannot be dumped, or cannot take the dump; the message says why."""
 
 
 class ProgramFailed(Exception):

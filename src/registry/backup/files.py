@@ -21,14 +21,14 @@ _CHUNK: Final = 8 << 20
 
 
 class FolderBusy(Exception):
-    """Another process works on this folder."""
+    """Another process is using this backup folder."""
 
 
 @contextmanager
 def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
-    """Hold the lock of a file during the block; shared with other readers if the folder `is_read`.
+    """Lock a file during the block; with `is_read`, share the lock with other readers.
 
-    With `is_read`, the file is not created, as the folder may be on a read-only medium.
+    With `is_read`, a missing file is not created, as the folder may be on a read-only medium.
 
     Raise `FolderBusy` if another process holds the lock.
     """
@@ -53,8 +53,8 @@ def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
 def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
     """Copy a file, replacing `target`; with `links`, make a hard link instead.
 
-    The bytes are durable, the entry of `target` only once its folder is flushed. Where the file
-    system can, the copy shares the bytes of `source` until either is written to.
+    The bytes are durable afterwards, the entry of `target` only once its folder is flushed. If the
+    file system supports it, the copy shares its bytes with `source` until either is written to.
     """
     part = target.with_name(f"{target.name}{PART}")
     with suppress(FileNotFoundError):
@@ -74,7 +74,7 @@ def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
 
 
 def write_file(chunks: Iterable[memoryview], target: Path) -> None:
-    """Write bytes to a file, replacing `target`, as durably as `copy_file`."""
+    """Write bytes to a file, replacing `target`; they are as durable as after `copy_file`."""
     part = target.with_name(f"{target.name}{PART}")
     with suppress(FileNotFoundError):
         part.unlink()
@@ -99,7 +99,7 @@ def size_of(path: Path) -> int | None:
 
 
 def make_shards(objects: Path, shards: tuple[str, ...]) -> None:
-    """Create the shard folders of objects."""
+    """Create the shard folders of objects, durably."""
     make_folder(objects)
     for name in shards:
         (objects / name).mkdir(mode=0o700, exist_ok=True)

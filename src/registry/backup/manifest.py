@@ -5,10 +5,10 @@ A folder is a backup if and only if it has a manifest::
     backup.json                 the manifest
     metadata-<backup id>.db     the database of SQLite
     metadata-<backup id>.dump   or of PostgreSQL
-    catalog-<backup id>.db      what that names (`registry.backup.catalog`)
+    catalog-<backup id>.db      the objects that the dump names (`registry.backup.catalog`)
     objects/<xx>/<stored id>    the blobs, filed as in the registry's data folder
     pieces/<xx>/<stored id>     the bytes of buckets, filed likewise
-    root.key                    the root key, only if asked for
+    root.key                    the root key, only if requested
     backup.lock                 locked while a backup is taken or restored
 """
 
@@ -31,7 +31,7 @@ PIECES_FOLDER: Final = "pieces"
 
 
 class BackupUnusable(Exception):
-    """The folder holds no complete backup, or one that cannot be read here."""
+    """The folder has no complete backup, or one that this program cannot read."""
 
 
 class Dump(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Dump(msgspec.Struct, frozen=True):
     catalog_sha256: str
     schema: str
     functions: list[str]
-    """Those of its triggers."""
+    """The names of the functions that the tables' triggers call."""
     server: int
     """The major version of the server."""
     program: int
@@ -55,11 +55,11 @@ class DatabaseFile(msgspec.Struct, frozen=True):
     bytes: int
     sha256: str
     dump: Dump | None = None
-    """None: it is a file of SQLite."""
+    """None if the copy is a file of SQLite."""
 
     @property
     def readable(self) -> str:
-        """Return the name of the SQLite file that lists the objects: database or catalog."""
+        """Return the name of the SQLite file that lists the objects: the database or catalog."""
         return self.file if self.dump is None else self.dump.catalog
 
     @property
@@ -70,7 +70,7 @@ class DatabaseFile(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A blob that the database names, and that could not be copied whole."""
+    """A blob or piece that the database names, but that could not be copied intact."""
 
     id: str
     digest: str
@@ -83,23 +83,23 @@ class BackupManifest(msgspec.Struct, frozen=True):
     format: int
     id: str
     registry: str
-    """The id of the first account: a folder takes the backups of one registry."""
+    """The id of the first account: a folder takes the backups of one registry only."""
     begun_at: str
     finished_at: str
     version: str
-    """The version of the program that took it."""
+    """The version of the program that took the backup."""
     generation: str | None
-    """The generation that the blob store had noted (`registry.gc.database_rollback`)."""
+    """The generation that the blob store had saved (`registry.gc.database_rollback`), or None."""
     database: DatabaseFile
     objects: int
     object_bytes: int
     root_key: Literal["included", "kept elsewhere", "none"]
-    """"none": the registry has no root key, since it is of ``entrepot dev``."""
+    """"none": the registry has no root key, since ``entrepot dev`` runs it."""
     is_verified: bool
     """True if every blob was hashed in the backup, False if only its size was compared."""
     damaged: list[Damage]
     pieces: int
-    """Of the bytes of buckets; those in the database are not counted."""
+    """Pieces of buckets, except those in the database."""
     piece_bytes: int
 
 
@@ -108,7 +108,7 @@ class _Format(msgspec.Struct):
 
 
 def read_manifest(folder: Path) -> BackupManifest | None:
-    """Return the manifest of a backup, or None if there is none.
+    """Return the manifest of a backup, or None if the folder has none.
 
     Raise `BackupUnusable` if it is damaged, or of a later version of the program.
     """
@@ -129,7 +129,7 @@ def read_manifest(folder: Path) -> BackupManifest | None:
 
 
 def write_manifest(folder: Path, manifest: BackupManifest) -> None:
-    """Replace the manifest atomically and durably; all it names is durable already."""
+    """Replace the manifest atomically and durably; all files that it names are already durable."""
     new = folder / f"{NAME}.new"
     with new.open("wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")

@@ -47,10 +47,10 @@ Report = Callable[[CopyProgress], None]
 
 
 class Names(NamedTuple):
-    """The objects of one store that a database names: how to call them, and their rows."""
+    """The objects of one store that a database names: their kind, and their rows."""
 
     stage: str
-    """Their kind, for `CopyProgress`."""
+    """The kind of the objects, for `CopyProgress`."""
     rows: StoredRows
 
 
@@ -67,9 +67,9 @@ def copy_objects(
     suspects: frozenset[str] = frozenset(),
     verifies: bool = False,
 ) -> Copied:
-    """Copy the objects that the target lacks, durably; return what the target then holds.
+    """Copy the objects that the target lacks, durably; return the totals of the target.
 
-    An object of the right size is not copied again unless it is one of the `suspects`: bytes never
+    An object of the right size is not copied again, unless it is one of the `suspects`: bytes never
     change under an id. With `verifies`, hash all objects in the target, and copy damaged ones
     again.
     """
@@ -100,7 +100,7 @@ def copy_objects(
 def _copy_missing(
     copier: Copier, row: NamedObject, *, is_suspect: bool, verifies: bool
 ) -> tuple[str, bool]:
-    """Copy an object unless the target has it; return its damage or "", and if it was copied."""
+    """Copy an object unless the target has it; return (its damage or "", True if it was copied)."""
     is_there = not is_suspect and copier.size(row.stored_id) == row.stored_size
     if is_there and not _problem(copier, row, row.stored_size, verifies=verifies):
         return "", False
@@ -117,7 +117,7 @@ def _copy_missing(
 
 
 def damaged_inline(tx: Connection, *, verifies: bool) -> list[Damage]:
-    """Return the inline objects of a copied database that are damaged; with `verifies`, hash all.
+    """Return the damaged inline objects of a copied database; with `verifies`, hash all of them.
 
     Their bytes are in the database, and so in its copy.
     """
@@ -133,7 +133,7 @@ def damaged_inline(tx: Connection, *, verifies: bool) -> list[Damage]:
 
 
 def _inline_problem(row: InlineObject, *, verifies: bool) -> str:
-    """Return the damage of an inline object, or an empty string."""
+    """Return the damage of an inline object, or "" if it is intact."""
     if row.body is None:
         return "its bytes are gone"
     if len(row.body) != row.stored_size:
@@ -146,7 +146,7 @@ def _inline_problem(row: InlineObject, *, verifies: bool) -> str:
 
 
 def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
-    """Delete the files of objects that the database does not name; return how many."""
+    """Delete the files of objects that the database does not name; return their number."""
     count = 0
     for shard in SHARDS:
         names = [each.name for each in (objects / shard).iterdir()]
@@ -168,7 +168,7 @@ def _pages(tx: Connection, names: Names) -> Iterator[Sequence[NamedObject]]:
 
 
 def _problem(copier: Copier, row: NamedObject, size: int, *, verifies: bool) -> str:
-    """Return the damage of a copied object of `size` bytes, or an empty string."""
+    """Return the damage of a copied object, which has `size` bytes, or "" if it is intact."""
     if size != row.stored_size:
         return f"{size} bytes instead of {row.stored_size}"
     if verifies and row.encoding == "plain":

@@ -1,7 +1,7 @@
-"""Dump a PostgreSQL database into a backup, and restore a dump into an empty one.
+"""Dump a PostgreSQL database into a backup, and restore a dump into an empty database.
 
 The dump and the catalog beside it are made in one transaction, from one snapshot. They have only
-the registry's tables and trigger functions: a schema may have other things too.
+the registry's tables and trigger functions: the schema may contain others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OURS: Final = re.compile(
     r"CONSTRAINT|CHECK CONSTRAINT|FK CONSTRAINT|INDEX|TRIGGER) .*"
     r"|FUNCTION \S+ (?P<function>\w+)\(.*)"
 )
-"""A line of a dump's list that is restored."""
+"""Matches the lines of a dump's table of contents that may be restored."""
 _RELATIONS: Final = """
 SELECT c.relname FROM pg_class c
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -57,7 +57,7 @@ AND NOT EXISTS (
 )
 ORDER BY c.relname
 """
-"""The objects of the schema, without those of extensions."""
+"""Lists the tables and views of the schema, without those of extensions."""
 _FUNCTIONS: Final = """
 SELECT DISTINCT p.proname FROM pg_trigger t
 JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
@@ -71,7 +71,10 @@ WHERE datname = current_database() AND application_name = %s
 
 
 def first_account_of(url: str) -> str | None:
-    """Return the id of the first account, or None before it exists."""
+    """Return the id of the first account, or None before it exists.
+
+    Raise `Unavailable` if the database cannot be reached.
+    """
     with _session(url) as raw:
         return first_account(PostgresqlConnection(raw))
 
@@ -79,13 +82,13 @@ def first_account_of(url: str) -> str | None:
 def dump_database(
     url: str, target: Path, backup_id: str, report: Report, *, verifies: bool
 ) -> tuple[DatabaseFile, list[Damage]]:
-    """Write a dump and its catalog to the folder `target`; return the file and damaged objects.
+    """Write a dump and its catalog to the folder `target`.
 
-    The damaged objects are inline ones, whose bytes are in the database; with `verifies`, hash all
-    of them.
+    Return the file, and the damaged inline objects, whose bytes are in the database; with
+    `verifies`, hash all of them.
 
     Raises:
-        DumpRefused: the tables are not of this version of the program.
+        DumpRefused: the database has the tables of another version of the program.
         ProgramFailed: ``pg_dump`` is missing or too old, or it failed.
         Unavailable: the database cannot be reached, or failed.
 
@@ -119,10 +122,10 @@ def dump_database(
 def check_empty(url: str, manifest: BackupManifest, *, is_continued: bool) -> None:
     """Check that a dump can be restored into a database: its schema must have no tables.
 
-    If the restoration `is_continued`, tables that this backup brought are allowed.
+    If the restoration `is_continued`, the tables of this backup are allowed.
 
     Raises:
-        DumpRefused: the database has other tables, or its schema or version differs.
+        DumpRefused: the database has other tables, or another schema, or is of an earlier version.
         ProgramFailed: ``pg_restore`` is missing or too old.
         Unavailable: the database cannot be reached.
 
@@ -148,9 +151,9 @@ def check_empty(url: str, manifest: BackupManifest, *, is_continued: bool) -> No
 
 
 def mark_database(url: str, manifest: BackupManifest) -> None:
-    """Mark a database as being restored, so that no program of ours creates tables in it.
+    """Mark a database as being restored, so that no program of ours creates tables there.
 
-    Raise `DumpRefused` if it has other tables, `Unavailable` if it cannot be reached.
+    Raise `DumpRefused` if the database has other tables, `Unavailable` if it cannot be reached.
     """
     with _session(url) as raw:
         found = _values(raw, _RELATIONS)
@@ -169,12 +172,12 @@ def _refusal(found: Sequence[str]) -> DumpRefused:
 
 
 def restore_dump(url: str, folder: Path, manifest: BackupManifest, report: Report) -> None:
-    """Restore the dump of a backup in `folder`, in one transaction, unless it is there already.
+    """Restore the dump of the backup in `folder`, in one transaction, unless already restored.
 
-    The database was marked, and stays so until `forget_mark` is called.
+    The caller has marked the database, which stays marked until `forget_mark` is called.
 
     Raises:
-        DumpRefused: the database has tables that this backup did not bring.
+        DumpRefused: the database has tables that are not from this backup.
         ProgramFailed: ``pg_restore`` failed, and the database has nothing but the mark.
         Unavailable: the database cannot be reached, or failed.
 
@@ -214,7 +217,7 @@ def forget_mark(url: str) -> None:
 
 @contextmanager
 def _session(url: str) -> Iterator[psycopg.Connection]:
-    """Open a connection with long timeouts for the block; its errors become `Unavailable`."""
+    """Open a connection with long timeouts for the block; turn its errors into `Unavailable`."""
     try:
         with closing(connect(url)) as raw:
             raw.execute(_PATIENT, prepare=False)
@@ -243,9 +246,10 @@ def _check_revision(raw: psycopg.Connection) -> None:
 
 @cache
 def _our_tables() -> Sequence[str]:
-    """Return the names of all tables that the migrations make, by running them on SQLite.
+    """Return the names of all tables that the migrations create, by running them on SQLite.
 
-    That takes a second. What modules have described so far would be quicker, and may lack some.
+    This takes a second. The tables of the modules imported so far would be quicker to list, but
+    some may be missing.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tables.db"
@@ -273,7 +277,7 @@ def _wanted(listed: str, functions: Sequence[str]) -> str:
 
 
 def _marked(raw: psycopg.Connection, found: Sequence[str]) -> str | None:
-    """Return the id of the backup that is being restored, or None."""
+    """Return the id of the backup that is being restored, or None if the database is not marked."""
     if MARK not in found:
         return None
     marks = _values(raw, f"SELECT backup_id FROM {MARK}")  # noqa: S608 - a constant

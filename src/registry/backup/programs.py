@@ -1,4 +1,4 @@
-"""Run PostgreSQL's client programs, ``pg_dump`` and ``pg_restore``, as they are installed.
+"""Run the installed client programs of PostgreSQL, ``pg_dump`` and ``pg_restore``.
 
 A password is never an argument, which every user of the machine could read: programs get the parts
 of the URL in libpq's environment variables.
@@ -22,14 +22,14 @@ from psycopg.pq import Conninfo
 from registry.backup.errors import ProgramFailed
 
 _FOLDERS: Final = (("/usr/lib/postgresql", "*/bin"), ("/usr", "pgsql-*/bin"))
-"""Where Debian and the packages of PostgreSQL keep the programs of each major version."""
+"""Where Debian and the packages of PostgreSQL install the programs of each major version."""
 _VERSION: Final = re.compile(r"\(PostgreSQL\) (\d+)")
 _KEPT: Final = ("PATH", "HOME", "TMPDIR")
 _LAST_LINES: Final = 5
 
 
 class InstalledProgram(NamedTuple):
-    """An installed program."""
+    """An installed program, and its major version."""
 
     path: str
     major: int
@@ -38,7 +38,7 @@ class InstalledProgram(NamedTuple):
 def find_program(name: str, at_least: int) -> InstalledProgram:
     """Return the installed program of the lowest major version that is at least `at_least`.
 
-    What a later version writes may need a later server to be restored.
+    The lowest, because a file written by a later version may need a later server to be restored.
 
     Raise `ProgramFailed` if there is none.
     """
@@ -60,7 +60,7 @@ def find_program(name: str, at_least: int) -> InstalledProgram:
 
 
 def environment_of(url: str, raw: Connection, application: str) -> dict[str, str]:
-    """Return the environment in which a program reaches the server that `raw` is connected to.
+    """Return the environment in which a program reaches the server to which `raw` is connected.
 
     Raise `ProgramFailed` if the URL has a secret for which libpq has no variable.
     """
@@ -91,9 +91,9 @@ def environment_of(url: str, raw: Connection, application: str) -> dict[str, str
 
 @contextmanager
 def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[IO[bytes]]:
-    """Run a program during the block, which must read all of the program's output.
+    """Run a program during the block; yield its output, all of which the block must read.
 
-    Raise `ProgramFailed` if it failed.
+    Raise `ProgramFailed` if the program failed.
     """
     with tempfile.TemporaryFile() as errors:
         with _run(command, environment, errors, reads=True) as running:
@@ -107,9 +107,9 @@ def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iter
 
 
 def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterable[bytes]) -> None:
-    """Run a program that reads all `chunks`; kill it if they end with an exception.
+    """Run a program with `chunks` as its input; kill the program if they end with an exception.
 
-    Raise `ProgramFailed` if it failed.
+    Raise `ProgramFailed` if the program failed.
     """
     with tempfile.TemporaryFile() as errors:
         with _run(command, environment, errors, reads=False) as running:
@@ -152,7 +152,7 @@ def _check(command: Sequence[str], status: int, errors: IO[bytes]) -> None:
 
 
 def _major(place: str) -> int | None:
-    """Return the major version of a program, or None if it does not run."""
+    """Return the major version of a program, or None if it cannot be run."""
     try:
         ran = subprocess.run(  # noqa: S603 - no shell; a program of PostgreSQL
             [place, "--version"], capture_output=True, text=True, check=False, timeout=30

@@ -35,7 +35,7 @@ from registry.metadata.collector.generations import forget_unfinished
 from registry.settings.settings import Settings
 
 _ENDED: Final = " ended"
-"""Appended to the mark of a restoration when only the removal of its marks is left."""
+"""Appended to the mark of a restoration that is complete except for removing its marks."""
 
 
 class RestoreRefused(Exception):
@@ -47,20 +47,21 @@ def restore_backup(
 ) -> BackupManifest:
     """Restore the backup in `source` into the data folder, which must be absent or empty. Blocks.
 
-    With a bucket in the settings, the objects go there, also those of a registry on disk.
+    With a bucket in the settings, the objects are copied to the bucket, even if they were on disk
+    before.
 
     An interrupted restoration is continued. The database comes last, so an unfinished one is not
-    taken for a registry. Upload sessions and the quarantine are not restored: a backup has
-    no bytes of them. The root key is taken from `root_key`, from the backup, or is where the
-    settings say.
+    taken for a registry. Upload sessions and the quarantine are not restored: a backup does not
+    have their bytes. The root key is taken from `root_key`, or from the backup, or is already where
+    the settings say.
 
     Raises:
         BackupUnusable: there is no backup, or its database is damaged.
         DumpRefused: the database of PostgreSQL has tables, or cannot take the dump.
         FolderBusy: a backup to `source` is under way.
         ProgramFailed: ``pg_restore`` is missing or too old, or it failed.
-        RestoreRefused: the data folder has files, or the bucket objects, or the root key is missing
-            or another one, or the backup is of the other kind of database.
+        RestoreRefused: the data folder has files, or the bucket objects; or the root key is missing
+            or another one; or the backup is of the other kind of database.
 
     """
     if not source.is_dir():
@@ -122,7 +123,7 @@ def _end(settings: Settings, manifest: BackupManifest) -> None:
 
 
 def _has_ended(settings: Settings, manifest: BackupManifest) -> bool:
-    """Return True if only the marks of this finished restoration are left to remove."""
+    """Return True if this restoration is complete except for removing its marks."""
     with suppress(FileNotFoundError):
         return (settings.data / UNDER_WAY).read_text() == _mark(settings, manifest) + _ENDED
     return False
@@ -145,7 +146,7 @@ def _restore_database(
 
 
 async def _forget_unrestored(settings: Settings) -> None:
-    """Delete rows whose bytes no backup has; save a new generation with database and blobs."""
+    """Delete rows whose bytes no backup has; begin a new generation in database and store."""
     async with Registry(settings).open() as process:
         await process.ctx.database.write(forget_unfinished)
         await process.ctx.database.write(forget_nodes)
@@ -153,7 +154,7 @@ async def _forget_unrestored(settings: Settings) -> None:
 
 
 def place_of(settings: Settings) -> str:
-    """Return a description of where the configured store keeps its objects."""
+    """Describe, in words, where the configured store keeps its objects."""
     store = settings.store
     if not store.store_s3_bucket:
         return str(settings.data)
@@ -162,9 +163,10 @@ def place_of(settings: Settings) -> str:
 
 
 def _check_empty(settings: Settings, manifest: BackupManifest) -> bool:
-    """Raise an error unless data folder and database are absent, empty, or of this restoration.
+    """Check that data folder and database are absent, empty, or partly filled by this restoration.
 
-    Return True if they are of this restoration.
+    Return True if this restoration is to be continued. Raise `RestoreRefused` or `DumpRefused` if
+    they are anything else.
     """
     data, is_continued = settings.data, False
     if is_postgresql(settings.database) != (manifest.database.dump is not None):
@@ -197,7 +199,7 @@ def _root_key(
     """Return the file of the root key, or None if the registry has none.
 
     Raise `RestoreRefused` if the root key is neither passed, nor in the backup, nor where the
-    settings say; or if another key is where the settings say, which is never replaced.
+    settings say; or if the file there, which is never replaced, has another key.
     """
     found = given or (source / ROOT_KEY if manifest.root_key == "included" else None)
     if found is not None:
@@ -218,7 +220,10 @@ def _root_key(
 
 
 def _check_root_key(copy: Path, key: Path | None) -> None:
-    """Raise RestoreRefused if the root key does not open the signing keys of the database."""
+    """Check that the root key opens the signing keys of the database.
+
+    Raise `RestoreRefused` if it does not, `BackupUnusable` if the database cannot be read.
+    """
     if key is None:
         return
     try:

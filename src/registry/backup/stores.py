@@ -32,7 +32,7 @@ _USED: Final = (
 
 
 class HoldLost(Exception):
-    """Other nodes may have deleted blobs while the backup copied them."""
+    """Other nodes may have deleted blobs while the backup was copying them."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -67,11 +67,11 @@ class DiskStore:
         return FolderToFolder(source, self._root / OBJECTS)
 
     def is_used(self) -> bool:
-        """Return False: whether a folder is empty is checked elsewhere."""
+        """Return False: the caller checks that the data folder is empty."""
         return False
 
     def generation(self) -> str | None:
-        """Return the saved generation, or None (`registry.gc.database_rollback`)."""
+        """Return the saved generation of the database (`database_rollback`), or None."""
         return self._files.generation()
 
     def forget_generation(self) -> None:
@@ -79,7 +79,7 @@ class DiskStore:
         forget_generation(self._root)
 
     def _take_back(self, row: NamedObject) -> None:
-        """Move an object back if it was set aside as an orphan, as a pull would."""
+        """Move an object back if it was set aside as an orphan, as a pull would do."""
         try:
             self._files.check(row.stored_id, row.stored_size)
         except (ObjectUnknown, ObjectDamaged):
@@ -87,7 +87,7 @@ class DiskStore:
 
 
 class BucketStore:
-    """Objects of a bucket. Orphans stay at their key, so none has to be moved back."""
+    """Objects of a bucket. Orphans stay at their key, so they need not be moved back."""
 
     def __init__(self, files: S3Files) -> None:
         self._files = files
@@ -110,16 +110,16 @@ class BucketStore:
         return any(True for prefix in _USED for _ in bucket.listed(prefix))
 
     def generation(self) -> str | None:
-        """Return the saved generation, or None."""
+        """Return the saved generation of the database (`database_rollback`), or None."""
         return self._files.generation()
 
     def forget_generation(self) -> None:
-        """Delete the saved generation."""
+        """Delete the saved generation, so that the next database is accepted."""
         self._files.bucket.delete_all([bucket_layout.GENERATION])
 
 
 class ObjectStores(NamedTuple):
-    """The object stores of a registry. Their calls block."""
+    """The object stores of a registry: blobs, and pieces of buckets. Their calls block."""
 
     blobs: DiskStore | BucketStore
     pieces: DiskStore | BucketStore
@@ -130,7 +130,7 @@ class ObjectStores(NamedTuple):
 def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
     """Open the configured object stores for the block.
 
-    Raise `SettingsError` if the settings name a bucket, and boto3 is not installed.
+    Raise `SettingsError` if the settings name a bucket, but boto3 is not installed.
     """
     with ExitStack() as opened:
 
@@ -151,7 +151,8 @@ def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
 def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
     """Hold the deletions of all nodes in the block; yield a check that they are still held.
 
-    Raise `HeldByAnother` if another process holds them. The check raises `HoldLost`.
+    Raise `HeldByAnother` if another process holds them for longer than `patience_seconds`. The
+    check raises `HoldLost`.
     """
     with ExitStack() as held:
         locks: list[HeldDeletions] = []
@@ -168,7 +169,7 @@ def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[C
 
 
 def _check(settings: Settings, locks: list[HeldDeletions]) -> None:
-    """Raise HoldLost if one of the locks is lost."""
+    """Raise `HoldLost` if one of the locks was lost."""
     if not is_postgresql(settings.database):
         return
     from cloudcore.db.postgresql_locks import LockLost  # noqa: PLC0415 - the driver

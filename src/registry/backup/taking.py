@@ -1,8 +1,8 @@
 """Take a backup beside a running server: first the database, then the blobs that it names.
 
-Deletions are held from before the database is copied until the last blob is, so every blob that the
-copied database names is still there (`registry.blobstore.backups`; on PostgreSQL, those of all
-nodes: `fleet_locks`). Pushes and pulls go on.
+Deletions are held from before the database is copied until the last blob is copied, so every blob
+that the copied database names is still there (`registry.blobstore.backups`; on PostgreSQL, the
+deletions of all nodes: `registry.blobstore.locks`). Pushes and pulls continue.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _NONE: Final[frozenset[str]] = frozenset()
 _COPY: Final = re.compile(
     rf"((?:metadata|catalog)-{UUID_PATTERN}\.(?:db|dump))(-journal|-wal|-shm)?"
 )
-"""The name of a database copy, or of the file that SQLite keeps beside it."""
+"""The name of a database copy, or of a file that SQLite writes beside it."""
 
 
 class BackupRefused(Exception):
-    """A backup to this folder would do harm, or the options cannot be met."""
+    """A backup to this folder would do harm, or is impossible with these options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +63,29 @@ class BackupOptions:
     """Options of a backup."""
 
     links: bool = False
-    """Give each blob a second name instead of a copy."""
+    """Hard-link blobs instead of copying them."""
     verifies: bool = False
-    """Hash every blob in the backup, instead of comparing its size."""
+    """Hash every blob in the backup, instead of only comparing its size."""
     includes_root_key: bool = False
     patience_seconds: float = PATIENCE_SECONDS
-    """Time to wait for deletions under way."""
+    """Time to wait for running deletions."""
 
 
 def take_backup(
     settings: Settings, target: Path, report: objects.Report, options: BackupOptions
 ) -> tuple[BackupManifest, objects.Copied]:
-    """Bring the backup in `target` up to date, or begin one; return its manifest. Blocks.
+    """Update the backup in `target`, or begin one; return its manifest and totals. Blocks.
 
-    Blobs that the backup has are not copied again. The earlier backup stays whole until the new
-    manifest is written; files that only the earlier one needed are deleted after that.
+    Blobs that the backup has are not copied again. The earlier backup stays intact until the new
+    manifest is written; files that only the earlier backup needed are deleted after that.
 
     Raises:
-        BackupRefused: `target` has other files, or the backup of another registry; or the data is
-            another user's.
+        BackupRefused: `target` has other files, or the backup of another registry; or the data
+            belongs to another user; or the options are impossible.
         BackupUnusable: `target` has a backup that this program cannot read.
-        FolderBusy: another process works on `target`.
+        FolderBusy: another process uses `target`.
         HeldByAnother: another backup of this registry is under way.
-        HoldLost: the connection broke that held the deletions of all nodes.
+        HoldLost: the connection that held the deletions of all nodes broke.
 
     """
     if options.links and settings.store.store_s3_bucket:
@@ -159,7 +159,7 @@ def take_backup(
 
 
 def _check_place(settings: Settings, target: Path) -> None:
-    """Raise BackupRefused if a backup must not be written to `target`."""
+    """Raise `BackupRefused` if a backup must not be written to `target`."""
     wanted = target.resolve()
     for place in (settings.data, settings.blobs, settings.buckets):  # two of them may be links
         own = place.resolve()
@@ -177,8 +177,8 @@ def _check_place(settings: Settings, target: Path) -> None:
 def _registry_of(settings: Settings) -> str:
     """Return the id of the first account, which identifies the registry in its backups.
 
-    Raise `BackupRefused` before the first account exists, or if another user owns the data: that
-    user could not open the files that a backup creates there.
+    Raise `BackupRefused` if there is no account yet, or if another user owns the data: that user
+    could not open the files that a backup creates there.
     """
     is_sqlite = not is_postgresql(settings.database)
     path = sqlite_path(settings.database) if is_sqlite else folder_of_notes(settings)
@@ -239,7 +239,7 @@ def _keep_root_key(
 
 @contextmanager
 def _kept_if_complete(target: Path) -> Iterator[None]:
-    """If the block raises, delete the database copy unless the manifest already names it."""
+    """If the block raises, delete the database copy, unless the manifest already names it."""
     try:
         yield
     except BaseException:
@@ -249,10 +249,10 @@ def _kept_if_complete(target: Path) -> Iterator[None]:
 
 
 def _remove_strays(target: Path, manifest: BackupManifest | None) -> None:
-    """Delete copies of databases and root keys that no manifest names.
+    """Delete database copies and root keys that the manifest does not name.
 
-    They were left by earlier or interrupted backups. Files of other names stay; `target` must be
-    locked.
+    They were left by earlier or interrupted backups. Files with other names stay. The caller holds
+    the lock of `target`.
     """
     databases = () if manifest is None else manifest.database.files
     keys = {ROOT_KEY, f"{ROOT_KEY}{files.PART}"}

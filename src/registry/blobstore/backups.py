@@ -1,8 +1,9 @@
 """Locks by which a backup holds deletions, and records of when backups ran, for metrics.
 
-A backup is another process, and its folder may be out of the server's reach. While it holds the
-lock of deletions, no process of this machine deletes an object (on other machines: `fleet_locks`).
-The locks here belong to a descriptor (``flock``), so they end with their process.
+A backup is another process, and may write to a folder that the server cannot reach. While the
+backup holds the lock of deletions, no process of this machine deletes an object (for other
+machines: `locks.FleetLocks`). The locks here belong to a descriptor (``flock``), so they end with
+their process.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from registry.blobstore.disk.disk_io import open_folder, try_lock
 
 _FOLDER: Final = "objects"
 PATIENCE_SECONDS: Final = 30.0
-"""Time to wait for batches of deletions under way; whatever lasts longer is another backup."""
+"""Time to wait for running batches of deletions; a lock held longer belongs to another backup."""
 
 
 class HeldByAnother(Exception):
-    """Another backup of the same blobs is under way."""
+    """Another backup holds the deletions."""
 
 
 @contextmanager
@@ -47,7 +48,8 @@ def deleting(root: int) -> Iterator[None]:
 def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
     """Hold all deletions in the store at `root` during the block. Blocks until running ones end.
 
-    Raise `HeldByAnother` if another process holds them, or they do not end within the patience.
+    Raise `HeldByAnother` if running deletions, or another backup, hold the lock for longer than
+    `patience_seconds`.
     """
     folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -58,7 +60,10 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
 
 
 def lock_alone(descriptor: int, patience_seconds: float) -> None:
-    """Lock a descriptor exclusively; raise HeldByAnother if it stays locked too long. Blocks."""
+    """Lock a descriptor exclusively. Blocks.
+
+    Raise `HeldByAnother` if it stays locked for longer than `patience_seconds`.
+    """
     given_up_at = time.monotonic() + patience_seconds
     while not try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > given_up_at:
@@ -76,19 +81,20 @@ class BackupTimes(NamedTuple):
     """When backups ran, in microseconds since the epoch."""
 
     begun_at: int | None
-    """The start of the one under way; None if none is."""
+    """The start of the running backup; None if none is running."""
     finished_at: int | None
-    """The end of the last complete one; None if there was none."""
+    """The end of the last complete backup; None if there was none."""
 
 
 @contextmanager
 def noted_backup(
     root: Path, clock: Callable[[], int] = system_clock
 ) -> Iterator[Callable[[], None]]:
-    """Record in the store at `root` that a backup runs during the block; yield a call for success.
+    """Record in the store at `root` that a backup runs during the block.
 
-    A failure to write the record, as on a full disk, is ignored: a backup matters more. A second
-    backup at the same time is not recorded.
+    Yield a function to call once the backup is complete, which records its end. Failures to write a
+    record, as on a full disk, are ignored: a backup matters more. A second backup at the same time
+    is not recorded.
     """
     descriptor = None
     with suppress(OSError):
@@ -118,7 +124,10 @@ def backup_times(root: Path) -> BackupTimes:
 
 
 def _read(file: Path, *, locked: bool) -> int | None:
-    """Return the time in a record; None if it is absent, or if nobody holds a `locked` one."""
+    """Return the time in a record, or None if there is no such file or no number in it.
+
+    With `locked`, return None also if no process holds the lock of the file.
+    """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -133,7 +142,7 @@ def _read(file: Path, *, locked: bool) -> int | None:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock a record; if another process is just looking whether it is locked, retry once."""
+    """Lock a record; if another process is just testing the lock, retry once."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

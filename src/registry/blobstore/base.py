@@ -18,19 +18,19 @@ _KEY_BYTES: Final = 32
 
 
 class ObjectUnknown(Exception):
-    """The store has no object, or no staged bytes, under this id."""
+    """The store has no object and no staged bytes under this id, or fewer bytes than requested."""
 
 
 class ObjectDamaged(Exception):
-    """The stored bytes do not have the object's size, or cannot be opened with its key."""
+    """The stored bytes do not have the object's size, or cannot be decrypted with its key."""
 
 
 class ObjectChanged(StoreUnavailable):
-    """A part of a sealed object no longer decrypts: its stored bytes were changed."""
+    """A frame of a sealed object no longer decrypts: its stored bytes were changed."""
 
 
 class StageBusy(Exception):
-    """Another writer holds these staged bytes, in this process or another."""
+    """Another writer holds these staged bytes, or the new id is already in use."""
 
 
 class StagedDropped(Exception):
@@ -38,7 +38,7 @@ class StagedDropped(Exception):
 
 
 class DeletionsHeld(StoreUnavailable):
-    """A deletion is refused: a backup is under way, which may need the bytes."""
+    """A deletion is refused because a backup, which may need the bytes, is under way."""
 
     def __init__(self) -> None:
         super().__init__("a backup is under way; nothing is deleted until it ends")
@@ -54,9 +54,10 @@ class DataKey:
     """
 
     plaintext: bytes = field(repr=False)
-    """32 random bytes that were made for this object alone."""
+    """32 random bytes, made for this object alone."""
     context: bytes
-    """The context that seals the bytes beside the object's id, such as its owner; to 64 KiB."""
+    """Context that is bound to the sealed bytes besides the object's id, such as the owner; at most
+    64 KiB."""
 
     def __post_init__(self) -> None:
         if len(self.plaintext) != _KEY_BYTES:
@@ -66,9 +67,9 @@ class DataKey:
 class OpenObject(Protocol):
     """An object open for reading, or staged bytes that may still grow.
 
-    An object stays readable after its deletion. Ranges count bytes as they were pushed, whatever
-    their encoding: ``[start, stop)``, where `stop` None is the end. A range outside the object
-    raises ValueError.
+    An object stays readable after its deletion. Ranges ``[start, stop)`` count bytes as they were
+    pushed, whatever their encoding; `stop` None is the end. A range outside the object raises
+    `ValueError`.
     """
 
     @property
@@ -76,9 +77,9 @@ class OpenObject(Protocol):
         """Return the number of bytes, or None while the bytes grow."""
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
-        """Return a range as a region of a file; None if only `chunks` can read it.
+        """Return a range as a region of a file, valid until `aclose`; None if there is none.
 
-        None for bytes that are sealed, still grow, or are not in a file. Valid until `aclose`.
+        Bytes that are sealed, still grow, or are not in a file must be read by the other methods.
         """
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
@@ -90,10 +91,10 @@ class OpenObject(Protocol):
         """
 
     def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Like `chunks`, for clients: readers of the same object may share decrypted frames.
+        """Yield a range as `chunks` does; readers of the same object may share decrypted frames.
 
-        Frames that another client has just been sent need not be read again. To verify stored
-        bytes, use `chunks`.
+        For clients: frames that another client has just been sent need not be read again. To verify
+        stored bytes, use `chunks`.
         """
         return self.chunks(start, stop)
 
@@ -107,11 +108,14 @@ class OpenObject(Protocol):
         """
 
     def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Like `stream`, but end early once `whole` can return an object with the rest."""
+        """Yield a range as `stream` does, but end early once `whole` can return the object.
+
+        So the caller can read the rest of the range from the object.
+        """
         return self.stream(start, stop)
 
     async def whole(self) -> OpenObject:
-        """Return the committed object; it is open until `aclose` of this one."""
+        """Return the committed object, which is closed by `aclose` of this one."""
         return self
 
     async def aclose(self) -> None:
@@ -119,21 +123,21 @@ class OpenObject(Protocol):
 
 
 class Stored(NamedTuple):
-    """An object that was just committed, or an inline one that is about to be recorded."""
+    """An object that was just committed, or an inline object that is about to be recorded."""
 
     object_id: str
     digest: Digest
-    """sha256 of the bytes: the identity under which it is stored."""
+    """sha256 of the bytes as pushed, under which the object is stored."""
     alias: Digest | None
-    """The verified digest it was committed under, if that is not sha256."""
+    """The verified digest under which it was committed, if that is not sha256; else None."""
     size: int
     stored_size: int
     encoding: str
     """How the bytes are stored: `PLAIN`, or `SEALED` under a data key."""
     checksum: str | None = None
-    """BLAKE3 of the stored bytes in hex; None for plain bytes, whose `digest` is theirs."""
+    """BLAKE3 of the stored bytes in hex; None for plain bytes, since `digest` is their checksum."""
     body: bytes | None = None
-    """The stored bytes of an inline object, or None if the store has them."""
+    """The stored bytes of an inline object; None if the store has them."""
 
     def __repr__(self) -> str:
         """Return only the id and the digest: no log may show the bytes of a blob."""
@@ -148,7 +152,7 @@ class ListedBytes(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """Stored bytes that had no row when they were found, and were set aside for some days."""
+    """Stored bytes for which no row was found, so that they were set aside, to be deleted later."""
 
     object_id: str
     set_aside_at: int
@@ -159,18 +163,18 @@ class Orphan(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """The result of a deletion: the deleted objects, and the refusal if some are left."""
+    """The result of a deletion: the deleted objects, and the refusal if some were not deleted."""
 
     object_ids: Sequence[str]
     refusal: StoreUnavailable | None = None
-    """Why others were not deleted."""
+    """Why the other objects were not deleted; None if all were."""
 
 
 class BlobLinks(Protocol):
     """Makes presigned URLs, with which anyone can read an object for some minutes."""
 
     def known(self, object_id: str) -> str | None:
-        """Return a recent URL; if None, call `link`."""
+        """Return a recent URL of an object, or None: then call `link`."""
 
     async def link(self, object_id: str, stored_size: int) -> str:
         """Return a URL of an object after checking that it exists with `stored_size` bytes.

@@ -1,4 +1,4 @@
-"""The interfaces of blocking stores, whose calls `BlobStore` makes in threads."""
+"""The interfaces of blocking stores, whose methods `BlobStore` calls in threads."""
 
 # ruff: noqa: D102 - where no docstring is, the interface of the same call has it
 
@@ -21,10 +21,10 @@ class BlockingStaged(Protocol):
 
     @property
     def closes_slowly(self) -> bool:
-        """Return True if `close` may wait."""
+        """Return True if `close` may block."""
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
-        """Return True if `rewind` will not wait."""
+    def rewind_is_immediate(self, offset: int, *, is_sealed: bool = False) -> bool:
+        """Return True if `rewind` will not block."""
 
     def rewind(
         self,
@@ -110,4 +110,7 @@ class BlockingFiles(Protocol):
         """Delete an object's bytes; do nothing if it is absent."""
 
     def deleting(self) -> AbstractContextManager[None]:
-        """Prevent backups from beginning in the block; raise DeletionsHeld if one is under way."""
+        """Prevent backups from beginning in the block.
+
+        Raise `DeletionsHeld` if a backup is under way.
+        """

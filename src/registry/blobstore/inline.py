@@ -1,7 +1,7 @@
 """Inline objects: blobs of a few KiB whose stored bytes are in a row of the database.
 
-This module makes and reads the stored bytes. They are what a file of the object would contain:
-plain bytes, or sealed under its data key.
+This module makes and reads the stored bytes. A file of the object would contain the same bytes:
+plain ones, or ones sealed under the object's data key.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from registry.blobstore.staging import check_size, checked_range
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, digest_of
 
-_AS_KEPT: Final = "kept"
-"""In `digests_of_kept`: no algorithm, but the checksum (BLAKE3)."""
+_STORED_CHECKSUM: Final = "kept"
+"""The name of the checksum (BLAKE3) among the algorithms in the result of `digests_of_sealed`."""
 
 
 def store_inline(
@@ -40,9 +40,10 @@ def store_inline(
 ) -> Stored:
     """Verify a whole blob against `expected`; return a new inline object, to be recorded.
 
-    The stored bytes are `sealed` if passed, else `data`, sealed with `data_key` if there is one.
+    The stored bytes are `data`, or with a `data_key`, `data` sealed under it. `sealed` has the
+    sealed bytes if the caller already has them.
 
-    Raise `DigestMismatch` if the bytes hash to something else.
+    Raise `DigestMismatch` if the bytes hash to another digest.
     """
     digest = digest_of(data)
     alias = None if expected.algorithm == digest.algorithm else expected
@@ -55,35 +56,35 @@ def store_inline(
     return Stored(object_id, digest, alias, len(data), len(body), SEALED, checksum, body)
 
 
-class KeptBytes(NamedTuple):
+class SealedUpload(NamedTuple):
     """Sealed bytes of a small upload, to become an inline object once their digest is known."""
 
     sealed: bytes
     wrapped_data_key: bytes
     object_id: str
     size: int
-    """Of the bytes as they were sent."""
+    """The number of bytes as the client sent them."""
 
 
-def digests_of_kept(kept: KeptBytes, data: bytes, algorithm: str | None) -> dict[str, str]:
+def digests_of_sealed(kept: SealedUpload, data: bytes, algorithm: str | None) -> dict[str, str]:
     """Return the hex digests that `adopt_inline` needs, by algorithm.
 
-    They are the digests of `data`, also by an `algorithm` that the client announced, and a checksum
-    of the sealed bytes.
+    They are the digests of `data`, by sha256 and the `algorithm` that the client announced, and a
+    checksum of the sealed bytes.
     """
     names = {"sha256", algorithm or "sha256"}
     digests = {name: digest_of(data, name).partition(":")[2] for name in names}
-    return digests | {_AS_KEPT: _checksum(kept, digests["sha256"])}
+    return digests | {_STORED_CHECKSUM: _checksum(kept, digests["sha256"])}
 
 
-def adopt_inline(kept: KeptBytes, digests: Mapping[str, str], expected: Digest) -> Stored | None:
-    """Return sealed bytes as a new inline object, whose row is to be written; decrypt nothing.
+def adopt_inline(kept: SealedUpload, digests: Mapping[str, str], expected: Digest) -> Stored | None:
+    """Return sealed bytes as a new inline object, to be recorded, without decrypting them.
 
-    `digests` come from `digests_of_kept`. Return None if they do not prove that the bytes are
+    `digests` come from `digests_of_sealed`. Return None if they do not prove that the bytes are
     unchanged and have the expected digest: then the bytes must be decrypted and hashed.
     """
     sha256 = digests.get("sha256", "")
-    if digests.get(_AS_KEPT) != _checksum(kept, sha256):
+    if digests.get(_STORED_CHECKSUM) != _checksum(kept, sha256):
         return None
     if expected != f"{expected.algorithm}:{digests.get(expected.algorithm)}":
         return None
@@ -94,13 +95,13 @@ def adopt_inline(kept: KeptBytes, digests: Mapping[str, str], expected: Digest) 
     return Stored(object_id, digest, alias, kept.size, len(body), SEALED, checksum, body)
 
 
-def _checksum(kept: KeptBytes, sha256: str) -> str:
+def _checksum(kept: SealedUpload, sha256: str) -> str:
     fields = f"{kept.object_id} {kept.size} {sha256} {len(kept.wrapped_data_key)} ".encode()
     return blake3(fields + kept.wrapped_data_key + kept.sealed).hexdigest()
 
 
 def check_inline(body: bytes | None, stored_id: str, stored_size: int) -> None:
-    """Check the stored bytes of an inline object by presence and size.
+    """Check that the stored bytes of an inline object exist and have the right size.
 
     Raise `ObjectUnknown` if the bytes are lost, `ObjectDamaged` if there are more or fewer than
     `stored_size`.
@@ -113,12 +114,12 @@ def check_inline(body: bytes | None, stored_id: str, stored_size: int) -> None:
 def open_inline(
     body: bytes | None, stored_id: str, size: int | None = None, data_key: DataKey | None = None
 ) -> InlineObject:
-    """Open an inline object from its stored bytes `body`; a sealed one with its data key.
+    """Open an inline object from its stored bytes `body`; a sealed object needs its data key.
 
-    All bytes are decrypted here, so that damage is known before a byte of it is sent.
+    All bytes are decrypted here, so that damage is found before any byte is sent.
 
-    Raise `ObjectUnknown` if its bytes are lost, `ObjectDamaged` if the object has not `size` bytes,
-    was not sealed with this key for this object, or was changed.
+    Raise `ObjectUnknown` if `body` is None (lost), `ObjectDamaged` if the object does not have
+    `size` bytes, was not sealed with this key for this object, or was changed.
     """
     if body is None:
         raise ObjectUnknown(stored_id)
@@ -180,7 +181,7 @@ class _Body(StoredBytes):
         yield self._body[offset:end]
 
     def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:  # noqa: ARG002
-        """Fill `view`; return False if the bytes end before."""
+        """Fill `view`; return False if there are too few bytes."""
         part = self._body[offset : offset + len(view)]
         view[: len(part)] = part
         return len(part) == len(view)

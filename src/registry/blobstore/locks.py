@@ -1,8 +1,8 @@
 """Locks of a store shared by processes: in PostgreSQL for many nodes, else in files.
 
 Nodes that share a PostgreSQL lock there (`FleetLocks`); stores on disk also lock files
-(`registry.blobstore.backups`). With SQLite all processes are on one machine: a store in a bucket
-then locks files in the data folder (``flock``), and the locks end with their process.
+(`registry.blobstore.backups`). With SQLite all processes are on one machine: then a store in a
+bucket locks files in the data folder (``flock``). These locks end with their process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FleetLocks:
     """The locks of one store, for the processes of all nodes. All calls block."""
 
     def __init__(self, url: str, store: str) -> None:
-        """Use the database at `url`; `store` names the store, uniquely."""
+        """Use the database at `url`; `store` is the unique name of the store."""
         # Only installs on PostgreSQL load its driver.
         from cloudcore.db.postgresql_locks import LockTaken, SharedLock  # noqa: PLC0415
 
@@ -61,7 +61,9 @@ class FleetLocks:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Hold the lock of orphan scans in the block; yield False if another process has it.
+        """Hold the lock of orphan scans in the block.
+
+        Yield True, or False if another process has the lock.
 
         Raise `StoreUnavailable` if the database cannot be reached.
         """
@@ -79,8 +81,8 @@ class FleetLocks:
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldLock]:
         """Hold the deletions of all nodes and stores during the block; yield the lock.
 
-        Raise `HeldByAnother` if another process holds them, `Unavailable` if the database cannot be
-        reached.
+        Raise `HeldByAnother` if other processes hold the lock for longer than `patience_seconds`,
+        `Unavailable` if the database cannot be reached.
         """
         with ExitStack() as held:
             try:
@@ -107,14 +109,14 @@ class HeldDeletions(Protocol):
     """A lock on all deletions."""
 
     def check(self) -> None:
-        """Raise if the lock was lost."""
+        """Raise an error if the lock was lost."""
 
 
 class MachineLocks:
     """The locks of a store that only processes of this machine use. All calls block."""
 
     def __init__(self, data: Path, store: str) -> None:
-        """Use lock files in the data folder; `store` names the store, uniquely."""
+        """Use lock files in the data folder; `store` is the unique name of the store."""
         self._folder = data / FOLDER
         self._scan = f"orphans of {store}"
 
@@ -134,7 +136,7 @@ class MachineLocks:
 
     @contextmanager
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldDeletions]:
-        """Hold all deletions in the block (`FleetLocks.deletions_held`)."""
+        """Hold all deletions in the block; yield the lock (`FleetLocks.deletions_held`)."""
         with self._opened(_DELETIONS) as descriptor:
             lock_alone(descriptor, patience_seconds)
             yield _Held()

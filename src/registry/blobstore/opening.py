@@ -1,4 +1,4 @@
-"""Open the stores that the settings name: on the disk, or in a bucket."""
+"""Open the stores that the settings name: on disk, or in a bucket."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
 FileStore = FilesystemStore | S3Store
-"""A store whose `files` are opened by calls that block, in bulk threads."""
+"""The stores, whose `files` have the blocking calls, for bulk threads."""
 BUCKETS: Final = "buckets/"
-"""Prefix of the keys of buckets' bytes, behind the prefix in the settings."""
+"""Prefix of the keys of buckets' bytes, after the key prefix in the settings."""
 
 
 @asynccontextmanager
 async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncIterator[BlobStore]:
     """Open the configured store of blobs for the block; create its folders if they are missing.
 
-    `count` may be called in any thread.
+    `count` counts reads of the cache, and may be called in any thread.
 
     Raise `OSError` if a folder cannot be created or opened, `SettingsError` if the store needs a
     package that is not installed.
@@ -45,14 +45,14 @@ async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncI
 async def open_bucket_store(
     settings: Settings, count: Count = count_nothing
 ) -> AsyncIterator[FileStore]:
-    """Like `open_store`, for the store with the bytes of buckets."""
+    """Open the store with the bytes of buckets, as `open_store` does."""
     async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS, count)) as store:
         yield store
 
 
 @contextmanager
 def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | None]:
-    """Yield the maker of presigned URLs for an open store; None if redirects are not configured."""
+    """Yield the maker of presigned URLs for an open store; None if redirects are off."""
     if settings.store.store_s3_redirects != "on" or not isinstance(store, S3Store):
         yield None
         return
@@ -84,7 +84,7 @@ def _maker(
 
 
 def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
-    """Return the bucket of the settings; raise `SettingsError` if boto3 is not installed."""
+    """Return the bucket in the settings; raise `SettingsError` if boto3 is not installed."""
     try:
         return Bucket(settings.store, prefix)
     except BotoMissing as error:
@@ -92,7 +92,7 @@ def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
 
 
 def folder_of_notes(settings: Settings) -> Path:
-    """Return the folder with records of backup times: `blobs`, or `data` with a bucket."""
+    """Return the folder with records of backup times: `data` with a bucket, else `blobs`."""
     return settings.data if settings.store.store_s3_bucket else settings.blobs
 
 

@@ -1,4 +1,4 @@
-"""Open objects read in threads, and staged bytes read while they grow."""
+"""Open objects, which are read in threads, and staged bytes, which are read while they grow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from registry.blobstore.staging import checked_range
 
 
 class BlockingObject:
-    """An object open for reading (`OpenObject`); in no file, unless a subclass overrides that."""
+    """An object open for reading (`OpenObject`).
+
+    Unless a subclass overrides `file_region`, its bytes are not in a file.
+    """
 
     __slots__ = ()
 
@@ -25,11 +28,11 @@ class BlockingObject:
 
     @property
     def closes_slowly(self) -> bool:
-        """Return True if `close` may block: it frees the bytes of a deleted object."""
+        """Return True if `close` may block, because it frees the bytes of a deleted object."""
         return False
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
-        """Return a range as a region of a file, or None."""
+        """Return a range as a region of a file, or None if the bytes are not in a file."""
         checked_range(start, stop, self.length)
         return None
 
@@ -42,7 +45,7 @@ class BlockingObject:
         return self.chunks(start, stop)
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
-        """Yield the bytes ``[offset, end)``, which are known to exist."""
+        """Yield the bytes ``[offset, end)``; the caller has checked that the range is valid."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -62,7 +65,7 @@ class StoredBytes(BlockingObject):
         raise NotImplementedError
 
     def expect(self, offset: int, count: int) -> None:
-        """Prepare to read a large range in order."""
+        """Announce that a large range will be read in order; only a hint."""
 
 
 class StagedGrowth(NamedTuple):
@@ -73,10 +76,10 @@ class StagedGrowth(NamedTuple):
 
 
 class StagedLook(NamedTuple):
-    """What a reader of growing bytes found: some bytes, the size so far, and if it is final."""
+    """The result of `BlockingGrowing.look`: some bytes, the size so far, and if it is final."""
 
     part: bytes
-    """The bytes from where the reader is; empty if there are none, or they cannot be read yet."""
+    """The bytes at the reader's offset; empty if there are none, or they cannot be read yet."""
     size: int | None
     """The number of bytes so far; None if unknown."""
     is_committed: bool = False
@@ -88,8 +91,7 @@ class BlockingGrowing:
     def look(self, offset: int, count: int) -> StagedLook:
         """Return up to `count` bytes from `offset`, possibly none yet, and the size so far.
 
-        Raise `StagedDropped` if the bytes were cut off, or the upload is neither staged nor an
-        object.
+        Raise `StagedDropped` if the bytes were cut off, or if the upload was discarded.
         """
         size, is_committed = self.growth()
         part = self.read(offset, min(count, size - offset)) if offset < size else b""
@@ -100,7 +102,10 @@ class BlockingGrowing:
         raise NotImplementedError
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes within the size that `growth` returned; raise StagedDropped if cut off."""
+        """Return bytes within the size that `growth` returned.
+
+        Raise `StagedDropped` if the bytes were cut off.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
@@ -112,7 +117,7 @@ _END: Final = 1 << 62
 
 
 class ThreadedObject(OpenObject):
-    """A whole object whose blocking calls are made by `run`."""
+    """A whole object whose blocking calls `run` makes in threads."""
 
     __slots__ = ("_run", "_stored")
 
@@ -126,7 +131,7 @@ class ThreadedObject(OpenObject):
         return self._stored.length
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
-        """Return a range as a region of a file, or None."""
+        """Return a range as a region of a file, or None if the bytes are not in a file."""
         return self._stored.file_region(start, stop)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
@@ -193,7 +198,7 @@ class GrowthSignals:
 
 
 class _Follower:
-    """Sleep on an event loop until woken from any thread, or until a timeout."""
+    """Sleeps on an event loop until woken from any thread, or until a timeout."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -204,7 +209,7 @@ class _Follower:
             self._loop.call_soon_threadsafe(self._event.set)
 
     def begin(self) -> None:
-        """Forget earlier wakes; call it before looking at the bytes."""
+        """Clear earlier wakes; call this before looking at the bytes."""
         self._event.clear()
 
     async def sleep(self, seconds: float) -> None:
@@ -215,9 +220,9 @@ class _Follower:
 class GrowingObject(OpenObject):
     """Staged bytes, read while they grow.
 
-    Changes of another process are polled every `look_seconds`. If bytes are cut off by a `rewind`
-    and replaced between two polls, no reader notices: a caller that passes growing bytes on must
-    verify their digest.
+    Writes of other processes are detected by polling every `look_seconds`. If a `rewind` cuts bytes
+    off and others replace them between two polls, no reader notices: a caller that passes growing
+    bytes on must verify their digest.
     """
 
     def __init__(
@@ -241,11 +246,11 @@ class GrowingObject(OpenObject):
         return self._length
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:  # noqa: ARG002
-        """Return None, as ``sendfile`` does not wait for bytes."""
+        """Return None: ``sendfile`` does not wait for bytes to arrive."""
         return None
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:  # noqa: ARG002
-        """Raise ValueError: a thread must not wait for bytes."""
+        """Raise `ValueError`: a thread must not wait for bytes to arrive."""
         raise ValueError("growing bytes are read by stream alone")
 
     async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:

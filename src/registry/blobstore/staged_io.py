@@ -1,4 +1,4 @@
-"""The open file of staged bytes, and the writer of plain ones."""
+"""The open file of staged bytes, and the writer of plain bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from registry.blobstore.base import PLAIN
 from registry.oci.digest import Hasher
 
 _EDGE_BYTES: Final = 64 * 1024
-"""At least a block of any file system, and a page of memory."""
+"""Not smaller than a block of any file system, or a page of memory."""
 
 
 class StagedIO:
     """The descriptor of a locked staged file.
 
-    Every method raises OSError if the disk fails. After a failed flush, `on_failed_flush` is called
-    first: the kernel forgets which pages it lost, so a second flush that succeeds proves nothing.
+    Every method raises `OSError` if the disk fails. After a failed flush, `on_failed_flush` is
+    called before the error is raised: the kernel forgets which pages it lost, so a second flush
+    that succeeds proves nothing.
     """
 
     def __init__(self, descriptor: int, on_failed_flush: Callable[[], None]) -> None:
@@ -31,7 +32,7 @@ class StagedIO:
         return os.fstat(self.descriptor).st_size
 
     def write(self, view: memoryview, offset: int) -> int:
-        """Write some bytes of `view`; return how many."""
+        """Write some bytes of `view`; return their number."""
         self.is_durable = False
         return os.pwrite(self.descriptor, view, offset)
 
@@ -42,17 +43,17 @@ class StagedIO:
             written += self.write(view[written:], offset + written)
 
     def truncate(self, size: int) -> None:
-        """Cut the file off, or extend it with zeros."""
+        """Set the size of the file: cut it off, or extend it with zeros."""
         self.is_durable = False
         os.ftruncate(self.descriptor, size)
 
     def cut(self, size: int) -> None:
-        """Cut the file off if it is longer than `size`."""
+        """Truncate the file to `size` if it is longer."""
         if self.size() > size:
             self.truncate(size)
 
     def flush(self) -> None:
-        """Make what was written durable."""
+        """Make all written bytes durable."""
         try:
             os.fsync(self.descriptor)
         except OSError:
@@ -68,7 +69,7 @@ class StagedIO:
     def rewrite(self, start: int, end: int) -> None:
         """Write a range of the file again, unchanged, so that the next flush includes it.
 
-        The bytes come from the page cache or the disk; if they are wrong, the commit finds that.
+        The bytes come from the page cache or the disk; the commit finds out if they are wrong.
         """
         part = bytearray(end - start)
         if os.preadv(self.descriptor, [part], start) != len(part):
@@ -91,7 +92,7 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 class PlainBytes:
-    """Writes the bytes of an upload to its file as they come. Every method may raise OSError."""
+    """Writes the bytes of an upload to its file as they arrive. Every method may raise OSError."""
 
     encoding = PLAIN
 
@@ -105,11 +106,11 @@ class PlainBytes:
         return self._length
 
     def has(self, offset: int) -> bool:
-        """Return True if `rewind` can go to this offset. This changes nothing."""
+        """Return True if `rewind` can go to this offset. Changes nothing."""
         return 0 <= offset <= self._length
 
     def rewind(self, offset: int) -> bool:
-        """Go to an offset that `has` confirmed; return False if there were bytes behind it.
+        """Go to an offset that `has` confirmed; return False if there were bytes after it.
 
         Those bytes may be from a failed flush. Then the block with the last acknowledged bytes may
         be wrong on the disk, although the kernel considers it clean. So that block is written and
@@ -136,13 +137,13 @@ class PlainBytes:
         """Do nothing: plain bytes are written at once, and never pending."""
 
     def finish(self) -> None:
-        """Do nothing: a plain object has no end of its own."""
+        """Do nothing: a plain object ends with its last byte."""
 
     def checksum(self) -> None:
         """Return None: only sealed bytes have a checksum (`Stored.checksum`)."""
 
     def filled(self, length: int) -> None:
-        """Set the length after a direct file copy."""
+        """Set the length after bytes were copied directly into the file."""
         self._length = length
         self._file.is_durable = False
 
@@ -151,7 +152,7 @@ class PlainBytes:
         hash_file(self._file.descriptor, self._length, hashers)
 
     def mark(self, acknowledged: int) -> None:
-        """Let the next `rewind` to the acknowledged offset find bytes behind it."""
+        """Make the file longer than `acknowledged`, so that `rewind` finds bytes after that."""
         if self._length <= acknowledged:
             self._file.truncate(acknowledged + 1)
 

@@ -24,7 +24,7 @@ def is_canonical_id(name: str) -> bool:
 def canonical_id(name: str) -> str:
     """Return `name`, an object or upload id, after checking that it is safe in a path.
 
-    Raise `ValueError` if it is not a lower-case UUID with dashes, which is a bug of the caller.
+    Raise `ValueError` if it is not a lower-case UUID with dashes, which is a bug in the caller.
     """
     if not is_canonical_id(name):
         raise ValueError("an id of the blob store is a lower-case UUID")
@@ -32,7 +32,7 @@ def canonical_id(name: str) -> str:
 
 
 def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
-    """Check a range of an object of `size` bytes; return it with `stop` None as the end.
+    """Return a range of an object of `size` bytes as (start, end); `stop` None is the end.
 
     Raise `ValueError` if the range is outside the object.
     """
@@ -57,7 +57,7 @@ def wanted_algorithms(algorithm: str | None) -> set[str]:
 
 
 def verified(digests: Mapping[str, str], expected: Digest | None) -> tuple[Digest, Digest | None]:
-    """Check digests against `expected`; return the sha256, and `expected` if that is another one.
+    """Check digests against `expected`; return the sha256, and `expected` if it is not sha256.
 
     `digests` map algorithms to hex. None for `expected` accepts any bytes.
 
@@ -73,7 +73,7 @@ def verified(digests: Mapping[str, str], expected: Digest | None) -> tuple[Diges
 
 
 class State(Enum):
-    """State of a writer's staged bytes; the value is its name in messages."""
+    """State of a writer's staged bytes; the value is the state's name in messages."""
 
     OPENED = "not rewound yet"
     HELD = "held"
@@ -83,7 +83,10 @@ class State(Enum):
 
 
 def check_held(state: State) -> None:
-    """Raise StoreUnavailable for condemned bytes, ValueError if they are otherwise not held."""
+    """Check that a writer's staged bytes are held.
+
+    Raise `StoreUnavailable` if they are condemned, `ValueError` in any other state.
+    """
     if state is State.CONDEMNED:
         raise StoreUnavailable("the blob store failed; what was written since is discarded")
     if state is not State.HELD:
@@ -93,8 +96,8 @@ def check_held(state: State) -> None:
 class RunningDigests:
     """Digests of staged bytes, computed as the bytes arrive.
 
-    `hashers` have hashed every staged byte. `known` are finished digests of the same bytes, and are
-    dropped at the next write.
+    `hashers` have hashed every staged byte. `known` are finished digests of the same bytes, which
+    the next write drops.
     """
 
     def __init__(self, hashers: dict[str, Hasher], known: Mapping[str, str]) -> None:
@@ -103,11 +106,11 @@ class RunningDigests:
 
     @classmethod
     def of_nothing(cls, algorithm: str | None) -> RunningDigests:
-        """Begin with no bytes; hash with sha256, and `algorithm` if passed."""
+        """Begin with no bytes; hash with sha256, and with `algorithm` if it is not None."""
         return cls({name: new_hasher(name) for name in wanted_algorithms(algorithm)}, {})
 
     def update(self, view: memoryview) -> None:
-        """Hash the bytes that follow."""
+        """Hash the next bytes."""
         self._known.clear()
         for hasher in self.hashers.values():
             hasher.update(view)
@@ -117,7 +120,7 @@ class RunningDigests:
         return self._known | {name: each.hexdigest() for name, each in self.hashers.items()}
 
     def missing(self, algorithms: Iterable[str]) -> list[str]:
-        """Return the algorithms whose digest would need all bytes to be read again."""
+        """Return those of `algorithms` for which all bytes would have to be read again."""
         return [name for name in algorithms if name not in self.hashers | self._known]
 
 
@@ -134,12 +137,12 @@ class UploadCache(Generic[V]):
         self._lock = threading.Lock()
 
     def get(self, upload_id: str) -> V | None:
-        """Return the state of an upload, or None."""
+        """Return the state of an upload, or None if it is not cached."""
         with self._lock:
             return self._states.get(upload_id)
 
     def take(self, upload_id: str) -> V | None:
-        """Remove and return the state of an upload, or return None."""
+        """Remove and return the state of an upload, or return None if it is not cached."""
         with self._lock:
             return self._states.pop(upload_id, None)
 
@@ -156,7 +159,7 @@ class HasherCache(UploadCache[dict[str, Hasher]]):
     """Cached hashers of uploads, from one request to the next."""
 
     def take_verified(self, upload_id: str, digests: Mapping[str, str]) -> dict[str, Hasher]:
-        """Remove and return an upload's hashers that match its acknowledged `digests`.
+        """Remove an upload's hashers; return those that match its acknowledged `digests`.
 
         The others are dropped: another process may have rewritten the upload since.
         """

@@ -4,15 +4,15 @@ A store knows objects by id. It does not know which account, repository or diges
 to, and no text of a user becomes part of a path.
 
 An upload *stages* bytes (appended at an offset, hashed as they arrive); `Staged.commit` verifies
-and flushes them, and makes them an object. Objects come to exist in no other way.
+and flushes them, and makes them an object. There is no other way to make an object.
 
 A coroutine here does not block the event loop: if it must wait for a disk or a network, it does so
 in a thread. Plain methods whose docstring says "Blocks" are for bulk threads, which move the bytes.
 
 Absent bytes raise `ObjectUnknown`. Errors of the disk or the network (full, I/O error) raise
-`registry.errors.StoreUnavailable`; reading other objects still works. After a failed flush, bytes
-that this writer wrote are discarded, since they may be lost even if a second flush succeeds. Bytes
-acknowledged before it began stay.
+`registry.errors.StoreUnavailable`; reading other objects still works. After a failed flush, the
+bytes that this writer has written are discarded, since they may be lost even if a second flush
+succeeds. Bytes that were acknowledged before this writer began stay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from registry.oci.digest import Digest
 
 
 class _Store:
-    """The files of a store; `run` runs blocking calls in a thread, or at once if they do not wait.
+    """The files of a store. `run` makes blocking calls in a thread, or at once if they do not wait.
 
     Readers of growing bytes poll for writes of other processes every `look_seconds`.
     """
@@ -49,12 +49,12 @@ class _Store:
 
 
 class BlobReader(_Store):
-    """Read objects: for the data plane and fsck."""
+    """Reads objects: for the data plane and fsck."""
 
     async def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
     ) -> OpenObject:
-        """Open an object of `size` bytes, or of any size if None; a sealed one needs its data key.
+        """Open an object of `size` bytes, or of any size if None; if sealed, with its data key.
 
         `size` counts the bytes as they were pushed.
 
@@ -69,11 +69,11 @@ class BlobReader(_Store):
         return ThreadedObject(stored, self._run)
 
     async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
-        """Open staged bytes to read them while they grow; once committed, open the object.
+        """Open staged bytes to read them while they grow; if they are committed, open the object.
 
         Staged bytes may be neither flushed nor verified yet. Writes of other processes become
-        visible after a short delay. Sealed bytes become visible by frames of 1 MiB, and the rest
-        when it is flushed or committed.
+        visible after a short delay. Sealed bytes become visible by frames of 1 MiB; the last,
+        shorter frame when it is flushed or committed.
 
         Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open` does.
         """
@@ -106,15 +106,15 @@ class BlobReader(_Store):
             await self._run(self._blocking.check, object_id, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:  # noqa: ARG002
-        """Return True if an object with `stored_size` bytes exists, as is known without waiting.
+        """Return True if an object with `stored_size` bytes exists, according to cached data.
 
-        Never raises. If False, the state is unknown: call `check`.
+        Neither waits nor raises. If False, the object may still exist: call `check`.
         """
         return False
 
 
 class BlobWriter(_Store):
-    """Store bytes: for uploads."""
+    """Stores bytes: for uploads."""
 
     async def stage(
         self,
@@ -126,8 +126,9 @@ class BlobWriter(_Store):
     ) -> Staged:
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
-        Hash with sha256, and `algorithm` if passed. `is_fresh` means that the id is new, so the
-        store may begin only with the first write in the bulk thread, and raise its errors there.
+        Hash with sha256, and with `algorithm` if it is not None. `is_fresh` promises that the id is
+        unused: then the store may begin only with the first write in the bulk thread, and raise its
+        errors there.
 
         Raise `StageBusy` if something is already stored under this id, `StoreUnavailable` if the
         store failed.
@@ -145,10 +146,10 @@ class BlobWriter(_Store):
         return self._blocking.stage(upload_id, algorithm, data_key)
 
     async def resume(self, upload_id: str) -> Staged:
-        """Hold staged bytes again; the caller has the lease of their session.
+        """Hold staged bytes again; the caller has the lease of their upload session.
 
         Call `Staged.rewind` next. If the bytes are an object whose row was never written (a crash
-        after the commit), that makes them staged bytes again.
+        after the commit), `rewind` turns it back into staged bytes.
 
         Raises:
             ObjectUnknown: nothing is staged under this id.
@@ -172,8 +173,8 @@ class BlobWriter(_Store):
 
         The copy is sealed with `data_key`; `source_key` decrypts a sealed source.
 
-        The source is staged bytes or an object, and is not changed. Meanwhile a writer may append
-        to it, or cut off bytes beyond `size`.
+        The source is staged bytes or an object, and is not changed. During the copy a writer may
+        append to the source, or cut off bytes beyond `size`.
 
         Raises:
             ObjectUnknown: the source has fewer bytes than `size`, or does not decrypt.
@@ -198,9 +199,10 @@ class BlobWriter(_Store):
     async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload with `received` acknowledged bytes can continue.
 
-        Less than `received` if the store can resume only at whole parts, or has lost bytes; 0 if it
-        has none. An object without a row counts, since `resume` accepts it. Sealed bytes are
-        counted by their stored size, without a key; if there are too few, only full frames count.
+        It is less than `received` if the store can resume only at whole parts or has lost bytes,
+        and 0 if the store has none of them. An object without a row counts, since `resume` accepts
+        it. Sealed bytes are counted by their stored size, without a key; if there are too few, only
+        full frames count.
 
         Raise `StoreUnavailable` if the store failed.
         """
@@ -209,9 +211,9 @@ class BlobWriter(_Store):
         )
 
     async def discard(self, upload_id: str) -> None:
-        """Delete the staged bytes of an id; do nothing if there are none.
+        """Delete the staged bytes of an upload id; do nothing if there are none.
 
-        Raise `StageBusy` if a writer holds it, `StoreUnavailable` if the store failed.
+        Raise `StageBusy` if a writer holds them, `StoreUnavailable` if the store failed.
         """
         await self._run(self._blocking.discard, upload_id)
         self.signals.notify(upload_id)
@@ -226,16 +228,16 @@ class BlobWriter(_Store):
     async def remove_duplicate(self, object_id: str) -> None:
         """Delete a just committed object whose row was not written; do nothing if it is absent.
 
-        Use it if another object has the same bytes, or the repository is gone.
+        For objects whose bytes another object already has, or whose repository was deleted.
         """
         await self._run(self._blocking.delete, object_id)
 
 
 class BlobSweeper(_Store):
-    """List, set aside and delete objects: for the collector, the orphan scan and fsck alone.
+    """Lists, sets aside and deletes objects: only for the collector, the orphan scan and fsck.
 
-    Only the database of these bytes knows which may be deleted. So the store keeps the id of that
-    database's last generation (`registry.gc.database_rollback`).
+    Only the database to which these bytes belong knows which may be deleted. So the store saves the
+    id of the last generation of that database (`registry.gc.database_rollback`).
     """
 
     def partitions(self) -> Sequence[str]:
@@ -246,7 +248,7 @@ class BlobSweeper(_Store):
         return self._blocking.partitions()
 
     def list_objects(self, partition: str | None = None) -> AsyncIterator[ListedBytes]:
-        """Yield every object, or those of a partition, in no particular order."""
+        """Yield every object, or every object of a partition, in no particular order."""
         return each_of(self._run, self._blocking.list_objects(partition))
 
     def list_ids(self, partition: str) -> AsyncIterator[str]:
@@ -258,10 +260,10 @@ class BlobSweeper(_Store):
         return each_of(self._run, self._blocking.list_staged())
 
     async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
-        """Make an object or staged bytes an orphan, since `moment`; return False if absent.
+        """Make an object or staged bytes an orphan; return False if they are absent.
 
-        Durable. The caller holds the bytes (`BlobWriter.resume`). Without `staged_too`, staged
-        bytes count as absent.
+        `moment` is recorded as the time of setting aside. The change is durable. The caller holds
+        the bytes (`BlobWriter.resume`). Without `staged_too`, staged bytes count as absent.
         """
         is_done = await self._run(
             lambda: self._blocking.set_aside(object_id, moment, staged_too=staged_too)
@@ -274,9 +276,10 @@ class BlobSweeper(_Store):
         return each_of(self._run, self._blocking.list_orphans())
 
     async def take_back(self, object_id: str) -> bool:
-        """Turn an orphan back into what it was, durably; return False if there is none.
+        """Turn an orphan back into an object or staged bytes, durably; return False if absent.
 
-        `BlobReader.open` and `BlobWriter.resume` do this for an absent id, since a row names it.
+        `BlobReader.open` and `BlobWriter.resume` do this when the id is absent, since a row names
+        it.
         """
         return await self._run(self._blocking.take_back, object_id)
 
@@ -289,7 +292,7 @@ class BlobSweeper(_Store):
 
     @asynccontextmanager
     async def scan_alone(self) -> AsyncIterator[bool]:
-        """Return a context manager that yields True to one process at a time, False to others."""
+        """Hold the lock of orphan scans in the block; yield False if another process has it."""
         lock = self._blocking.scan_alone()
 
         def leave() -> None:
@@ -302,11 +305,11 @@ class BlobSweeper(_Store):
             await self._run(leave)
 
     async def generation(self) -> str | None:
-        """Return the saved generation, or None."""
+        """Return the saved generation of the database, or None if none is saved."""
         return await self._run(self._blocking.generation)
 
     async def note_generation(self, generation: str) -> None:
-        """Save the generation durably."""
+        """Save the generation of the database durably."""
         await self._run(self._blocking.note_generation, generation)
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
@@ -318,7 +321,7 @@ class BlobSweeper(_Store):
 
 
 class BlobStore(BlobReader, BlobWriter, BlobSweeper):
-    """The whole store; callers are typed to the part they need."""
+    """The whole store; callers declare the part that they need as their type."""
 
     def close(self) -> None:
         """Release the store and its threads; objects that it opened stay readable. Blocks."""
@@ -366,21 +369,21 @@ class Staged:
         *,
         data_key: DataKey | None,
     ) -> None:
-        """Go to the acknowledged `offset` of resumed bytes; cut off all bytes beyond it.
+        """Go to the acknowledged `offset` of resumed bytes; cut off all bytes after it.
 
         Also allowed, to 0, right after `BlobWriter.stage`.
 
-        `digests` is what `flush` returned at this offset; `algorithm` and `data_key` are as passed
-        to `BlobWriter.stage`. Resumed bytes may begin anew, at 0, with another data key or none.
+        `digests` is the result of `flush` at this offset; `algorithm` and `data_key` are as passed
+        to `BlobWriter.stage`. At 0, resumed bytes may begin anew with another data key or none.
 
         Raises:
-            ObjectUnknown: there are fewer bytes than `offset`; or they are sealed, and do not open.
+            ObjectUnknown: there are fewer bytes than `offset`, or sealed bytes do not decrypt.
             StoreUnavailable: the store failed.
-            ValueError: the hold was begun with a data key and there is none now, or the reverse.
+            ValueError: this writer began with a data key and now has none, or the reverse.
 
         """
         begun, is_sealed = self._begun, data_key is not None
-        if begun is not None and begun.rewinds_at_once(offset, is_sealed=is_sealed):
+        if begun is not None and begun.rewind_is_immediate(offset, is_sealed=is_sealed):
             begun.rewind(offset, digests, algorithm, data_key)
         else:
             await self._run(lambda: self._held().rewind(offset, digests, algorithm, data_key))
@@ -389,7 +392,7 @@ class Staged:
     def write(self, view: memoryview, /) -> None:
         """Append bytes and hash them. Blocks.
 
-        Raise `StoreUnavailable` if the store is full or failed; the bytes up to `offset` are
+        Raise `StoreUnavailable` if the store is full or failed; the bytes before `offset` are
         intact.
         """
         self._held().write(view)
@@ -398,11 +401,11 @@ class Staged:
     def flush(self) -> Mapping[str, str]:
         """Make the staged bytes durable (file, then folder); return their digests. Blocks.
 
-        The result is a hex digest for each algorithm that hashed every byte, so that a later
+        The digests are in hex, by each algorithm that has hashed every byte, so that a later
         `rewind` on any worker need not read the bytes again.
 
         Write more only after the offset was acknowledged. After a failure, this writer can only be
-        closed. The next one continues at the offset that this one was rewound to; if that is 0,
+        closed. The next writer continues at the offset to which this one was rewound; if that is 0,
         with new bytes.
         """
         return self._held().flush()
@@ -414,9 +417,9 @@ class Staged:
         algorithm that was not hashed as the bytes arrived, they are read again. The bytes stay held
         until `aclose`, so that no scan takes the object for an orphan before its row is written.
 
-        Raise `DigestMismatch` if the bytes hash to something else; they are still staged. Raise
-        `StoreUnavailable` if flushing failed, as in `flush`; or if the bytes could not be read
-        again and were discarded.
+        Raise `DigestMismatch` if the bytes hash to another digest; they are still staged then.
+        Raise `StoreUnavailable` if flushing failed, as in `flush`; or if the bytes could not be
+        read again and were discarded.
         """
         try:
             return self._held().commit(expected)
@@ -424,7 +427,7 @@ class Staged:
             self._notify()
 
     async def discard(self) -> None:
-        """Delete the staged bytes and free the id; do nothing if they are an object."""
+        """Delete the staged bytes and free the id; do nothing if the bytes are an object."""
         self._begin = None
         if self._begun is not None:
             await self._run(self._begun.discard)

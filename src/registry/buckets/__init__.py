@@ -1,5 +1,6 @@
-"""The bytes of buckets (`cloudcore.storage`), kept in a blob store of their own.
+"""The bytes of buckets (`cloudcore.storage`), in a separate blob store.
 
-Part of the composition: it connects the ports of the storage family to the store, to data keys and
-to the orphan scan. `store` stores and finds bytes, `pieces` writes one and reads many in order.
+Part of the composition: this package connects the ports of the storage family to the store, to data
+keys and to the orphan scan. `store` stores and finds bytes; `pieces` writes a piece, and reads
+consecutive pieces.
 """

@@ -22,7 +22,7 @@ from registry.services.blobs.writing_keys import Seal
 
 @dataclass(slots=True)
 class StagedPiece:
-    """A new piece: in memory while it is small enough to become inline."""
+    """A new piece, in memory as long as it is small enough to become inline."""
 
     store: FileStore
     piece_id: str
@@ -30,7 +30,7 @@ class StagedPiece:
     seal: Seal | None
     inline_bytes: int
     few: bytearray | None = field(default_factory=bytearray)
-    """The bytes, or None if they are in the store."""
+    """The bytes while they are in memory; None once they are in the store."""
     is_committed: bool = False
 
     def write(self, view: memoryview, /) -> None:
@@ -79,7 +79,7 @@ class StagedPiece:
 
 @dataclass(slots=True)
 class OpenPieces:
-    """A range of consecutive pieces; the first is open, others are opened when reached."""
+    """A range of consecutive pieces; the first is open, each other is opened when it is reached."""
 
     store: FileStore
     pieces: Sequence[StoredPiece]
@@ -94,7 +94,7 @@ class OpenPieces:
         return self.stop - self.start
 
     def file_region(self) -> FileRegion | None:
-        """Return the range as a region of the first piece's file; None if it is not all there."""
+        """Return the range as a region of the first piece's file; None if not all is in there."""
         if self.stop > self.pieces[0].size:
             return None
         return self.first.file_region(self.start, self.stop)
@@ -142,7 +142,10 @@ class OpenPieces:
 
 
 async def open_piece(store: FileStore, piece: StoredPiece, key: DataKey | None) -> OpenObject:
-    """Open the bytes of a piece, from its row or the store."""
+    """Open the bytes of a piece, from its row or the store.
+
+    Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `BlobReader.open` does.
+    """
     if piece.body is not None:
         return open_inline(piece.body, piece.id, piece.size, key)
     return await store.open(piece.id, piece.size, key)

@@ -1,6 +1,6 @@
 """Store the bytes of buckets like those of blobs, and find bytes without a row.
 
-Each piece is an object of the store, sealed as blobs are, under a data key that is bound to the
+Each piece is an object of the store, sealed like a blob, under a data key that is bound to the
 account and the piece. Small pieces are inline: their row has the bytes.
 
 Orphans are found by the same code as for blobs (`registry.gc.orphans.Tenant`): bytes that no writer
@@ -52,27 +52,30 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class BucketOrphans:
-    """The orphan scans of one process: each turn looks at staged bytes, and at one partition.
+    """The orphan scans of one process: each turn scans staged bytes and one partition.
 
-    The first turn also looks at recent bytes of all partitions, which a process may have left that
-    died just before this one began. `may_judge` returns whether this is the bytes' database.
+    The first turn also scans recent bytes of all partitions, for orphans of a process that died
+    just before this one began. `is_right_database` returns False if the bytes do not belong to this
+    database.
     """
 
     store: BlobStore
     clock: Clock
     kept: int
-    """Microseconds for which what is set aside is kept."""
-    may_judge: Callable[[], Awaitable[bool]]
+    """Microseconds between setting an orphan aside and deleting it."""
+    is_right_database: Callable[[], Awaitable[bool]]
     is_first: bool = True
 
     async def turn(self, owned: Owned) -> int:
-        """Scan, unless another process is scanning; return how many orphans were set aside."""
+        """Scan, unless another process is scanning; return the number of orphans set aside."""
         what, now = "stored pieces of buckets", self.clock()
-        tenant = Tenant(what, self.store, self.store, self.clock, owned, self.may_judge, self.kept)
+        tenant = Tenant(
+            what, self.store, self.store, self.clock, owned, self.is_right_database, self.kept
+        )
         async with self.store.scan_alone() as is_alone:
-            if not is_alone or not await self.may_judge():
+            if not is_alone or not await self.is_right_database():
                 return 0
-            await tenant.tend()
+            await tenant.settle_orphans()
             moved = 0
             for places, since in due_places(
                 self.store, now, now - RECENT if self.is_first else None
@@ -95,7 +98,7 @@ class BucketOrphans:
         return moved
 
     async def _find(self, tenant: Tenant, places: Sequence[str], since: int) -> FoundOrphans:
-        """Look for orphans in these partitions, among bytes begun `since` that time."""
+        """Find orphans in these places, among bytes begun at `since` or later (0 means all)."""
         files, orphans = 0, list[str]()
         for place in places:
             count, unowned = await tenant.find(place, since)
@@ -105,13 +108,13 @@ class BucketOrphans:
 
 
 class Sealing(NamedTuple):
-    """How new pieces are encrypted, and which are inline."""
+    """Whether and how new pieces are encrypted, and which pieces are inline."""
 
     keys: DataKeys
     seals: bool
-    """False: new pieces are stored plain."""
+    """False if new pieces are stored plain."""
     inline_bytes: int
-    """Up to so many bytes, a piece is inline."""
+    """Maximum bytes of an inline piece."""
 
 
 @dataclass(eq=False)
@@ -194,8 +197,8 @@ class BlobBucketBytes(BucketBytes):
     ) -> list[DataKey | None]:
         """Return the data key of each piece; None for plain pieces.
 
-        Raise `BytesDamaged` if the row of a sealed piece has no key, so that its bytes are never
-        sent as they are stored.
+        Raise `BytesDamaged` if the row of a sealed piece has no wrapped key, so that its encrypted
+        bytes are never sent.
         """
         assert isinstance(usable, UsableKeys)
         if any(piece.encoding != PLAIN and not piece.wraps for piece in pieces):
@@ -221,7 +224,10 @@ class KmsBucketKeys(BucketKeys):
 
 
 def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
-    """Return the key with this id, or None; for an id of None, the account's platform key."""
+    """Return the KMS key with this id, or None.
+
+    For the id None, return the account's platform key, or None if it has none yet.
+    """
     if key_id is None:
         return find_platform_key(tx, account_id)
     return KEY_ROWS.find(tx, account_id, key_id)
@@ -229,7 +235,7 @@ def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Translate errors of the registry in the block to errors of buckets."""
+    """Turn errors of the registry in the block into errors of buckets."""
     try:
         yield
     except errors.KmsKeyDeleted:

@@ -1,9 +1,9 @@
 """``docker-credential-entrepot``: the credential helper of container clients.
 
-A client runs it with a verb, writes to its standard input and reads its standard output; an error
-is one line there and exit status 1, and clients compare the texts
-(https://github.com/docker/docker-credential-helpers). Passwords come from the sign-in of
-``entrepot login``, or from the access key in the environment.
+A client runs it with a verb, writes to its standard input and reads its standard output. An error
+is one line on the standard output, with exit status 1; clients compare these lines with known texts
+(https://github.com/docker/docker-credential-helpers). Passwords come from the sign-in of ``entrepot
+login``, or from the access key in the environment.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ def _get(environ: Mapping[str, str]) -> str:
 
 
 def _store(environ: Mapping[str, str]) -> str:
-    """Accept a login to our registry without storing it, as `get` makes one; refuse any other.
+    """Accept a login to our registry without storing it; refuse any other.
 
-    ``docker login`` calls this, also when ``entrepot docker-login`` runs it.
+    Nothing is stored, because ``get`` makes passwords. ``docker login`` calls this, also when
+    ``entrepot docker-login`` runs it.
     """
     try:
         stored = msgspec.json.decode(_read(), type=_Stored)
@@ -117,7 +118,10 @@ def _version(_environ: Mapping[str, str]) -> str:
 
 
 def _source(server: str, environ: Mapping[str, str]) -> tuple[str, PasswordSource | None]:
-    """Return the server name and the source of its passwords, or None; refuse an empty name."""
+    """Return the server name, and the source of its passwords or None.
+
+    Raise `CommandFailure` if the name is empty.
+    """
     if not server:
         raise CommandFailure(_NO_SERVER)
     return server, find_source(server, environ)

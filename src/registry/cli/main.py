@@ -30,10 +30,10 @@ from registry.settings.texts import SettingsError
 
 SERVER_MODULES: Final = ("registry.cli.server.commands",)
 _SERVING: Final = ("dev", "serve")
-"""Commands of `SERVER_MODULES` that run for long, and keep no other parsers in memory."""
+"""Long-running commands of `SERVER_MODULES`; to save memory, no other parsers are made for them."""
 _OWN: Final = CommandGroup("this command", ("registry.cli.commands.completion",))
 _TITLES: Final = ("sign in", "use a registry", "people and rights", "set up an account")
-"""Of the groups that the help shows first."""
+"""Titles of the groups that the help shows first."""
 _EXAMPLES: Final = """\
 examples:
   entrepot dev                    run a registry to try, on this machine

@@ -21,7 +21,7 @@ from registry.services.events import NamedTopic, TopicNotFound
 def topic_states(
     region: str, tx: Connection, account_id: str, crns: Sequence[str]
 ) -> Mapping[str, NamedTopic]:
-    """Map each CRN to its topic's id or, if it was deleted, to the events it missed."""
+    """Map each CRN to its topic's id or, if the topic was deleted, to the events it missed."""
     found = states_of(tx, account_id, region, crns)
     return {
         crn: NamedTopic(state.id)
@@ -40,7 +40,10 @@ def topic_states(
 def named_topic(
     region: str, tx: Connection, account_id: str, value: str, authorize: Authorize
 ) -> str:
-    """Return the CRN of the topic that a rule's request names, by name, id or CRN."""
+    """Return the CRN of a topic from its name, id or CRN in a rule's request.
+
+    Raise `TopicNotFound` if there is no such topic.
+    """
     try:
         return ROWS.resolve(tx, account_id, region, "topic", value, authorize).crn
     except TopicMissing:

@@ -1,4 +1,4 @@
-"""The registry family's work in every edition: everything except the routes of ``/v1``."""
+"""Background work of the registry's family in every edition, and the ports it offers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Let listed web pages of other origins read ``/v1`` and ``/v2``, and no others.
+"""Let web pages of listed other origins read ``/v1`` and ``/v2``.
 
 Only ``GET``, ``HEAD`` and their preflights are allowed. ``Access-Control-Allow-Credentials`` is
 never sent, so pages cannot use cookies; they send bearers from ``GET /v2/token``. The sign-in page
 and the endpoints that issue tokens by ``POST`` allow no other origin. (Fetch standard, "HTTP
-extensions".) ``entrepot dev``, which has no sign-in, refuses all requests of such pages.
+extensions".) ``entrepot dev``, which has no sign-in, refuses all requests of pages of other
+origins.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class LoopbackGuard:
             await self._refuse(scope, send, AccessDenied(reason))
 
     def _reason_to_refuse(self, scope: Scope) -> str | None:
-        """Return why a request must be refused, or None."""
+        """Return the error message if a request must be refused, or None."""
         hosts = []
         for name, value in scope["headers"]:
             if name == b"host":

@@ -26,7 +26,10 @@ def archive_of(
     roles: ServiceRoles,
     servers: BubblewrapServers | None,
 ) -> tuple[BucketArchive, Bridge | None]:
-    """Return the archive, and its bridge to the S3 endpoint or None; the caller closes that."""
+    """Return the archive and its bridge to the S3 endpoint, which the caller closes.
+
+    The bridge is None if this machine has no S3 endpoint.
+    """
     endpoint = s3_endpoint(settings)
     bridge = None if endpoint is None else Bridge(endpoint)
 

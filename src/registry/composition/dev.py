@@ -1,6 +1,6 @@
 """``entrepot dev``: one account without sign-in, on this machine only, and its encryption key.
 
-With the key it can seal blobs as ``entrepot serve`` does.
+The key lets it seal blobs as ``entrepot serve`` does.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ FILE_NAME: Final = "dev.key"
 async def open_data_keys(stores: RegistryStores) -> RegistryStores:
     """Return the stores with the data keys in the data folder; create the root key if needed.
 
-    Without sealing, an existing root key is opened, to read blobs that were sealed before.
-
-    Raise `KeyringError` if the file of the root key cannot be used.
+    Without sealing, an existing root key is opened to read blobs sealed before; if there is none,
+    the stores are returned unchanged. Raise `KeyringError` if the file of the root key cannot be
+    used.
     """
     settings, ctx = stores.settings, stores.ctx
     path = settings.data / FILE_NAME
@@ -67,7 +67,7 @@ async def open_data_keys(stores: RegistryStores) -> RegistryStores:
 
 
 async def _open_dev(opening: Opening) -> RegistryStores:
-    """Create the account of ``entrepot dev``, and its keys, if they do not exist."""
+    """Open the stores; create the account of ``entrepot dev`` and its keys if they do not exist."""
     stores = await opening.get(STORES)
     ctx = stores.ctx
     if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
@@ -77,7 +77,6 @@ async def _open_dev(opening: Opening) -> RegistryStores:
 
 @cache
 def _dev_routes() -> Routes:
-    """Return the routes of ``entrepot dev``, made once per process."""
     return Routes([health_routes()])
 
 
@@ -98,7 +97,7 @@ async def _make_dev_planes(
 
 
 DEV_REGISTRY: Final = replace(REGISTRY, runs=replace(BACKGROUND, open=_open_dev, offers=()))
-"""The registry without sign-in."""
+"""The registry's family without sign-in, and without the ports it offers."""
 
 
 DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)

@@ -1,7 +1,7 @@
 """Join the nodes that serve the same install: same settings, same root key, same blobs.
 
-Answers must not depend on the node. So a node refuses to start if it differs in a setting that
-clients see, or that one node relies on in its decisions for another.
+Responses must not depend on the node. So a node refuses to start if it differs from the others in a
+setting that clients notice, or on which one node relies when it decides for another.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ SHARED_SETTINGS: Final = (
     # The node that takes a request allots them to resources that are placed on another.
     *("database_ports", "network_ipv6_ranges", "balancer_vips"),
 )
-"""The settings that are the same on all nodes, none of which is secret."""
+"""The settings that must be the same on all nodes; none of them is secret."""
 _BUCKETS: Final = "buckets"
-"""Name, beside those of settings, of the folder of the bytes of buckets."""
+"""The name under which nodes compare the folder of bucket objects, beside the names of settings."""
 _LOOKS: Final = 50
 _LOOK_SECONDS: Final = 0.1
 _OLD: Final = 15 * 60 * MICROSECONDS
-"""Age of a generation, before the newest one, that no store in use has."""
+"""A generation older than the newest one by this much is not of a store in use."""
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     """Register this node with the running ones, if it may join them.
 
     Raise `SettingsError` if another node has its name, if its settings or its store of blobs differ
-    from the running nodes', or if a database for several nodes cannot be reached.
+    from the running nodes', or if a PostgreSQL database, which nodes may share, cannot be reached.
     """
     ctx = stores.ctx
     node = settings.node.node(settings.data)
@@ -107,7 +107,10 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
 
 
 def check_of(settings: Settings) -> Check:
-    """Return a check that nodes started later have the same settings."""
+    """Return a check that nodes started later have the same settings.
+
+    On SQLite, where all processes are of one machine, the check compares nothing.
+    """
     shared: Mapping[str, str] = {}
     if is_postgresql(settings.database):  # else all processes are of one machine
         with suppress(OSError):  # the disk is full: `join_fleet` has logged it
@@ -130,7 +133,7 @@ def _own_settings(settings: Settings) -> Mapping[str, str]:
 
 
 async def _check_store(settings: Settings, stores: RegistryStores, others: Sequence[str]) -> None:
-    """Raise `SettingsError` if the running nodes (`others`) use another store."""
+    """Raise `SettingsError` if the running nodes (named in `others`) use another store of blobs."""
     if await _is_their_store(stores.ctx, stores.store):
         return
     bucket = settings.store.store_s3_bucket
@@ -142,10 +145,11 @@ async def _check_store(settings: Settings, stores: RegistryStores, others: Seque
 
 
 async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
-    """Return False if the other nodes save their generations in another store.
+    """Return True if the other nodes use this store, judging by the generation that is saved in it.
 
-    Each node begins a generation at least every five minutes, by its own clock. A generation that
-    the database lacks is reported elsewhere (`registry.gc.database_rollback`).
+    Each node begins a generation at least every five minutes, by its own clock, and saves it in the
+    store. So an old one, or none, means another store. A saved generation that the database lacks
+    is reported elsewhere (`registry.gc.database_rollback`).
     """
     for _ in range(_LOOKS):
         newest_at = await ctx.database.read(generations.newest_at)
@@ -162,7 +166,11 @@ async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
 
 
 async def _can_note(sweeper: BlobSweeper, noted: str) -> bool:
-    """Return False if a store has an old generation only because it cannot be written to now."""
+    """Return True if a generation can be saved in the store now.
+
+    If not, an old generation does not mean another store: the other nodes cannot save theirs
+    either.
+    """
     try:
         await sweeper.note_generation(noted)
     except Unavailable as error:

@@ -1,8 +1,8 @@
 """Open the stores and families of one process, make its planes, and run its background work.
 
 Implementations are constructed only in this package; `families` lists the families. Code for
-``entrepot dev`` only is in `dev`, and code for ``entrepot serve`` only in `serve`, whose imports
-take 0.3 s.
+``entrepot dev`` only is in `dev`; code for ``entrepot serve`` only is in `serve`, which takes 0.3 s
+to import.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.rows import forget_all
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import Conflict, PlatformError
-from cloudcore.events import TOLD_CHANGES
+from cloudcore.events import EVENT_TYPES_BY_ACTION
 from cloudcore.family import Family, skus_of
 from cloudcore.jobs.background import record_before_stop, repeated, running
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
@@ -74,9 +74,9 @@ _log = logging.getLogger(__name__)
 
 
 def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
-    """Create the data folder and migrate the database; once, before any worker starts.
+    """Create the data folder and migrate the database. Call this once, before any worker starts.
 
-    Raise `SettingsError` if a restoration into the folder was interrupted.
+    Raise `SettingsError` if a restoration into the folder was interrupted, unless `is_restoration`.
     """
     if not is_restoration:
         check_is_whole(settings)
@@ -87,7 +87,7 @@ def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
 
 @asynccontextmanager
 async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncIterator[None]:
-    """Move back orphans that have a row, and record store generations during the block."""
+    """Move back orphans that have a row; during the block, record generations of the store."""
     history = Generations(ctx, sweeper)
     await history.begin()
     try:
@@ -117,19 +117,19 @@ class Edition:
 
     families: tuple[Family[Any], ...]
     offers: tuple[Offer, ...]
-    """Ports of families that no family fills."""
+    """Values for ports that no family fills."""
     make_planes: Callable[
         [Opening, tuple[Family[Any], ...], Readiness], Awaitable[PlaneApplications]
     ]
     audits: bool = False
-    """There is an audit log."""
+    """The edition has an audit log."""
 
 
 class Registry:
     """The stores, planes and background work of one worker process.
 
     Without an `edition` it has only the stores, for commands that work on them. The caller closes a
-    `database` or `store` that it passes. Workers of one server get the same `mark`.
+    `database` or `store` that it passes. All workers of one server share one `mark`.
     """
 
     def __init__(
@@ -157,13 +157,14 @@ class Registry:
         self._planes: PlaneApplications | None = None
         self.on_event: Count = count_nothing
         self.kept: KeptAnswers | None = None
-        """Answers of the planes that may be given again; None before the start."""
+        """Responses of the planes that may be repeated; None before the start, or if none may be
+        kept."""
         self._measure: Measure = measure_nothing
         self._is_leaving = False
 
     @asynccontextmanager
     async def open(self, leases: Leases | None = None) -> AsyncIterator[RegistryStores]:
-        """Open the stores for the block; `leases` let this worker hold uploads."""
+        """Open the stores for the block. A worker passes `leases` to hold uploads."""
         settings = self._settings
         async with AsyncExitStack() as resources:
             database, store = self._database, self._store
@@ -218,10 +219,14 @@ class Registry:
             settings.own_urls,
         )
         own = [each for family in families for each in family.runtime.offers]
-        told = {action: each for family in families for action, each in family.told_changes.items()}
+        told = {
+            action: each
+            for family in families
+            for action, each in family.event_types_by_action.items()
+        }
         offers = (
             known(STORES, stores),
-            known(TOLD_CHANGES, told),
+            known(EVENT_TYPES_BY_ACTION, told),
             known(SKUS, skus_of(families)),
             known(
                 SAMPLES,
@@ -256,7 +261,7 @@ class Registry:
         compile_all(for_postgresql=is_postgresql(self._settings.database))
 
     async def start(self) -> None:
-        """Open the stores, make the planes, and start background work; if that fails, undo it."""
+        """Open the stores, make the planes, and start background work; on failure, undo it."""
         async with AsyncExitStack() as resources:
             await self._start(resources)
             self._resources = resources.pop_all()
@@ -317,7 +322,7 @@ class Registry:
         await enter(running(*watchers, *workers, scheduler))
 
     def count(self, key: str, amount: int) -> None:
-        """Count an event (`registry.counters`)."""
+        """Add `amount` to the counter of an event (`registry.counters`)."""
         self.on_event(key, amount)
 
     async def measure(self) -> Sequence[Gauge]:
@@ -325,7 +330,7 @@ class Registry:
         return await self._measure()
 
     async def stop(self) -> None:
-        """Undo `start`, in reverse; if the database is away, skip what cannot be written."""
+        """Undo `start`, in reverse order; if the database is unreachable, skip final writes."""
         self._stopping.set()
         await self._resources.aclose()
 
@@ -349,7 +354,7 @@ class Registry:
         return Readiness(probes, lambda: self._is_leaving)
 
     def leave(self) -> None:
-        """Make the readiness check fail, as the server is about to stop."""
+        """Make the readiness check fail, because the server is about to stop."""
         self._is_leaving = True
 
     def data_plane(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -358,7 +363,7 @@ class Registry:
         return self._planes.data(scope, receive, send)
 
     async def objects_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request of S3."""
+        """Serve a request to the S3 endpoint."""
         assert self._planes is not None
         assert self._planes.objects is not None, "the settings name its port or host"
         await self._planes.objects(scope, receive, send)
@@ -369,7 +374,7 @@ class Registry:
         return planes_of(self._settings)
 
     async def control_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve any other request; confirm ASGI lifespan events."""
+        """Serve a request to ``/v1``, the console or another path; confirm ASGI lifespan events."""
         if scope["type"] != "lifespan":
             assert self._planes is not None
             console = self._planes.console

@@ -33,11 +33,11 @@ from registry.services.context import ServiceContext
 from registry.settings.settings import Settings
 
 STEP: Final = 2000
-"""Files and folders that a call looks at: some 10 ms, unless the disk is busy."""
+"""Number of files and folders examined per call: some 10 ms, unless the disk is busy."""
 _FORGOTTEN_AFTER: Final = 7 * 24 * 3600 * MICROSECONDS
-"""Time after which a machine that was not seen is taken for one that was taken away."""
+"""A machine not seen for this long counts as removed."""
 _BLOCK: Final = 512
-"""Bytes of the unit of ``st_blocks``, whatever the file system has (POSIX)."""
+"""Bytes of the unit of ``st_blocks`` on every file system (POSIX)."""
 
 _MEANING: Final[Mapping[str, str]] = {
     "entrepot_data_size_bytes": "Disk space of all in the data folder, as of the last complete"
@@ -85,7 +85,7 @@ def _gauge(name: str, value: float, **labels: str) -> Gauge:
 class FolderSize:
     """Adds up the disk space of all files below some folders, over as many calls as needed.
 
-    So each call costs the same, however large the registry. Hard-linked files count twice.
+    Each call costs the same, however large the registry is. Hard-linked files count twice.
     """
 
     def __init__(self, folders: Sequence[Path], step: int = STEP) -> None:
@@ -97,9 +97,9 @@ class FolderSize:
         self._has_begun = False
 
     def count_on(self) -> int | None:
-        """Continue counting; return the bytes of the last complete count, if any. Blocks.
+        """Continue counting; return the bytes of the last complete count. Blocks.
 
-        None until the first count is complete.
+        Return None until the first count is complete.
         """
         if not self._has_begun:
             self._walk, self._sum, self._has_begun = self._sizes(), 0, True
@@ -129,7 +129,7 @@ class MeasuredFolders(NamedTuple):
 
     data: FolderSize
     cache: FolderSize
-    """Of a bucket, on this machine."""
+    """The disk cache of a bucket."""
 
 
 class ChorePeriods(NamedTuple):
@@ -176,7 +176,7 @@ async def measure(
 
 
 def folders_of(settings: Settings) -> MeasuredFolders:
-    """Return what to measure: the data, with the blobs if a link leads elsewhere, and the cache."""
+    """Return the folders to measure: the data folder, blobs that are elsewhere, and the cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
     all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
     return MeasuredFolders(all_data, FolderSize([settings.cache]))

@@ -20,23 +20,23 @@ from registry.services.blobs import upload_ids
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
-from registry.services.events import FindTopics, ResolveTopic, topics_asking
+from registry.services.events import FindTopics, ResolveTopic, matching_topics
 from registry.services.pull_through.remote import credential_of, open_upstreams
 from registry.settings.texts import AUTH
 
 FIND_TOPICS: Final[Port[FindTopics]] = Port("registry.find_topics")
 RESOLVE_TOPIC: Final[Port[ResolveTopic]] = Port("registry.resolve_topic")
 OTHER_EVENT_TYPES: Final[Port[tuple[str, ...]]] = Port("registry.other_event_types")
-"""Types of events of other families, which rules may name."""
+"""Event types of other families that event rules may name."""
 SERVICES: Final[Port[ServiceContext]] = Port("registry.services")
 BUCKETS: Final[Port[FileStore]] = Port("registry.buckets")
-"""The store of the bytes of buckets."""
+"""The store of the objects in accounts' buckets."""
 BEARERS: Final[Port[BearerTokens]] = Port("registry.bearers")
 """Signs and reads the bearers of ``/v2``."""
 
 
 async def open_needs(opening: Opening) -> RegistryStores:
-    """Return the stores, completed with the services and the bytes of buckets."""
+    """Return the stores, completed with the registry's services and the store of buckets."""
     stores = await opening.get(STORES)
     return replace(stores, ctx=await opening.get(SERVICES), buckets=await opening.get(BUCKETS))
 
@@ -75,5 +75,5 @@ OFFERS: Final = (
     offer(SERVICES, _open_services),
     offer(BUCKETS, _open_buckets),
     offer(BEARERS, _open_bearers),
-    known(EVENTS, Events(topics_asking)),
+    known(EVENTS, Events(matching_topics)),
 )

@@ -1,9 +1,9 @@
 """The planes of the registry: the hosts and paths that each serves, and how requests reach them.
 
-The S3 endpoint is a plane only of installs whose settings name a port or a host for it. Where
-families have hosts of their own (the setting ``family_hosts``), each host name has planes of its
-own, which serve its families, the probes, the reference and the regions. Any other host, such as
-an address that a balancer probes, has all planes.
+The S3 endpoint is a plane only if the settings name a port or a host for it. If families have hosts
+of their own (the setting ``family_hosts``), each host name has planes of its own, which serve the
+families at that name, the probes, the reference and the regions. Any other host, such as an address
+that a balancer probes, has all planes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _of_names(settings: Settings) -> Iterator[Plane]:
 
 
 PLANES: Final = Planes(*_REGISTRY)
-"""Those of an install without an S3 endpoint."""
+"""The planes of an install without an S3 endpoint."""
 
 
 def dispatcher(
@@ -96,7 +96,10 @@ def dispatcher(
     startup: Hook | None = None,
     shutdown: Hook | None = None,
 ) -> Dispatcher:
-    """Return the application that dispatches each request to the application of its plane."""
+    """Return the application that dispatches each request to the application of its plane.
+
+    If `objects` is None, requests for the S3 endpoint go to `control`.
+    """
     named = {"data": data, "control": control, "objects": objects or control}
     applications = [
         _without_paths(control) if plane.is_empty else named[plane.name] for plane in planes.planes
@@ -117,7 +120,7 @@ _PATHS: Final[Mapping[str, Sequence[str]]] = {
     each.host: each.paths for each in FAMILIES if each.host and each.paths
 }
 PARTS: Final = (PULL, CONSOLE, *_PATHS)
-"""The parts that may have a host of their own."""
+"""The parts of an install that may have a host of their own."""
 _EVERYWHERE: Final = (
     "/healthz",
     "/readyz",
@@ -147,6 +150,6 @@ def parts_by_name(settings: Settings) -> Mapping[str, frozenset[str]]:
 
 
 def paths_of(parts: Iterable[str]) -> tuple[bytes, ...]:
-    """Return the first path segments that the control plane serves at a name with these `parts`."""
+    """Return the path prefixes that the control plane serves at a host name with these `parts`."""
     own = (path for part in parts for path in _PATHS.get(part, ()))
     return tuple(path.encode() for path in (*_EVERYWHERE, *sorted(own)))

@@ -73,7 +73,7 @@ from registry.composition.drivers import (
 from registry.composition.families import FAMILIES
 from registry.composition.family import REGISTRY
 from registry.composition.stores import STORES
-from registry.gc.orphans import may_judge
+from registry.gc.orphans import is_right_database
 from registry.quotas import UPLOADS
 from registry.services.access.bearers import KEY_KINDS
 from registry.services.access.decisions import repository_crn
@@ -123,7 +123,7 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
 
 
 def _sending(settings: Settings) -> email.SendingTerms:
-    """Return how the mail of accounts is sent: the configured sender, or None, and the rate."""
+    """Return the sender of the accounts' mail, which is None if sending is off, and the rate."""
     chosen, name = settings.email, settings.mail_host_name
     if chosen.email_sending == "off":
         return email.SendingTerms(None, chosen.email_rate)
@@ -186,7 +186,6 @@ async def _mail(opening: Opening) -> PlatformMail | None:
 
 
 async def _processor(opening: Opening) -> Processor:
-    """Return the configured payment processor."""
     chosen = (await opening.get(STORES)).settings.billing
     if chosen.payment_processor == "embedded":
         return EmbeddedProcessor(opening.install.database, opening.install.clock)
@@ -214,7 +213,7 @@ async def _prices(opening: Opening) -> billing.Prices:
 
 
 async def _images(opening: Opening) -> Images:
-    """Return the source of images for instances on this machine: this registry."""
+    """Return where instances on this machine get images from: this registry."""
     from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
     from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
 
@@ -234,7 +233,9 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     ctx = await opening.get(registry.SERVICES)
     assert ctx.data_keys is not None
     sealing = Sealing(ctx.data_keys, ctx.seals, ctx.limits.inline_max_bytes)
-    orphans = BucketOrphans(store, ctx.clock, ctx.delays.orphan, partial(may_judge, ctx, blobs))
+    orphans = BucketOrphans(
+        store, ctx.clock, ctx.delays.orphan, partial(is_right_database, ctx, blobs)
+    )
     return BlobBucketBytes(store, sealing, orphans, ctx.new_id)
 
 
@@ -271,7 +272,7 @@ def _database_terms(settings: Settings) -> databases.DatabaseTerms:
 
 
 def _from_settings(port: Port[T], read: Callable[[Settings], T]) -> Offer:
-    """Fill a port with a value that `read` takes from the settings."""
+    """Offer a value for a port: the result of `read` on the settings."""
 
     async def make(opening: Opening) -> T:
         return read((await opening.get(STORES)).settings)
@@ -280,7 +281,7 @@ def _from_settings(port: Port[T], read: Callable[[Settings], T]) -> Offer:
 
 
 def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
-    """Fill a port with a value that `make` makes for the region."""
+    """Offer a value for a port: the result of `make` for the region."""
 
     async def made(opening: Opening) -> T:
         return make(opening.install.region)
@@ -289,14 +290,14 @@ def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
 
 
 def _same_as(port: PortType[T]) -> Callable[[Opening], Awaitable[T]]:
-    """Return a function that fills one port with the value of another."""
+    """Return a function that returns the value of another port."""
     return lambda opening: opening.get(port)
 
 
 CROSS_FAMILY_OFFERS: Final = (
     offer(PLATFORM, _platform),
     offer(kms.PROVIDERS, _providers),
-    offer(identity.PREPARE_ADDITION, _addition),
+    offer(identity.PREPARE_ACCOUNT, _addition),
     _in_region(identity.LOGIN_PERMISSION, lambda region: partial(login_permission, region)),
     known(identity.KEY_KINDS, KEY_KINDS),
     _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),

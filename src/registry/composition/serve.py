@@ -36,7 +36,6 @@ from registry.settings.texts import AUTH, CONSOLE, PULL
 
 @cache
 def _routes(families: tuple[Family[Any], ...]) -> Routes:
-    """Return the routes of `families`, built once per process."""
     runtimes = {family.name: family.runtime for family in families}
     return Routes(
         [health_routes(), *(family_routes(name, each.routes) for name, each in runtimes.items())],

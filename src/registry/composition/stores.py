@@ -15,15 +15,16 @@ from registry.settings.settings import Settings
 class RegistryStores:
     """The stores of a process, under both ``entrepot dev`` and ``entrepot serve``.
 
-    Commands that work on data open only these; they are also the needs of the registry's family.
+    Commands that work on stored data open only these. They are also what the registry's family
+    needs.
     """
 
     settings: Settings
     ctx: ServiceContext
     store: BlobStore
     buckets: BlobStore | None = None
-    """The bytes of buckets; None in an edition without them."""
+    """The objects of accounts' buckets; None in an edition without buckets."""
 
 
 STORES: Final[Port[RegistryStores]] = Port("registry.stores")
-"""The stores before any family is opened; the context has no keys."""
+"""The stores before any family is opened; their `ctx` has no keys."""

@@ -10,9 +10,10 @@ from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
 UNDER_WAY: Final = "restore-under-way"
-"""A file in the data folder that holds the id of the backup until all of it is there."""
+"""A file in the data folder that holds the backup's id until the restoration is complete."""
 MARK: Final = "entrepot_restoration"
-"""A table in a PostgreSQL database that holds the same, as other machines may use it."""
+"""A table in a PostgreSQL database that holds the same id, for other machines that use the
+database."""
 
 
 def check_is_whole(settings: Settings) -> None:

@@ -118,7 +118,7 @@ def path_of_id(repository_id: str) -> RepositoryPath:
 
 
 def path_of_record(account: str, repository: Mapping[str, Any]) -> RepositoryPath:
-    """Return a repository's address for a session in `account`; by id if it is another's.
+    """Return a repository's address: by name if it belongs to `account` (a handle), else by id.
 
     A `repository` without a `uri` belongs to the account.
     """
@@ -138,7 +138,7 @@ class Address(NamedTuple):
 
 
 def parse_address(path: str) -> Address | None:
-    """Parse a page's address; return None if it does not name a repository."""
+    """Parse a page's path; return None if it does not name a repository."""
     if not path.startswith(f"{CONSOLE}/"):
         return None
     rest = path.removeprefix(f"{CONSOLE}/")
@@ -156,7 +156,7 @@ def parse_address(path: str) -> Address | None:
 
 
 def page_of_reference(path: str) -> str | None:
-    """Return the page of an image reference pasted without its host; None if it is no reference."""
+    """Return the page of an image reference without its host; None if `path` is no reference."""
     reference = path.removeprefix("/")
     if reference.partition("/")[0] in _FOREIGN:
         return None
@@ -181,14 +181,15 @@ def _parse_reference(reference: str) -> tuple[Name, str, str] | None:
 _FIRST: Final = "-"
 """Stands for the first page, which has no marker."""
 _MOST: Final = 20
-"""Markers of an address: of some 100 characters each."""
+"""Maximum of markers in an address; a marker has some 100 characters."""
 
 
 class PageLinks(NamedTuple):
     """Query strings of the previous and the next page of a list, without the list's filters."""
 
     before: str | None
-    """Of the page before, empty if that is the first; None if there is none, or it is not known."""
+    """For the previous page: empty if that is the first page; None if there is none, or it is not
+    known."""
     after: str | None
 
 
@@ -210,7 +211,7 @@ def page_links(
 
 
 def address_of(fields: Mapping[str, str | None]) -> str:
-    """Return the query string of a list's filters, to which those of `PageLinks` can be added."""
+    """Return the query string of a list's filters, to which one of `PageLinks` can be appended."""
     return f"?{_encoded(fields)}"
 
 

@@ -33,7 +33,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "asset": _ASSET.fullmatch,
     "wheel": _WHEEL.fullmatch,
 }
-"""Functions that tell whether a path parameter is well-formed, by its name; others are UUIDs."""
+"""Maps path parameters to functions that return a true value for a well-formed one. Parameters that
+are not listed are UUIDs."""
 
 
 class Requires(Enum):
@@ -75,12 +76,12 @@ async def admit(request: Request[Any, Any, Any]) -> None:
     required = handler.opt.get("requires", Requires.ROLE)
     if required is Requires.NOTHING:
         return
-    session = page.known_session
+    session = page.cookie_session
     if request.method in ("POST", "PUT") and session is not None:
         _check_own_form(page, session)
-    page.known_session = await _renewed(page, required)
-    if page.known_session != session:
-        page.keep(page.known_session)
+    page.cookie_session = await _renewed(page, required)
+    if page.cookie_session != session:
+        page.keep(page.cookie_session)
     if is_named:
         page.repository = await find_repository(page)
         page.parameters = {**parameters, "repository": page.repository["id"]}
@@ -90,17 +91,17 @@ async def admit(request: Request[Any, Any, Any]) -> None:
 
 async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
     """Return the session, after renewing the tokens that the page needs."""
-    sessions, session = page.console.sessions, page.known_session
+    sessions, session = page.console.sessions, page.cookie_session
     if required is Requires.ROLE:
         return await sessions.live(page.client, session)
-    person = await sessions.live_person(page.client, session)
+    person = await sessions.with_person_token(page.client, session)
     return person if required is Requires.PERSON else await sessions.live(page.client, person)
 
 
 async def find_repository(page: PageRequest) -> dict[str, Any]:
     """Read the repository that the address names from ``/v1``.
 
-    Raise `NotFound` if the account of the session has none of this name.
+    Raise `NotFound` if the account of the session has no repository of this name.
     """
     address, acting = page.address, page.acting
     assert address is not None
@@ -116,7 +117,7 @@ async def find_repository(page: PageRequest) -> dict[str, Any]:
 
 
 async def _leave_id(page: PageRequest) -> None:
-    """If the address has the id of one of the account's own repositories, raise `Moved`."""
+    """Raise `Moved` if the address has the id of one of the account's own repositories."""
     path = f"/v1/repositories/{page.parameters['repository']}"
     found = await unless_refused(page.api.get(path))
     acting = page.session.acting

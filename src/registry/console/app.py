@@ -1,4 +1,4 @@
-"""The console as an ASGI application: Litestar over `routes_of`, and the headers of every answer.
+"""The console as an ASGI application: Litestar with the routes of `routes_of`, and common headers.
 
 The Litestar application is built once per process, which takes about 75 ms. The settings of an
 install are in a `ConsoleApp`, which is passed with each request.
@@ -122,7 +122,7 @@ def _page(scope: Scope) -> PageRequest:
 
 
 def _routed_path(page: PageRequest) -> str:
-    """Return the path by which the route is found: as it was sent, still percent-encoded.
+    """Return the path by which the route is found, percent-encoded as it was sent.
 
     A path with empty segments matches no route; the framework would ignore them. Image references
     are routed like ``/``.
@@ -132,8 +132,8 @@ def _routed_path(page: PageRequest) -> str:
         return "/console"
     if page.path != CONSOLE and not page.path.startswith(f"{CONSOLE}/"):
         return "/"
-    is_crooked = "//" in path or (len(path) > 1 and path.endswith("/"))
-    return _NOWHERE if is_crooked else path
+    is_ambiguous = "//" in path or (len(path) > 1 and path.endswith("/"))
+    return _NOWHERE if is_ambiguous else path
 
 
 def _completing(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI

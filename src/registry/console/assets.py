@@ -26,11 +26,12 @@ POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-"""What pages may load."""
+"""The Content-Security-Policy of pages."""
 UPLOADING: Final = f"{POLICY}; connect-src 'self'"
-"""Of a page whose script sends files."""
+"""The policy of a page whose script sends files."""
 SHOWING_MAIL: Final = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
-"""Of a page with a mail in a frame, which has the page's policy: mails have styles within."""
+"""The policy of a page with a mail in a frame: the frame inherits the policy, and mails have
+styles."""
 
 
 class Asset(NamedTuple):
@@ -79,7 +80,7 @@ def address_of_client() -> str:
 
 @get(f"{_CLIENT}/{{wheel:str}}", opt={"requires": Requires.NOTHING})
 async def send_client(page: InjectedPage) -> PageResponse:
-    """Send the wheel of this release, or 304 to who has it."""
+    """Send the wheel of this release; respond 304 if the client has it already."""
     if page.parameters["wheel"] != wheel_name():
         raise NotFound("there is no such file")
     wheel = await asyncio.to_thread(client_wheel)

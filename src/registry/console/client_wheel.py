@@ -36,7 +36,7 @@ class Wheel(NamedTuple):
     """A wheel (PEP 427)."""
 
     name: str
-    """Of its file."""
+    """The file name."""
     content: bytes
     sha256: str
     """In hex."""

@@ -48,7 +48,10 @@ class Refused(Exception):
 
 
 class ControlPlaneClient:
-    """A client of the control plane, for one request of a browser."""
+    """A client of the control plane, for one request of a browser.
+
+    Every call but `relay` raises `Refused` if the response is an error.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class ControlPlaneClient:
         self._forces_changes = forces_changes
 
     def signed(self, bearer: str, *, forces_changes: bool = False) -> ControlPlaneClient:
-        """Return a client with this access token; `forces_changes` lets its changes be forced."""
+        """Return a client with this access token; `forces_changes` sends ``force`` with changes."""
         return ControlPlaneClient(self._app, self._scope, bearer, forces_changes=forces_changes)
 
     async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
@@ -75,7 +78,7 @@ class ControlPlaneClient:
     async def each(
         self, path: str, many: str, **query: str | int | None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield each item of a list, reading it page by page; `many` is its field."""
+        """Yield each item of a list, reading it page by page; `many` is the field of the items."""
         marker = None
         while True:
             found = await self.get(path, **query, marker=marker, limit=200)
@@ -106,7 +109,7 @@ class ControlPlaneClient:
         if_match: str = "",
         **query: str | int | None,
     ) -> Any:  # noqa: ANN401 - JSON
-        """Send a change, and return the JSON of its answer, or None if that is empty.
+        """Send a change; return the JSON of the response, or None if the response is empty.
 
         `once` is the ``Idempotency-Key``: a repeated change with the same key gets the same
         response. With `if_match`, the change is made only if the resource still has this entity

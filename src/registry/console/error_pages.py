@@ -28,9 +28,9 @@ _Request = Request[Any, Any, Any]
 
 
 def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
-    """Redirect to the sign-in, which returns to the requested page if this is a GET.
+    """Redirect to the sign-in, which returns to the requested page if the request is a GET.
 
-    Refuse a script's request instead: it would take the sign-in page for its response.
+    Refuse a script's request instead: the script would take the sign-in page for its response.
     """
     page = page_of(request.scope)
     page.forget()
@@ -60,8 +60,8 @@ def _refuse_script(page: PageRequest, message: str) -> PageResponse:
 def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
     """Show why the role refuses and what helps. The person stays signed in, without a role."""
     page = page_of(request.scope)
-    page.known_session = msgspec.structs.replace(page.session, acting=None)
-    page.keep(page.known_session)
+    page.cookie_session = msgspec.structs.replace(page.session, acting=None)
+    page.keep(page.cookie_session)
     return page.show("role_refused.html", 403, refused=refused)
 
 

@@ -1,4 +1,4 @@
-"""Pages with forms, which show refusals beside the fields as they were sent."""
+"""Pages with forms: a refused form is shown again as it was sent, with the reason at the field."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FormRefusal(NamedTuple):
     text: str = ""
     """A sentence."""
     field: str = ""
-    """The field of ``/v1`` that the answer names, if any."""
+    """The field on ``/v1`` that the error names; empty if it names none."""
 
     @property
     def is_outdated(self) -> bool:
@@ -38,8 +38,8 @@ class FormRefusal(NamedTuple):
 
 
 NO_REFUSAL: Final = FormRefusal()
-NOTHING_SAVED: Final = "Nothing: it was deleted."
-"""What is saved now, if there is no document any more."""
+DELETED_TEXT: Final = "Nothing: it was deleted."
+"""Shown in place of the saved document if that was deleted."""
 OUTDATED: Final = (
     "This has changed since you opened the page, so nothing was saved. What you wrote is still in"
     " the form, and what is saved now is shown below it. Bring the two together and save again:"
@@ -70,7 +70,7 @@ def is_outdated(error: Refused) -> bool:
 
 
 def takes_own_rights(error: Refused) -> bool:
-    """Return True if a change was refused because its own caller would lose rights.
+    """Return True if a change was refused because the caller would lose rights by it.
 
     The error page then asks whether to make the change anyway.
     """
@@ -103,9 +103,9 @@ def beside_form(
     The page is the handler's first argument. Errors that are not about the form are raised; see
     `refusal_of`. `document` is a form field with JSON; a refusal quotes the line in it.
 
-    A refusal is shown at the form field that `reasons` names for its reason, else at the field of
-    the same name as on ``/v1``, or as `fields` renames it. With `is_nested`, only the last part of
-    the name on ``/v1`` counts.
+    A refusal is shown at the form field that `reasons` has for its reason; otherwise at the one
+    that `fields` has for the field's name on ``/v1``; otherwise at the one with the same name. With
+    `is_nested`, only the last part of the name on ``/v1`` counts.
     """
 
     def decorate(handle: Handler) -> Handler:
@@ -142,12 +142,12 @@ class FormPage(NamedTuple):
     """A page with forms, which shows their refusals."""
 
     path: str
-    """Of its route."""
+    """The path of the page's route."""
     show: Show
     opt: Mapping[str, object] | None = None
-    """Of its route and of those of its forms."""
+    """The ``opt`` of the routes of the page and of its forms."""
     document: str = ""
-    """The field with JSON, if a form has one."""
+    """The form field with JSON; empty if no form has one."""
 
     def get(self) -> HTTPRouteHandler:
         """Return the handler that shows the page."""

@@ -35,7 +35,7 @@ _STATE = "page_request"
 
 NOTICE_COOKIE: Final = "entrepot_console_notice"
 NOTICE_SECONDS: Final = 60
-"""A browser that comes later shows no notice."""
+"""Lifetime of the notice's cookie; a browser that loads a page later shows no notice."""
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
@@ -43,13 +43,13 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
 
     text: str
     undo: str = ""
-    """Path of a page that takes a POST; empty if nothing can be undone."""
+    """Path to which the form that undoes the change is posted; empty if it cannot be undone."""
     fields: Mapping[str, str] = {}
-    """Fields of that POST, but for the CSRF token."""
+    """Fields of that form, except the CSRF token."""
     undo_action: str = ""
-    """The action that the POST needs."""
+    """The action that the role needs for that form."""
     undo_crn: str = ""
-    """The resource on which it needs it; empty if that is not known."""
+    """The resource on which the role needs `undo_action`; empty if it is not known."""
 
 
 class Moved(Exception):
@@ -69,7 +69,7 @@ class ConsoleSettings(NamedTuple):
     """The host of image references."""
     region: str
     families: tuple[Family[Any], ...]
-    """Those of the install: what their resources are, their rights and their events."""
+    """The families of the install, whose resources, rights and events the pages show."""
     founders: Founders = "nobody"
     """Who may create accounts."""
     console_url: str = ""
@@ -93,12 +93,12 @@ class ConsoleApp:
     """The state that all requests to the console of an install share."""
 
     control: Application
-    """``/v1``, an ASGI application."""
+    """The ASGI application of ``/v1``."""
     settings: ConsoleSettings
     sessions: Sessions
     jar: CookieJar
     nouns: Sequence[NounPages]
-    """What has the pages of nouns, in the order of the menu."""
+    """The nouns that have pages, in the order of the menu."""
 
     @cached_property
     def rights_questions(self) -> RightsQuestions:
@@ -143,18 +143,18 @@ class PageRequest:
         self.console = console
         self.scope = scope
         self.receive = receive
-        """Of the body of an upload, which is no form."""
+        """Receives the body of an upload, which is not a form."""
         self.path = raw_path_of(scope)
         self.address = parse_address(self.path)
         """The parts of the path if it names a repository."""
         self.repository: Mapping[str, Any] | None = None
-        """The repository of that name, once the request is admitted."""
+        """The repository that `address` names, once the request is admitted."""
         self._wanted_crns: list[str] = []
         self._rights: Rights | None = None
         self.cookies = cookies_of(scope)
         self.client = ControlPlaneClient(console.control, scope)
-        """``/v1`` without credentials."""
-        self.known_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), ConsoleSession)
+        """A client of ``/v1`` without credentials."""
+        self.cookie_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), ConsoleSession)
         """The session of the cookie, if any; `admission` checks that it is still valid."""
         self.parameters: Mapping[str, str] = {}
         """Parameters of the path. Like query and form, empty until the request is admitted."""
@@ -162,7 +162,8 @@ class PageRequest:
         self.form: Mapping[str, str] = {}
         """The fields of a POST."""
         self.set_cookies: dict[str, str] = {}
-        """Values of ``Set-Cookie`` by the cookie's name, sent with any answer, errors included."""
+        """Values of ``Set-Cookie`` by the cookie's name, sent with any response, errors included.
+        """
         scope["state"][_STATE] = self
 
     @property
@@ -178,9 +179,9 @@ class PageRequest:
     @property
     def session(self) -> ConsoleSession:
         """Return the session; raise `SignedOut` if there is none."""
-        if self.known_session is None:
+        if self.cookie_session is None:
             raise SignedOut
-        return self.known_session
+        return self.cookie_session
 
     @property
     def acting(self) -> Acting:
@@ -210,7 +211,7 @@ class PageRequest:
     async def rights(self) -> Rights:
         """Return the rights of the role; they are read once per request."""
         if self._rights is None:
-            session = self.known_session
+            session = self.cookie_session
             if session is None or session.acting is None:
                 return Rights()
             if self.repository is not None:
@@ -254,7 +255,7 @@ class PageRequest:
         if said is not None and said.undo_crn:
             self.want_rights_on(said.undo_crn)
         known = {
-            "session": self.known_session,
+            "session": self.cookie_session,
             "path": self.path,
             "is_repository": self.address is not None,
             "query": self.query,
@@ -269,7 +270,7 @@ class PageRequest:
         return _Page(self, template, known | values, status)
 
     def _link_to(self, reference: Mapping[str, Any]) -> str:
-        """Return the path of the page of the resource in a reference, or an empty string."""
+        """Return the path of a referenced resource's page; empty if it has none."""
         return self.console.link_to(reference, self.acting.account_id)
 
     async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:
@@ -282,9 +283,10 @@ class PageRequest:
         }
 
     def _may(self, rights: Rights, action: str, crn: str = "") -> bool:
-        """Return False if the role may not do `action` on the resource `crn`.
+        """Return True if the role may do `action` on the resource `crn`.
 
-        Without `crn`, it is the page's repository; an action without a family is the registry's.
+        Without `crn`, the resource is the page's repository. An action without a family is the
+        registry's.
         """
         if not crn and self.repository is not None:
             crn = self.repository["crn"]

@@ -39,7 +39,7 @@ class Share(NamedTuple):
     amount: int
     words: str
     style: str
-    """The class of its rectangle."""
+    """The CSS class of the rectangle."""
 
 
 def layer_shares(sizes: Iterable[int]) -> list[Share]:
@@ -76,7 +76,7 @@ _FEWEST: Final = 30
 
 
 def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:
-    """Draw a column for each amount, aligned to the right; its text becomes its tooltip."""
+    """Draw a column for each amount, aligned to the right; each text becomes a column's tooltip."""
     most = max((amount for amount, _ in points), default=0) or 1
     width = WIDTH / max(len(points), _FEWEST)
     left = WIDTH - width * len(points)

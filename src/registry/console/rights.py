@@ -17,11 +17,11 @@ _MORE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("iam", "role"): _PRINCIPAL,
     ("iam", "service-account"): _PRINCIPAL,
 }
-"""Actions on resources of other kinds than the one that names them."""
+"""Maps kinds of resources to actions on them that are listed under another kind."""
 _OF_PERSONS: Final = frozenset({("iam", "organization")})
-"""Kinds of resources that persons change as themselves, in no role."""
+"""Kinds of resources that people change without a role."""
 _MOST: Final = 100
-"""The most resources of one request."""
+"""Maximum of resources in one request."""
 
 
 class RightsQuestions:
@@ -43,7 +43,7 @@ class RightsQuestions:
                     self._actions[kind] = tuple(dict.fromkeys((*known, *each.actions)))
 
     def all_resources(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
-        """Return the wildcard CRNs of the kinds that have `action`, or only of `type_`."""
+        """Return the wildcard CRN of each kind that has `action`; `type_` restricts the kinds."""
         found = [kind for kind, actions in self._actions.items() if action in actions]
         assert found, f"no page asks about {action}"
         return [self._every(each, account_id) for each in found if type_ in ("", each[1])]
@@ -79,7 +79,8 @@ class Rights:
         }
 
         self._here: frozenset[str] | None = None
-        """The actions that are allowed on the page's repository, if its page has its id."""
+        """The actions that are allowed on the repository of `read_here`; None if they are unknown.
+        """
 
     async def read_here(self, api: ControlPlaneClient, repository_id: str) -> None:
         """Read the role's rights on a repository, of any account, for `may_here`."""
@@ -90,11 +91,14 @@ class Rights:
             self._here = None
 
     def may_here(self, action: str) -> bool:
-        """Return False if the role may not do `action` on the repository of `read_here`."""
+        """Return True if the role may do `action` on the repository of `read_here`.
+
+        Also return True if its rights are unknown.
+        """
         return self._here is None or action in self._here
 
     def may(self, action: str, crn: str) -> bool:
-        """Return False if the role may not do `action` on the resource `crn`."""
+        """Return True if the role may do `action` on the resource `crn`, or if this is unknown."""
         known = self._on.get(crn)
         return known is None or action in known
 
@@ -116,7 +120,10 @@ class Rights:
 async def read_rights(
     api: ControlPlaneClient, asked: RightsQuestions, account_id: str, crns: Iterable[str]
 ) -> Rights:
-    """Read the role's rights on all resources of each kind, and on the resources `crns`."""
+    """Read the role's rights on all resources of each kind, and on the resources `crns`.
+
+    If ``/v1`` refuses to tell them, return rights that allow everything.
+    """
     questions = asked.questions(account_id, crns)
     try:
         found = await api.post("/v1/allowed-actions", {"questions": questions})

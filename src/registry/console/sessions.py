@@ -31,7 +31,7 @@ class CookieJar:
             self._flags += "; Secure"
 
     def seal(self, name: str, value: msgspec.Struct, seconds: int = 0) -> str:
-        """Return the ``Set-Cookie`` value of a cookie for `seconds`, or if 0, a session cookie."""
+        """Return the ``Set-Cookie`` value of a cookie for `seconds`; 0 makes a session cookie."""
         sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
         age = f"; Max-Age={seconds}" if seconds else ""
         return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}{age}"
@@ -77,7 +77,7 @@ class RoleRefused(Exception):
         super().__init__(error.message)
         self.role = role
         self.account = account
-        """The handle."""
+        """The account's handle."""
         self.person = person
         """The CRN by which a trust policy names the person."""
         self.error = error
@@ -89,7 +89,7 @@ class Once(Protocol):
     async def __call__(
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]], /
     ) -> bytes | None:
-        """Return the outcome of `action`, or None if another worker runs it for too long."""
+        """Return the outcome of `action`, or None if another worker takes too long to run it."""
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
@@ -107,7 +107,7 @@ class Acting(msgspec.Struct, frozen=True, array_like=True):
     role: str
     account_id: str
     account: str
-    """The handle."""
+    """The account's handle."""
     token: Token
 
 
@@ -155,7 +155,8 @@ class Sessions:
 
         Raises:
             SignedOut: the session has ended.
-            NoRole: the session has no role, or it is gone or no longer assigned to the person.
+            NoRole: the session has no role, or the role is gone, or no longer assigned to the
+                person.
             RoleRefused: the role no longer admits the person.
 
         """
@@ -163,12 +164,12 @@ class Sessions:
         acting = session.acting
         if acting is not None and self._is_live(acting.token):
             return session
-        session = await self.live_person(client, session)
+        session = await self.with_person_token(client, session)
         if acting is None:
             raise NoRole
         return await self.act(client, session, acting.role_id)
 
-    async def live_person(
+    async def with_person_token(
         self, client: ControlPlaneClient, session: ConsoleSession | None
     ) -> ConsoleSession:
         """Return the session with a person's token that is valid for at least another minute.
@@ -193,10 +194,10 @@ class Sessions:
     async def act(
         self, client: ControlPlaneClient, session: ConsoleSession, role_id: str
     ) -> ConsoleSession:
-        """Assume a role; return the session with it.
+        """Assume a role; return the session with the role.
 
         Raise `NoRole` if there is no such role, or it is not assigned to the person; `RoleRefused`
-        if it is assigned to the person, and cannot be assumed nevertheless.
+        if the role is assigned to the person, but does not admit them.
         """
         person = client.signed(session.person.value)
         roles = await list_roles(person)

@@ -1,4 +1,4 @@
-"""Response bodies for runs on ``/v1``, and how one run or a page of runs is read."""
+"""Response bodies for runs on ``/v1``, and reading a run or a page of runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from cloudcore.wire import RFC3339, ResponseBody
 
 
 class RunRecord(ResponseBody):
-    """A run."""
+    """A run of background work."""
 
     id: Uuid
     status: Literal["running", "succeeded", "failed"]
     started_by_source: ActingSource | None
-    """Who is behind the principal that started it; null if that is unknown or nobody."""
+    """The person or service account behind the principal that started the run; null if unknown or
+    none."""
     fault: str | None
     """Error code and message of a failed run; else null."""
     started_at: RFC3339
@@ -47,7 +48,7 @@ class RunAnswers(RecordAnswers[R]):
         self._kind: Final = kind
 
     async def page(self, ctx: RequestContext, scope_id: str) -> ResponseBody:
-        """Return the requested page of the runs over a resource."""
+        """Return the requested page of the runs over the resource `scope_id`."""
         query, kind = ctx.query(PageQuery), self._kind
         found, meta = await read_page(
             ctx, query, list_runs, count_runs, kind, scope_id, key=lambda run: run.id
@@ -55,7 +56,7 @@ class RunAnswers(RecordAnswers[R]):
         return self.many([self.show(run) for run in found], meta)
 
     async def get(self, ctx: RequestContext, scope_id: str, run_id: str) -> ResponseBody:
-        """Return a run over a resource, or raise `NotFound`."""
+        """Return a run over the resource `scope_id`; raise `NotFound` if there is none."""
         found = await ctx.database.read(find_run, self._kind, scope_id, run_id)
         if found is None:
             raise NotFound("there is no such run")

@@ -157,7 +157,7 @@ async def put_repository_encryption_binding(
 
 @deletes(_OF_REPOSITORY, "registry:DeleteEncryptionBinding")
 async def delete_repository_encryption_binding(repository_id: FromPath[str], ctx: Context) -> None:
-    """Let the account's default seal later pushes to a repository, or else the platform key."""
+    """Delete a repository's key: the account's default or the platform key seals later pushes."""
     found = await authorized_repository(ctx, repository_id)
     await ctx.database.write(unbind, found.account_id, found.id, ctx.clock())
 
@@ -181,7 +181,7 @@ async def _bind(
         new,
         ctx.clock(),
         wrap=partial(_BINDING.one, ctx, repository),
-        told=_audit_details,
+        details=_audit_details,
     )
 
 
@@ -209,7 +209,7 @@ _PATH: Final = f"{PATH}/encryption-binding/rewrap"
 
 
 class RewrapRun(RunRecord):
-    """A run that moves the blobs of a repository to the key that it writes under.
+    """A run that moves the blobs of a repository to the repository's current key.
 
     It counts the repository's links to blobs, and the blobs of its deleted images.
     """

@@ -40,7 +40,8 @@ class CreateEventRule(RequestBody):
     event_types: EventTypes
     """Such as ``storage.object.created``; ``registry.tag.*`` matches all events of tags."""
     repository_prefix: str = ""
-    """Prefix of the names of repositories; empty: all of the account's, and other services too."""
+    """Prefix of the names of repositories; empty: all of the account's, and resources of other
+    services."""
 
 
 class TopicReference(ResponseBody):
@@ -61,8 +62,8 @@ class EventRuleAnswer(ResponseBody):
     event_types: Sequence[str]
     repository_prefix: str
     faults: Sequence[FaultRecord]
-    """`TOPIC_MISSING`: there is no such topic. Events wait 30 days for one of its name, and of
-    more than 10,000 the oldest are dropped; `details` tells how many."""
+    """`TOPIC_MISSING`: there is no such topic. Events wait 30 days for a topic of this name; of
+    more than 10,000 waiting events, the oldest are dropped. `details` has the numbers."""
     created_at: RFC3339
 
 
@@ -150,7 +151,7 @@ async def list_event_rules(ctx: Context, needs: Needs[ServiceContext]) -> Respon
 async def get_event_rule(
     event_rule_id: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
 ) -> ResponseBody:
-    """Return an event rule; a topic that was deleted is a fault of it."""
+    """Return an event rule; `faults` tells if its topic was deleted."""
     rule = await _METHODS.authorized(ctx, event_rule_id)
     topics = await ctx.database.read(needs.find_topics, rule.account_id, [rule.topic])
     return _RULE.one(rule, topics[rule.topic])

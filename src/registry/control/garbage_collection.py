@@ -1,4 +1,4 @@
-"""``/v1/garbage-collection``: the garbage of the caller's account, and the runs."""
+"""``/v1/garbage-collection``: the garbage of the caller's account, and the collector's runs."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ _STATUS: Final = RecordAnswers(
 
 @_STATUS.gets(_PATH, "registry:DescribeGarbageCollection")
 async def get_garbage_collection(ctx: Context, needs: Needs[ServiceContext]) -> ResponseBody:
-    """Return what each stage holds in the account, and the last run."""
+    """Return the account's blobs and bytes in each stage, and the last run."""
     found = await ctx.database.read(collector_runs.status, authorized_for_all(ctx))
     return _STATUS.one(needs, found)
 

@@ -33,7 +33,7 @@ class DeleteImageQuery(msgspec.Struct):
     """Options of a deletion."""
 
     force: bool = False
-    """Delete pinned images too, and images that an index lists, which lacks them then."""
+    """Delete also pinned images, and images that an index lists; the index is incomplete then."""
 
 
 class BatchDelete(RequestBody):
@@ -50,7 +50,7 @@ class OneDeletedImage(ResponseBody):
 
 
 class KeptImage(ResponseBody):
-    """An image under an index that stays when the index is deleted."""
+    """An image that stays when an index above it is deleted."""
 
     image: ImageAnswer
     reason: KeptReason
@@ -99,8 +99,8 @@ async def delete_image(
 ) -> Reply[OneDeletedImage]:
     """Delete an image and every tag that points to it.
 
-    The answer is 204, without a body. Only if indexes lack the image now, which `force` allows, it
-    is 200 and names them.
+    The response is 204, without a body. Only if indexes lack the image now, which `force` allows,
+    the response is 200 and names these indexes.
     """
     found = await visible_repositories.authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
@@ -129,7 +129,7 @@ async def batch_delete_images(
         data.digests,
         data.tags,
         visible_repositories.change_of(ctx),
-        told=_batch_counts,
+        details=_batch_counts,
     )
 
 
@@ -173,5 +173,5 @@ async def delete_image_with_children(
         digest,
         only,
         visible_repositories.change_of(ctx),
-        told=_batch_counts,
+        details=_batch_counts,
     )

@@ -110,8 +110,8 @@ class ImageAnswer(ResponseBody):
     platforms: Sequence[str] | UnsetType = UNSET
     """Platforms such as ``linux/amd64``; only in a list with `include`."""
     attached_types: Sequence[str] | UnsetType = UNSET
-    """Artifact types of what is attached to it, of the newest 20. It and the next three are there
-    only with ``include=relations``."""
+    """Artifact types of the newest 20 artifacts attached to the image. This field and the next
+    three are present only with ``include=relations``."""
     attached_tags: Sequence[str] | UnsetType = UNSET
     """Tags made of its digest, by which older clients attach artifacts: ``sha256-….sig``."""
     is_pinned: bool | UnsetType = UNSET
@@ -142,7 +142,7 @@ class ImageListQuery(UuidPage):
 
 
 class ImageQuery(msgspec.Struct):
-    """What is shown of an image."""
+    """Options of reading an image."""
 
     include: Literal["configuration", "relations"] | None = None
     """Add the image's configuration and the indexes that list it; or, as in a list, its relations.
@@ -186,7 +186,7 @@ async def get_image(
     """Return an image, by any digest of its manifest, by its id, or by a short digest.
 
     A short digest is the beginning of the sha256, 6 hex digits or more, with or without `sha256:`.
-    If several images of the repository have it, the answer is 400, `ambiguous`.
+    If several images of the repository match, the response is 400, `ambiguous`.
     """
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ImageQuery)
@@ -254,7 +254,7 @@ class AttachmentQuery(msgspec.Struct):
     """Which layer of the artifact to return."""
 
     layer: Annotated[int, Meta(ge=0, le=100)] = 0
-    """Its place in the manifest."""
+    """Position of the layer in the manifest, from 0."""
 
 
 @get(
@@ -270,7 +270,7 @@ async def get_image_attachment(
 ) -> Response[bytes]:
     """Return a layer of an SBOM, an attestation or another artifact, of 2 MB at most.
 
-    It is what a pull of the layer returns, for pages that show it; larger ones are only pulled.
+    The response has the bytes of a pull, for web pages to show; larger layers can only be pulled.
     """
     found = await authorized_visible_repository(ctx, repository_id)
     read = Large(found.repository.account_id, images.get_image)

@@ -176,7 +176,7 @@ async def delete_lifecycle_policy(repository_id: FromPath[str], ctx: Context) ->
 async def preview_lifecycle_policy(
     repository_id: FromPath[str], ctx: Context, data: JSONBody[PreviewLifecyclePolicy | None] = None
 ) -> LifecyclePreview:
-    """Return the images a run would delete now, by which rules, and the bytes that would free."""
+    """Return the images a run would delete now, by which rules, and the bytes this would free."""
     repository = await authorized_repository(ctx, repository_id)
     if data is None or data.rules is None:
         document = (await ctx.database.read(lifecycle.get_policy, repository.id)).document

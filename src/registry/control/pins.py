@@ -38,7 +38,7 @@ class PinAnswer(ResponseBody):
     created_by: str
     """CRN of the principal that created the pin."""
     created_by_source: ActingSource | None
-    """Who is behind that principal; null if that is unknown or nobody."""
+    """The person or service account behind that principal; null if unknown or none."""
     created_at: RFC3339
 
 

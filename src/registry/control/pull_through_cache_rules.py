@@ -1,4 +1,4 @@
-"""``/v1/pull-through-cache-rules``: rules that fill names from upstream registries."""
+"""``/v1/pull-through-cache-rules``: rules that cache an upstream's images under a prefix."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ONE: Final = CACHE_RULE.path_of_one
 
 
 class GivenCredential(RequestBody):
-    """What an upstream is asked with."""
+    """A credential for an upstream."""
 
     username: Annotated[str, Meta(min_length=1, max_length=255)]
     secret: Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -54,7 +54,7 @@ class GivenCredential(RequestBody):
 
 
 class TestPullThroughCacheRule(RequestBody):
-    """What to ask the upstream for; by default only whether it answers."""
+    """The image to look for at the upstream; without one, only whether the upstream answers."""
 
     repository: Annotated[str, Meta(min_length=1, max_length=210)] | None = None
     """As it is pulled, without the rule's prefix: ``library/alpine``."""
@@ -62,7 +62,7 @@ class TestPullThroughCacheRule(RequestBody):
 
 
 class ShownCredential(ResponseBody):
-    """What an upstream is asked with; the secret is never shown."""
+    """The credential for an upstream; the secret is never shown."""
 
     username: str
     has_secret: bool
@@ -77,10 +77,10 @@ class CacheStats(ResponseBody):
     """Pulls for which a manifest was fetched."""
     fetched_bytes: int
     saved_bytes: int
-    """Bytes of blobs that clients got and that were not fetched for them."""
+    """Bytes of blobs that clients got without a fetch from the upstream."""
     cached_images: int
     cached_bytes: int
-    """Distinct blobs of each cached repository, added up."""
+    """Bytes of the distinct blobs of each cached repository, added up."""
     budget_left: int | None
     """Pulls that the upstream still allows, as it last said; null if it does not say."""
 
@@ -211,7 +211,7 @@ async def create_pull_through_cache_rule(
         rule,
         wrap=partial(_RULE.one, ctx),
         location=lambda made: f"{_PATH}/{made.details.rule.id}",
-        told=_audit_details,
+        details=_audit_details,
     )
 
 
@@ -257,7 +257,7 @@ async def update_pull_through_cache_rule(
         changes,
         ctx.clock(),
         wrap=partial(_RULE.one, ctx),
-        told=_audit_details,
+        details=_audit_details,
     )
 
 

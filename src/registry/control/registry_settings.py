@@ -27,7 +27,7 @@ PullerPatterns = Annotated[
 
 
 class UpdateSettings(RequestBody):
-    """The settings to change; null gives back what accounts have that never changed one."""
+    """The settings to change; null restores a setting's default."""
 
     undelete_days: UndeleteDays | UnsetType | None = UNSET
     """For how many days images, tags and repositories deleted from now on can be restored;

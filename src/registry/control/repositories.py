@@ -32,7 +32,7 @@ from registry.services.encryption_bindings import KeyToBind
 from registry.services.repositories import details as repository_details
 
 _USE: Final = "kms:UseKey"
-"""The action on a key that binding something to it needs."""
+"""The action that a caller needs on a key to bind a repository or an account to the key."""
 
 GivenKey = Annotated[
     str, Meta(max_length=512, description="The id, the name or the CRN of an `aes-256` key.")
@@ -63,7 +63,7 @@ async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> Key
 
 
 RepositoryName = Annotated[str, Meta(min_length=1, max_length=210)]
-"""Without the account's handle; may be nested, as ``team/app``."""
+"""A name without the account's handle; may be nested, as ``team/app``."""
 Description = Annotated[str, Meta(max_length=1000)]
 Mutability = Literal["mutable", "immutable"]
 Visibility = Literal["private", "shared", "public"]
@@ -158,7 +158,7 @@ def reference_of(
 
 
 def authorized_for_all(ctx: RequestContext) -> str:
-    """Return the caller's account id; raise `AccessDenied` unless all repositories are allowed."""
+    """Return the caller's account id; raise `AccessDenied` if not all repositories are allowed."""
     account_id = account_of(ctx)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     return account_id
@@ -274,7 +274,7 @@ async def get_repository(repository_id: FromPath[str], ctx: Context) -> Response
 async def update_repository(
     repository_id: FromPath[str], data: JSONBody[UpdateRepository], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Change a repository; each given field is replaced whole, and null takes it away."""
+    """Change a repository; each field in the request is replaced whole, and null removes it."""
     found = await authorized_repository(ctx, repository_id)
     changes = changes_of(data, CreateRepository)
     check_tags(changes.get("tags", {}))

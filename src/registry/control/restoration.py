@@ -52,7 +52,7 @@ class DeletedRepositoryAnswer(ResponseBody):
     deleted_by: str | None
     """CRN of the principal that deleted it."""
     deleted_by_source: ActingSource | None
-    """Who is behind that principal; null if that is unknown or nobody."""
+    """The person or service account behind that principal; null if unknown or none."""
     restorable_until: RFC3339
 
 
@@ -70,7 +70,7 @@ class DeletedImageAnswer(ResponseBody):
     deleted_by: str | None
     """CRN of the principal that deleted it."""
     deleted_by_source: ActingSource | None
-    """Who is behind that principal; null if that is unknown or nobody."""
+    """The person or service account behind that principal; null if unknown or none."""
     restorable_until: RFC3339
     artifact_type: str | UnsetType = UNSET
 
@@ -204,7 +204,7 @@ async def restore_images(
         repository,
         data.digests,
         change_of(ctx),
-        told=_counts,
+        details=_counts,
     )
 
 

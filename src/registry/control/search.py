@@ -49,9 +49,9 @@ class SearchAnswer(ResponseBody):
     """A page of matches: all repositories come before all tags."""
 
     repositories: Sequence[ResourceRef]
-    """Those whose names contain the text, in the order of what begins at the text."""
+    """Repositories whose names contain the text, ordered by the name from the text on."""
     tags: Sequence[FoundTag]
-    """In the order of what begins at the text; equal ones by when they were first pushed."""
+    """Ordered by the name from the text on; equal ones by when they were first pushed."""
     meta: SearchMeta
 
 
@@ -61,7 +61,7 @@ class SearchAnswer(ResponseBody):
 async def search_repositories(ctx: Context) -> SearchAnswer:
     """Find the account's repositories and tags whose names contain a text.
 
-    It also needs `registry:DescribeImages` on all repositories, for the tags.
+    Also needs `registry:DescribeImages` on all repositories, for the tags.
     """
     query, account_id = ctx.query(SearchQuery), authorized_for_all(ctx)
     every = repository_crn(ctx.settings.region, account_id, "*")

@@ -41,7 +41,7 @@ class UsageQuery(msgspec.Struct):
 
 
 class RestorableStorageAnswer(RepositoryStorage):
-    """The storage used by a repository, and the bytes that its deleted images hold besides."""
+    """The storage used by a repository, and the bytes that its deleted images still hold."""
 
     restorable_bytes: int
 
@@ -182,7 +182,7 @@ class HistoryQuery(msgspec.Struct):
 
 
 class StaleQuery(PageQuery):
-    """Which repositories are stale."""
+    """The filter of a list of stale repositories."""
 
     days: Annotated[int, Meta(ge=1, le=3660)] = 90
     """Neither pushed to nor pulled from for that many days."""

@@ -161,9 +161,9 @@ class TagChange(ResponseBody):
     digest: str | None
     previous_digest: str | None
     principal: str | None
-    """CRN of the principal that did it; null for an unauthenticated client."""
+    """CRN of the principal that made the change; null for an unauthenticated client."""
     source: ActingSource | None
-    """Who is behind the principal; null if that is unknown or nobody."""
+    """The person or service account behind the principal; null if unknown or none."""
     occurred_at: RFC3339
 
 

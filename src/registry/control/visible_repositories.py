@@ -1,4 +1,4 @@
-"""Authorize actions on a repository of any account, by the caller's policies and its own."""
+"""Authorize actions on a repository of any account, by the caller's policies and its own policy."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ PATH: Final = "/v1/repositories/{repository_id:str}"
 async def authorized_visible_repository(
     ctx: RequestContext, repository_id: str
 ) -> VisibleRepository:
-    """Return the repository of this id, if the caller may perform the route's action on it.
+    """Return the repository with this id, if the caller may perform the route's action on it.
 
     As on the data plane, the caller's policies and the repository's decide: a caller of another
     account needs both to allow the action.
 
     Raise `AccessDenied` if the repository belongs to the caller's own account, and no policy allows
-    the action; `NotFound` if there is none with this id, or the caller may not know of it.
+    the action; `NotFound` if no repository has this id, or the caller may not know of the
+    repository.
     """
     account_id = account_of(ctx)
     action = ctx.action
@@ -76,7 +77,10 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
 
 
 async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
-    """Check the repository in the path; raise what `authorized_visible_repository` raises."""
+    """Check that the caller may act on the repository in the path.
+
+    Raise what `authorized_visible_repository` raises.
+    """
     await authorized_visible_repository(ctx, parameters["repository_id"])
 
 
@@ -100,7 +104,7 @@ class AllowedActions(ResponseBody):
 
 @get(f"{PATH}/allowed-actions", opt={"action": "registry:DescribeRepositories"})
 async def list_allowed_actions(repository_id: FromPath[str], ctx: Context) -> AllowedActions:
-    """List the actions that the caller's policies and the repository's allow the caller on it."""
+    """List the actions on a repository that the policies allow the caller."""
     found = await authorized_visible_repository(ctx, repository_id)
     subject = AccessSubject(ctx.caller, ctx.policies, ctx.source_ip)
     region, now, name = ctx.settings.region, ctx.clock(), found.repository.name

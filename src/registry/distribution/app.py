@@ -2,7 +2,7 @@
 
 `ROUTES` has the handler and the required right for each endpoint and method; any other method gets
 405. Malformed names and digests are refused before authorization, since that reveals nothing about
-the registry. Every other check comes after it.
+the registry. Every other check comes after authorization.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Handler = Callable[[ServiceContext, DataPlaneRequest], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """The handler of an endpoint and method, and the right it needs.
+    """The handler of an endpoint and method, and the right that a request needs.
 
-    A right of None means that any valid credential is enough.
+    If `need` is None, any valid credential is enough.
     """
 
     handler: Handler
@@ -146,7 +146,7 @@ class DataPlane:
 
 
 def _other_methods(scope: Scope, error: PlatformError) -> tuple[bytes, bytes]:
-    """Return the ``Allow`` header where a handler refused the method of this one resource."""
+    """Return the ``Allow`` header for a 405 that a handler raised for this one resource."""
     routes = ROUTES[match_path(scope["raw_path"]).endpoint]
     refused = _PUSHING if isinstance(error, RepositoryMirrored) else (scope["method"],)
     others = (method for method in routes if method not in refused)
@@ -154,7 +154,10 @@ def _other_methods(scope: Scope, error: PlatformError) -> tuple[bytes, bytes]:
 
 
 def _checked_name(match: Match) -> Name | None:
-    """Return the repository's name in a path, or None; raise NameInvalid or DigestInvalid."""
+    """Return the repository's name in a path, or None if the endpoint has no repository.
+
+    Raise NameInvalid or DigestInvalid if the name or the digest in the path is malformed.
+    """
     endpoint, text, argument = match
     if not text and endpoint in (Endpoint.BASE, Endpoint.CATALOG):
         return None

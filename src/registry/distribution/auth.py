@@ -25,14 +25,16 @@ class Need(NamedTuple):
     scope_actions: str
     """The actions of the challenge, in the grammar of scopes."""
     may_mount: bool = False
-    """The query may name a source repository to mount from, which needs a pull."""
+    """True if the query may name a repository to mount from, where the client needs the pull
+    right."""
 
 
 PULL = Need("pull", "pull")
 PUSH = Need("push", "pull,push")
 MOUNT = Need("push", "pull,push", may_mount=True)
 PROBE = Need("pull", "pull,push")
-"""HEAD of a blob: the Python oras client opens a push with it and keeps its first token."""
+"""HEAD of a blob. Its challenge names push too, since the Python oras client begins a push with
+this request and keeps the first token."""
 DELETE = Need("delete", "delete")
 CATALOG = Need("*", "*")
 
@@ -54,7 +56,7 @@ class Grant(Rights, Protocol):
 
     @property
     def expires_at(self) -> int | None:
-        """Return when the credential expires; None if there is no credential."""
+        """Return when the credential expires, in microseconds; None if there is no credential."""
 
     async def listing(self) -> VisibleCatalog:
         """Return the caller's account, and a filter for the repositories that the catalog lists."""
@@ -122,7 +124,10 @@ class Challenges:
         self._hosts = tuple(host.lower() for host in hosts)
 
     def bearer(self, scope: Scope, token_scope: str = "", error: str = "") -> str:
-        """Return the challenge to request a bearer token with the scope `token_scope`."""
+        """Return the challenge to request a bearer token with the scope `token_scope`.
+
+        `error` is the error code to include (RFC 6750 §3.1), if not empty.
+        """
         base, host = self._address(scope)
         query = realm_query(scope.get("state", {}).get("mirror"))
         challenge = f'Bearer realm="{base}/v2/token{query}",service="{host}"'

@@ -32,14 +32,14 @@ _CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 
 
 class _Part(NamedTuple):
-    """The part, or parts, of a blob that the response to a GET has."""
+    """The part of a blob, or its parts, to send in the response to a GET."""
 
     status: int
     headers: Headers
     start: int
     stop: int
     ranges: byteranges.ByteRanges | None = None
-    """Several ranges of it, in place of this one."""
+    """Several ranges of the blob to send, instead of the one from `start` to `stop`."""
 
 
 async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:

@@ -34,11 +34,10 @@ _MAX_DIGITS: Final = 19
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Parse a ``Range`` header for `size` bytes to ``(start, stop)``; None if it does not apply.
 
-    A malformed header and another unit are ignored (RFC 9110 §14.2), and so are several ranges: see
-    `parse_ranges`.
+    A malformed header or one with another unit does not apply (RFC 9110 §14.2), nor do several
+    ranges: see `parse_ranges`.
 
-    Raise `RangeUnsatisfiable` if the range has no byte of the content, or ends before it
-    starts.
+    Raise `RangeUnsatisfiable` if the range has no byte of the content, or ends before it starts.
     """
     if header is None:
         return None
@@ -119,16 +118,18 @@ def _number(text: str) -> int:
 
 
 _NEAR_BYTES: Final = 1024 * 1024
-"""Bytes that are sealed, and so read, together; the distance up to which ranges are, too."""
+"""Bytes that are sealed together, in one frame, and so are read together. Ranges with smaller gaps
+are read together, too."""
 _SENT_BYTES: Final = 64 * 1024
-"""Bytes that are sent at once, and from which ``sendfile`` sends a range."""
+"""Size of the pieces that are sent, and the size from which ``sendfile`` sends a range of a
+file."""
 _BOUNDARY_BYTES: Final = 16
 MOST_AGAIN: Final = 4
-"""MiB that may be read beside the whole blob once: of ranges that overlap, or go back."""
+"""MiB that may be read in excess of the whole blob, for ranges that overlap or go back."""
 
 _READERS: Final = Threads("ranges", at_once=2)
-"""Few, and of their own: for a byte that is asked for, what is sealed with it is opened, so that
-readers of ranges could keep every core and all other reading busy."""
+"""A small pool of its own: for one requested byte, the whole frame around it is decrypted, so
+readers of ranges could otherwise occupy every core and block all other readers."""
 
 
 class Part(NamedTuple):
@@ -159,8 +160,8 @@ class ByteRanges(NamedTuple):
     def cost_more_than_all(self, size: int) -> bool:
         """Return True if it costs less to send a blob of `size` bytes whole.
 
-        True if the multipart response is not shorter, or must read more bytes. Ascending ranges
-        never read more; others may decrypt the same frame several times.
+        That is so if the multipart response is not shorter, or must read over `MOST_AGAIN` MiB
+        more. Ascending ranges never read more; others may decrypt the same frame several times.
         """
         read = sum(
             _sealed_together(group[-1].stop) - group[0].start // _NEAR_BYTES
@@ -170,7 +171,7 @@ class ByteRanges(NamedTuple):
 
 
 class RangesBody(NamedTuple):
-    """The ranges of an open blob, as a response body; closes the blob once sent."""
+    """The ranges of an open blob, as a response body; the blob is closed once they are sent."""
 
     blob: OpenObject
     ranges: ByteRanges
@@ -178,7 +179,7 @@ class RangesBody(NamedTuple):
 
 def byte_ranges(ranges: Sequence[tuple[int, int]], size: int) -> ByteRanges:
     """Return the multipart response for these ranges of a blob of `size` bytes."""
-    # Not to be guessed: whoever pushes the blob could write the end of a part into it.
+    # Must not be guessable: the author of the blob could write the end of a part into it.
     boundary = secrets.token_hex(_BOUNDARY_BYTES).encode()
     opening, parts = b"--" + boundary, []
     for start, stop in ranges:
@@ -236,7 +237,7 @@ def _sealed_together(size: int) -> int:
 
 
 def _groups(parts: Sequence[Part], near: int) -> Iterator[Sequence[Part]]:
-    """Split the parts, in order, into groups whose gaps are at most `near` bytes."""
+    """Split the parts, in order, into ascending groups with gaps of at most `near` bytes."""
     begin = 0
     for at, (before, part) in enumerate(pairwise(parts), 1):
         if not 0 <= part.start - before.stop <= near:

@@ -59,7 +59,7 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
 }
 """Statuses and codes: code-1 to code-14 and, for a 5xx, the reference server's ``UNKNOWN``.
 
-A 503 has it too: Docker aborts a push on most of the 14 codes, and retries on ``UNKNOWN``.
+A 503 has this code too: Docker aborts a push on most of the 14 codes, and retries on ``UNKNOWN``.
 """
 
 
@@ -84,7 +84,8 @@ def render(error: platform.PlatformError) -> Response:
 def head_warning(error: platform.PlatformError) -> Headers:
     """Return a ``Warning`` header that says why a HEAD request is denied (distribution-spec).
 
-    The response to HEAD has no body, and clients that begin a push with HEAD show only the warning.
+    Return no header for other errors. The response to HEAD has no body, and clients that begin a
+    push with HEAD show only the warning.
     """
     if isinstance(error, registry.TokenDenied | registry.KmsKeyDisabled):
         return [(b"warning", f'299 - "{error.message}"'.encode())]

@@ -1,8 +1,8 @@
 """Reusable responses of the data plane, each with the read that proves it is still right.
 
-A proof names the service's read that returns everything the response depends on besides the
-request, and, if there is one, the read that proves many responses at once. No response outlives the
-bearer token of its request.
+A proof names a read of the services. Its result and the request determine the response. If one read
+can prove many responses at once, the proof names that read, too. No response outlives the bearer
+token of its request.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from registry.services.blobs import reading
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
-from registry.services.tags.pointers import look_at_revision
+from registry.services.tags.pointers import read_revision
 
 MOST_SECONDS: Final = 300
-"""Longest time for which an answer is kept that no bearer was sent for."""
+"""Maximum seconds for which the response to a request without a bearer token is kept."""
 
 
 def kept_manifest(
@@ -43,11 +43,11 @@ def kept_manifest(
     if found.fresh_until is not None:
         until = min(until, found.fresh_until)
     given, seen = (request.name, reference), manifests.state_of(found)
-    # What an answer depends on besides the tags and images of the repository: whether a cached tag
-    # is fresh; for a digest of another algorithm, those by which the account knows the content.
+    # Besides the tags and images of the repository, an answer may depend on whether a cached tag is
+    # fresh or, for a digest of another algorithm, on the digests of the content in the account.
     by_tag = not isinstance(reference, Digest) and found.fresh_until is None
-    revision = look_at_revision if by_tag or reference == found.digest else None
-    proof = AnswerProof(manifests.look_at_manifest, given, seen, revision)
+    revision = read_revision if by_tag or reference == found.digest else None
+    proof = AnswerProof(manifests.read_manifest_state, given, seen, revision)
     counts = not request.is_head and request.grant.counts_pulls
     return KeepTerms(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 
@@ -59,9 +59,9 @@ def kept_blob(
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
-    many = reading.look_at_blobs if digest == link.digest else None
+    many = reading.read_blob_states if digest == link.digest else None
     given, seen = (request.name, digest), link_state_of(link)
-    proof = AnswerProof(reading.look_at_blob, given, seen, look_at_many=many)
+    proof = AnswerProof(reading.read_blob_state, given, seen, read_many=many)
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return KeepTerms(ends if until is None else min(ends, until), proof)
@@ -70,7 +70,10 @@ def kept_blob(
 async def kept_list(
     ctx: ServiceContext, request: DataPlaneRequest, look: Callable[..., Hashable], *given: Hashable
 ) -> KeepTerms | None:
-    """Return how a list page may be reused, or None; call it before reading the page."""
+    """Return how a list page may be reused, or None; call this before reading the page.
+
+    `look`, called with the repository's name and `given`, is the read that proves the page.
+    """
     if not request.may_keep:
         return None
     found = await ctx.database.read(look, request.name, *given)
@@ -85,7 +88,7 @@ def kept_greeting(ctx: ServiceContext, request: DataPlaneRequest) -> KeepTerms |
 def kept_challenge(ctx: ServiceContext, scope: Scope, error: Exception) -> KeepTerms | None:
     """Return how a 401 may be reused: only the challenge to a client without a credential.
 
-    That challenge depends only on the settings and the request.
+    Return None for any other error. The challenge depends only on the settings and the request.
     """
     if EXTENSION not in scope.get("extensions", ()) or not isinstance(error, TokenRequired):
         return None

@@ -18,7 +18,7 @@ from registry.services.context import ServiceContext
 from registry.services.images.referrers import (
     ReferrerPage,
     list_described_referrers,
-    look_at_referrers,
+    read_referrers_state,
 )
 from registry.services.pull_through.lists import (
     UpstreamReferrers,
@@ -26,7 +26,7 @@ from registry.services.pull_through.lists import (
     list_upstream_referrers,
 )
 from registry.services.repositories.names import NamePage, list_catalog
-from registry.services.tags.pointers import list_tag_names, look_at_revision
+from registry.services.tags.pointers import list_tag_names, read_revision
 
 CUT: Final = (b"warning", b'299 - "the upstream has more tags than are listed"')
 
@@ -34,7 +34,7 @@ CUT: Final = (b"warning", b'299 - "the upstream has more tags than are listed"')
 def stale_headers(now: int, told_at: int | None) -> Headers:
     """Return the headers `Age` and `Warning` for a stale answer of an upstream (RFC 9111).
 
-    `told_at` is when the upstream gave the answer, if known. Times are in microseconds.
+    `told_at` is when the upstream answered, or None if unknown. Times are in microseconds.
     """
     headers = [(b"warning", b'299 - "upstream unreachable"')]
     if told_at is not None:
@@ -50,7 +50,7 @@ async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-8a, end-8b: list tags in byte order, paged by ``n`` and ``last``."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
-    keep = await kept_list(ctx, request, look_at_revision)
+    keep = await kept_list(ctx, request, read_revision)
     here: NamePage | NameUnknown
     try:
         here = await ctx.database.read(list_tag_names, request.name, after, limit)
@@ -61,7 +61,7 @@ async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     else:
         if not here.is_cached or ctx.upstream is None:
             return _tags(request, here, limit)._replace(keep=keep)
-    # Not kept: a rule that is made or enabled lets an upstream tell more.
+    # Not reusable: once a rule is created or enabled, an upstream may list more.
     told = await list_cached_tags(ctx, request.name, after, limit, here)
     answer = _tags(request, told.page, limit)
     if told.is_stale:
@@ -91,14 +91,14 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
     subject = request.digest
     artifact_type = request.query.one("artifactType") or ""
     after = page_cursor(request.query)
-    keep = await kept_list(ctx, request, look_at_referrers, subject)
+    keep = await kept_list(ctx, request, read_referrers_state, subject)
     page = ReferrerPage([], has_more=False)
     if artifact_type.isprintable():
         page = await ctx.database.read(
             list_described_referrers, request.name, subject, artifact_type, after, MAX_REFERRERS
         )
     if page.may_be_upstream and ctx.upstream is not None:
-        keep = None  # a rule that is made or enabled lets an upstream tell more
+        keep = None  # once a rule is created or enabled, an upstream may list more
         told = await list_upstream_referrers(ctx, request.name, subject)
         if told is not None:
             return _upstream_referrers(ctx, told, artifact_type)

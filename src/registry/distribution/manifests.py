@@ -123,8 +123,8 @@ def _tags(request: DataPlaneRequest) -> tuple[str, ...]:
 async def _read(request: DataPlaneRequest, hold: BodyHold) -> bytes:
     """Read the body of a manifest push.
 
-    Raise `ManifestTooLarge` if it is over the limit, by its declared length before any of it is
-    read; `SizeInvalid` if it ended early.
+    Raise `ManifestTooLarge` if the body is over the limit (before reading, if its declared length
+    is); `SizeInvalid` if it ended early.
     """
     declared = request.content_length
     if (declared or 0) > MAX_BYTES:

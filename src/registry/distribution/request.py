@@ -1,4 +1,4 @@
-"""A parsed request with a valid name and digest, its conditions, and its query.
+"""A parsed request: its headers, conditions, body, and query.
 
 Ambiguous query parameters are rejected.
 """
@@ -59,7 +59,7 @@ class DataPlaneRequest:
         return ", ".join(lines)
 
     def change(self, ctx: ServiceContext) -> Change:
-        """Return the caller, time and registry of a change that this request makes."""
+        """Return the caller and time of a change that this request makes, with the registry."""
         return ctx.change_by(self.grant.principal, self.grant.source, self.grant.client)
 
     @property
@@ -86,7 +86,7 @@ class DataPlaneRequest:
         return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
 
     async def body(self, sink: asgi.Sink, finish: Callable[[bool], T]) -> T:
-        """Move the body to `sink`; see `cloudcore.serving.asgi.receive_into`."""
+        """Move the body to `sink`, and return the result of `finish` (`asgi.receive_into`)."""
         return await asgi.receive_into(self.scope, self.receive, sink, finish)
 
     async def read_few(self, limit: int) -> SmallBody | None:
@@ -135,7 +135,7 @@ def is_not_modified(request: DataPlaneRequest, digest: str) -> bool:
 
 
 def range_still_holds(request: DataPlaneRequest, digest: str) -> bool:
-    """Return True if ``Range`` applies: without ``If-Range``, or if that is this digest."""
+    """Return True if ``Range`` applies: there is no ``If-Range``, or it contains this digest."""
     header = request.header(b"if-range")
     return header is None or header.strip() == f'"{digest}"'
 
@@ -212,7 +212,7 @@ def page_cursor(query: Query) -> str:
 
 
 def mount_source(query_string: bytes) -> Name | None:
-    """Return the repository in ``from`` of a mount, or None if absent or invalid."""
+    """Return the repository in the ``from`` of a mount request, or None if absent or invalid."""
     try:
         query = Query(query_string)
         return parse_name(query.one("from") or "") if query.has("mount") else None

@@ -27,7 +27,7 @@ class BlobBody(NamedTuple):
     start: int
     stop: int
     parts: AsyncIterator[bytes] | None = None
-    """These bytes, if their first part was read before the answer began."""
+    """Yields these bytes, if the first part was read before the response began; else None."""
 
 
 class Response(NamedTuple):
@@ -39,7 +39,7 @@ class Response(NamedTuple):
     on_failure: Callable[[Exception], Awaitable[None]] | None = None
     """Called with the error if sending the response fails."""
     keep: KeepTerms | None = None
-    """How the server may give it again; None if it may not."""
+    """How the server may reuse the response; None if it may not."""
 
 
 def json_headers(body: bytes) -> Headers:
@@ -60,8 +60,8 @@ def empty(status: int, *headers: tuple[bytes, bytes]) -> Response:
 async def send_response(scope: Scope, send: Send, response: Response, request_id: bytes) -> None:
     """Send a response; for a HEAD request, its headers only.
 
-    Raise if a file turns out shorter than the ``Content-Length`` already sent; the server then
-    closes the connection.
+    Raise an error if a file turns out shorter than the ``Content-Length`` already sent; the server
+    then closes the connection.
     """
     body = response.body
     start = {

@@ -53,8 +53,8 @@ _WITH_ARGUMENT: Final = {
 def match_path(raw_path: bytes) -> Match:
     """Parse the path of a request to ``/v2``.
 
-    Raise `NameInvalid` if it is not valid UTF-8, or has an encoded slash; `ExtensionUnknown` if it
-    matches no endpoint.
+    Raise `NameInvalid` if the path is not valid UTF-8, or has an encoded slash; `ExtensionUnknown`
+    if it matches no endpoint.
     """
     path = _decoded(raw_path)
     if path in ("/v2", "/v2/"):
@@ -120,9 +120,10 @@ class Mirrors:
         return None
 
     def local(self, key: str | None, text: str) -> str:
-        """Return the local name of the repository that a request with the mirror key `key` names.
+        """Return the local name of the repository that a mirror's client calls `text`.
 
-        A name that is already local stays the same.
+        `key` is the result of `key` for the request. If it is None, or the name is already local,
+        return `text`.
         """
         if key is None or not text:
             return text
@@ -131,5 +132,5 @@ class Mirrors:
 
 
 def realm_query(key: str | None) -> str:
-    """Return the query string that tells the token endpoint which mirror a client means."""
+    """Return the query string that names a mirror to the token endpoint; empty if `key` is None."""
     return "" if key is None else f"?ns={quote(key, safe='')}"

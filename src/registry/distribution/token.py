@@ -50,7 +50,7 @@ class TokenEndpoint:
             InvalidInput: a GET has a malformed query.
             PolicyTooCostly: in a GET, the policies take too many steps.
             TooManyAttempts: too many failures with access keys.
-            MethodNotAllowed: it is not GET, HEAD or POST.
+            MethodNotAllowed: the method is not GET, HEAD or POST.
 
         """
         match scope["method"]:

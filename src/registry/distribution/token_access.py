@@ -57,7 +57,7 @@ class Recent(Generic[K, V]):
         return self._entries.pop(key, None)
 
     def forget_first(self, is_old: Callable[[V], bool]) -> None:
-        """Remove the oldest entries, until one is not `is_old`."""
+        """Remove the oldest entries, up to the first for which `is_old` returns False."""
         while self._entries:
             first = next(iter(self._entries))
             if not is_old(self._entries[first]):
@@ -156,7 +156,7 @@ class TokenAccess:
         self._auditor.note_refusal(refusal)
 
     def source_ip(self, scope: Scope) -> Address | None:
-        """Return the client's address, as seen through trusted proxies."""
+        """Return the client's address behind trusted proxies; None if the peer has no IP."""
         client = scope.get("client")
         forwarded = [value for field, value in scope["headers"] if field == b"x-forwarded-for"]
         return source_address(client[0] if client else None, forwarded, self._trusted)
@@ -170,7 +170,8 @@ class TokenAccess:
     def check_mount(self, scope: Scope, bearer: Bearer, target: Name, source: Name) -> None:
         """Make the client request a token for the mount's source, but only once, to avoid a loop.
 
-        Raise `TokenRequired` the first time this token, target and source occur.
+        Raise `TokenRequired` the first time this token, target and source occur; return the second
+        time.
         """
         if self._mounts.take((bearer.token_id, target, source)):
             return
@@ -216,7 +217,10 @@ class TokenAccess:
         credential: bytes,
         message: str,
     ) -> TokenRequired | TokenDenied:
-        """Return a 401 so that the client gets another token; a 403 if it repeats the request."""
+        """Return a 401, or a 403 if the connection's last refusal was of the same request.
+
+        A request with another token counts as another request.
+        """
         challenge = self._challenge(scope, name, need, error)
         connection = scope.get("client")
         token = _split_bearer(credential) or credential
@@ -282,7 +286,7 @@ def _refusal_words(entry: NameRights, name: Name | None, need: Need) -> str:
 
 
 class BearerGrant:
-    """The rights of one request: from its bearer token, or if not in it, by current policies."""
+    """The rights of one request: those in its bearer token; for others, current policies decide."""
 
     __slots__ = ("_access", "_bearer", "_scope", "counts_pulls")
 
@@ -301,7 +305,7 @@ class BearerGrant:
 
     @property
     def expires_at(self) -> int:
-        """Return when the token expires."""
+        """Return when the token expires, in microseconds since the epoch."""
         return self._bearer.expires_at
 
     @property
@@ -319,10 +323,12 @@ class BearerGrant:
         return name in await self._allowed(CREATE, [name])
 
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
-        """Return a predicate: whether token and current policies allow mounts from a repository.
+        """Return a predicate for the repositories from which blobs may be mounted.
 
-        Raise `TokenRequired` if the token has no scope for `source`; see
-        `TokenAccess.check_mount`.
+        Both the token and current policies must allow the pull. `source` is the only repository to
+        check; None for all in the token.
+
+        Raise `TokenRequired` if the token has no scope for `source`; see `TokenAccess.check_mount`.
         """
         access = self._bearer.access
         if source is None:
@@ -337,7 +343,7 @@ class BearerGrant:
         return (await self._allowed(PERMISSIONS["pull"], pullable)).__contains__
 
     async def listing(self) -> VisibleCatalog:
-        """Return the caller's account, and a filter for the repositories it may describe now.
+        """Return the caller's account, and a filter for what the caller may describe now.
 
         Raise `TokenRequired` if the login behind the token has ended.
         """

@@ -103,7 +103,6 @@ async def _out_of_order(
 
 
 async def _received(ctx: ServiceContext, request: DataPlaneRequest, upload_id: str) -> int:
-    """Return how many bytes a session has received."""
     now = ctx.clock()
     session = await ctx.database.read(get_session, ctx, request.name, upload_id, now)
     return session.upload.received_bytes

@@ -1,8 +1,8 @@
 """A run of the collector over an account: a job of several phases, in many batches.
 
 Each batch is one transaction that also updates the counts in the run's row, so if a worker dies,
-another repeats at most one batch. Safety does not depend on delays, which may all be 0, but on
-locked rows and foreign keys (`registry.metadata.collector.collection`).
+another repeats at most one batch. Safety depends on locked rows and foreign keys
+(`registry.metadata.collector.collection`), not on delays, which may all be 0.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from registry.services.collector_runs import RUNS
 from registry.services.context import ServiceContext
 
 _BATCHES: Final = 20
-"""Batches of a step; after it, other jobs of the worker get their turn."""
+"""Batches of a step; after a step, other jobs of the worker get their turn."""
 _REST: Final = 3
-"""Pause after a batch, as a multiple of the batch's time. Pushes need the same disk and, on SQLite,
-the same writer: without pauses, they take three times as long."""
+"""Pause after a batch, as a multiple of the batch's duration. Pushes need the same disk and, on
+SQLite, the same writer: without pauses, they take three times as long."""
 _LONGEST_REST: Final = 5.0
 """Longest pause, in seconds."""
 
 Phase = Callable[[ServiceContext, Run], Awaitable[bool]]
-"""Do one batch; return True if there may be more."""
+"""Does one batch; returns True if there may be more."""
 _LINKS: Final = 200
 _BATCH: Final = 100
 
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
-    """Return the job kind of the collector, the only job that gets a `sweeper` to delete bytes."""
+    """Return the job kind of the collector, the only job that gets a `sweeper`."""
     return RUNS.job_kind(ctx, partial(_step, ctx, sweeper), partial(_count_freed, ctx))
 
 
@@ -57,7 +57,7 @@ def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
 
 
 async def _make_room(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
-    """Remove a batch like `remove`; if the store fails, end the phase without an error.
+    """Remove a batch as `remove` does; if the store fails, end the phase without an error.
 
     Otherwise one file that cannot be deleted would stop every run before the next phases.
     """
@@ -70,7 +70,8 @@ async def _make_room(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> boo
 async def _step(ctx: ServiceContext, sweeper: BlobSweeper, run: Run, job: Job) -> Next | Done:
     """Do some batches of the run's current phase.
 
-    Raise `StepFailed` if the store or the database is unavailable, or nothing may be collected now.
+    Raise `StepFailed` if the store or the database is unavailable, or if collecting is not safe
+    now.
     """
     number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)
     phases = phases_of(sweeper)
@@ -106,9 +107,9 @@ def _count_freed(ctx: ServiceContext, run: Run) -> None:
 async def mark(ctx: ServiceContext, run: Run) -> bool:
     """Delete a batch of unreferenced links; return True if there may be more.
 
-    A link that was touched or referenced since it was listed stays.
+    Links that were touched or referenced since they were listed stay.
 
-    Raise `IndexIncomplete` if manifests contradict their edges or the links' `manifest_refs`.
+    Raise `IndexIncomplete` if manifests contradict their edges, or the `manifest_refs` of links.
     """
     now = ctx.clock()
     before = now - ctx.delays.grace
@@ -134,8 +135,8 @@ def _unlink(
 async def sweep(ctx: ServiceContext, run: Run) -> bool:
     """Sweep a batch of condemned objects; return True if there may be more.
 
-    Objects that are referenced again become live. Foreign keys refuse to sweep objects whose
-    references this transaction does not see yet.
+    Objects that are referenced again become live. If an object got a reference that this
+    transaction does not see yet, foreign keys refuse to sweep it.
 
     Raise `IndexIncomplete` if a manifest references an object whose link is lost.
     """
@@ -171,9 +172,9 @@ async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
     """Delete the bytes of a batch of swept objects; return True if there may be more.
 
     The start of the removal is committed before the first file is deleted, and the rows are deleted
-    after the last, so the next run continues after a crash. The bytes of inline objects are deleted
-    with their rows. A client that has an object open can read all of it. While a backup is under
-    way, neither bytes nor rows are deleted.
+    after the last file, so the next run continues after a crash. The bytes of inline objects are
+    deleted with their rows. A client that has an object open can still read all of it. While a
+    backup is under way, neither bytes nor rows are deleted.
 
     Raise `StoreUnavailable` if the store failed for some objects; the next run tries these again.
     """

@@ -1,8 +1,8 @@
-"""Data keys of sealed blobs: erase those wrapped under deleted KMS keys, and check the others.
+"""Data keys of sealed blobs: erase wraps under deleted KMS keys, and check all other wraps.
 
-Erasing *shreds* a blob that no other key opens: the next collection removes its bytes. Other blobs,
-sizes and manifests stay as they are. The check verifies that links have the wraps they need, and
-that these open the bytes.
+If the last wrap of a blob's data key is erased, the blob is *shredded*: the next collection removes
+its bytes. Other blobs, sizes and manifests stay unchanged. The check verifies that links have the
+wraps they need, and that the data keys in these wraps decrypt the bytes.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from registry.services.data_keys import DataKeys
 
 _KEYS: Final = 100
 _BATCH: Final = 500
-"""Objects of one transaction, which keeps pushes of the same blobs waiting."""
+"""Objects per transaction; pushes of the same blobs wait for it."""
 _LOGGED_EVERY: Final = 20
-"""Batches between two lines of the log."""
+"""Batches between two lines in the log."""
 _REST: Final = 2
-"""Pause after a batch, as a multiple of its time: on SQLite, pushes need the same writer."""
+"""Pause after a batch, as a multiple of its duration: on SQLite, pushes need the same writer."""
 
 _log = logging.getLogger(__name__)
 
 
 async def shred_deleted_keys(ctx: ServiceContext) -> int:
-    """Erase the wraps under deleted KMS keys; return how many blobs lost a wrap.
+    """Erase the wraps under deleted KMS keys; return the number of blobs that lost a wrap.
 
-    The next turn, in any process, continues an interrupted one.
+    If interrupted, the next turn, in any process, continues.
     """
     erased = 0
     after = ""
@@ -96,11 +96,11 @@ async def _shred(ctx: ServiceContext, key: DeletedKey) -> int:
 _MOST: Final = 500
 _PAGE: Final = 200
 _MOST_AWAY: Final = 10
-"""KMS keys whose material cannot be had, before the check ends: each may take seconds."""
+"""Unavailable KMS keys after which the check ends: each may take seconds."""
 
 
 class KeyFault(NamedTuple):
-    """A blob whose data keys are inconsistent."""
+    """A blob whose data keys are inconsistent with its links or bytes."""
 
     digest: str
     problem: str
@@ -109,7 +109,8 @@ class KeyFault(NamedTuple):
 async def find_key_faults(database: Database) -> list[KeyFault]:
     """Return blobs whose links, wraps and objects are inconsistent; at most 500 for each fault.
 
-    Each fault is checked again, since a push may have changed the rows meanwhile.
+    Faults are looked up twice, and only those found both times are returned, since a push may have
+    changed the rows meanwhile.
     """
     found = await database.read(key_faults, _MOST)
     if found:
@@ -124,21 +125,21 @@ def _problem_of(problem: str, fault: ObjectFault) -> str:
 
 @dataclass
 class WrapCheck:
-    """A check that wraps under enabled KMS keys decrypt, and that their data keys fit the bytes."""
+    """A check that wraps under enabled KMS keys open, and that their data keys fit the bytes."""
 
     database: Database
     reader: BlobReader
     data_keys: DataKeys
     wrap_count: int = field(default=0, init=False)
     untried: dict[str, str] = field(default_factory=dict, init=False)
-    """Why the data keys under some KMS keys were not tried, by the ids of those."""
+    """Maps the ids of KMS keys to the reason why data keys under them were not tried."""
     _broken: dict[str, KeyFault] = field(default_factory=dict, init=False)
-    """KMS keys of `untried` whose material does not open."""
+    """The KMS keys in `untried` whose key material cannot be opened, with the first blob found."""
     _first: tuple[str, DataKey] | None = field(default=None, init=False)
-    """The data key of the last object under its first KMS key."""
+    """(object id, data key) from the first wrap of the last object; its other wraps must match."""
 
     async def run(self) -> AsyncIterator[KeyFault]:
-        """Yield the faults; afterwards `untried` tells which KMS keys were unavailable."""
+        """Yield the faults; afterwards `untried` has the KMS keys that were unavailable."""
         after = ("", "")
         while page := await self.database.read(stored_wraps, after, _PAGE):
             for wrap in page:
@@ -153,7 +154,11 @@ class WrapCheck:
                 yield fault
 
     async def _try(self, wrap: StoredWrap) -> str | None:
-        """Return the fault of a wrap, or None; if its KMS key is unavailable, record that."""
+        """Return the fault of a wrap, or None.
+
+        If the KMS key is unavailable, record that in `untried`. Wraps under disabled or deleted KMS
+        keys are skipped.
+        """
         is_over = len(self.untried) - len(self._broken) >= _MOST_AWAY
         if is_over or wrap.kms_key_id in self.untried:
             return None
@@ -185,9 +190,9 @@ class WrapCheck:
         return (await self.data_keys.open_all(wrap.account_id, [wrapped]))[0]
 
     async def _open_bytes(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
-        """Return why the header of the bytes does not fit this data key, or None.
+        """Return why the header of the bytes does not fit this data key, or None if it does.
 
-        Bytes marked as damaged (or absent) are skipped: they are another finding.
+        Bytes that are absent or marked as damaged are skipped: other checks report them.
         """
         if wrap.is_damaged:
             return None

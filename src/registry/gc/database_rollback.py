@@ -1,9 +1,9 @@
-"""Detect that the database is older than the blobs, or not theirs; then delete nothing.
+"""Detect a database that is older than the blobs, or not theirs, and then delete nothing.
 
-The database has the ids of its successive states (generations); the store has the last one in a
-file. A new id is committed to the database before it is saved in the store, so the database has
-every id that the store has, even after a crash between the two, or with several processes. If it
-lacks the saved id, an older backup was restored, or the database is another one.
+The database has the ids of its successive states (generations); the store has saved the last id. A
+new id is committed to the database before it is saved in the store, so the database has every id
+that the store has, even after a crash between the two, or with several processes. If the database
+lacks the saved id, an older backup of it was restored, or it is another database.
 
 The rows of such a database do not show which bytes are needed.
 """
@@ -25,11 +25,12 @@ EVERY_SECONDS: Final = 30
 _LONGEST: Final = 300 * MICROSECONDS
 """Longest duration of a generation, in microseconds."""
 _LAST_SECONDS: Final = 2.0
-"""Limit of the time for the last generation, when the process stops."""
+"""Time limit for the last generation, when the process stops."""
 _NOTED_WITHIN_SECONDS: Final = 5.0
-"""Time in which the store notes a generation after its commit, or the process has died."""
+"""After this time, a process that has committed a generation has saved it in the store, or has
+died."""
 _LOOK_SECONDS: Final = 0.1
-"""Seconds between two looks for that note."""
+"""Seconds between two checks whether the store has the generation."""
 
 _NEVER_USED: Final = (
     "the blob store was never used with this database, which was used with one before: is the disk"
@@ -53,7 +54,7 @@ class DatabaseWentBack(Exception):
 
 
 async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Check that the database is the one last used with the blobs, in no older state.
+    """Check that this database was the last one used with the blobs, and is no older copy of it.
 
     Raise `DatabaseWentBack` if the database is older, or another one.
     """
@@ -63,9 +64,10 @@ async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 
 
 async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Begin a new generation, in the database and the store.
+    """Begin a new generation, in the database and then in the store.
 
-    Raise `DatabaseWentBack` if the database lacks the store's generation, which then stays.
+    Raise `DatabaseWentBack` if the database lacks the generation saved in the store, which then
+    stays.
     """
     noted, new = await sweeper.generation(), ctx.new_id()
     if not await ctx.database.write(generations.follow, noted, new, ctx.clock()):
@@ -74,7 +76,7 @@ async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 
 
 async def accept_database(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Accept this database as the right one; then stored bytes without a row are orphans."""
+    """Accept this database as the right one; then stored bytes without a row count as orphans."""
     new = ctx.new_id()
     await ctx.database.write(generations.accept, new, ctx.clock())
     await sweeper.note_generation(new)
@@ -93,7 +95,7 @@ class Generations:
     async def begin(self) -> None:
         """Begin the first generation of the process.
 
-        Log an error if the database went back, or if it was last used with another store.
+        Log an error if the database is older than the store, or was last used with another store.
         """
         try:
             await self._check_store()
@@ -102,10 +104,10 @@ class Generations:
         await self._renew()
 
     async def _check_store(self) -> None:
-        """Log an error if the database was used with another store, and this one is new.
+        """Log an error if the database was used with a store, but this store is new.
 
         Another first process commits a generation before it saves it in the store: if the newest
-        one is recent, this waits until it is saved.
+        generation in the database is recent, wait until the store has it.
         """
         if await self._sweeper.generation() is not None:
             return
@@ -120,7 +122,7 @@ class Generations:
         _log.error(_NEVER_USED)
 
     async def go_on(self) -> None:
-        """Begin a generation if there are new objects or uploads, or the last one is too old.
+        """Begin a generation if there are new objects or uploads, or if the last one is too old.
 
         So an older copy of the database is detected, unless nothing was pushed after it was made.
         """

@@ -15,13 +15,14 @@ Each finding begins with the invariant that is violated:
 - B1      the bytes of every piece of an object in a bucket exist, have its size, and its checksum
 - B2      what is counted of a bucket, and of an account's bytes in buckets, equals its recount
 
-It may run beside a serving registry: objects and sessions that look wrong are checked again before
-they are reported, since a push or a deletion may have changed them. It writes only marks: it marks
-damaged objects and pieces, so that a push of the same bytes heals them, and unmarks whole ones.
+The check may run beside a serving registry: objects and sessions that look wrong are checked again
+before they are reported, since a push or a deletion may have changed them. The check writes only
+marks: it marks damaged objects and pieces, so that a push of the same bytes heals them, and removes
+the marks of intact ones.
 
 Once a day the server recounts the stored bytes of accounts and corrects wrong numbers
 (`recount_bytes`). Each change of an object changes the number in the same transaction, so a wrong
-one is a fault of this program, or of a manual change of rows; it is logged.
+number comes from a bug in this program, or from a manual change of rows; it is logged.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ from registry.services.data_keys import DataKeys
 
 _PAGE: Final = 500
 _MANIFESTS: Final = 16
-"""Manifests per page: each may have 4 MiB."""
+"""Manifests per page; each may have 4 MiB."""
 
 
 class Finding(NamedTuple):
-    """A violated invariant, the resource, and the problem."""
+    """A violated invariant, the affected resource, and the problem."""
 
     invariant: str
     subject: str
@@ -81,9 +82,9 @@ class FsckReport:
     violations: list[Finding] = field(default_factory=list)
     orphans: list[Finding] = field(default_factory=list)
     unerased_count: int = 0
-    """Data keys under deleted keys that are still to be erased, up to 500; no violation."""
+    """Data keys under deleted KMS keys that are yet to be erased, up to 500; no violation."""
     untried: str = ""
-    """Why data keys were not tried; empty if they were, or none should be."""
+    """Why some or all data keys were not tried; empty if all were, or there are none."""
     damaged_count: int = 0
     damaged_images: list[str] = field(default_factory=list)
     """Images that reference a damaged blob; for each blob, the first 500."""
@@ -98,7 +99,7 @@ class FsckReport:
 async def check(
     database: Database,
     store: BlobStore,
-    tell: Callable[[CheckProgress], None],
+    on_progress: Callable[[CheckProgress], None],
     *,
     clock: Clock,
     read_objects: bool = True,
@@ -108,18 +109,16 @@ async def check(
 ) -> FsckReport:
     """Compare `store` with `database`; return all findings. Read `readers` objects at once.
 
-    Without `buckets`, the store of buckets, their bytes are not checked.
-
-    Without `data_keys`, no wrapped data key is decrypted.
-
-    Without `read_objects`, check only presence and size of objects, and do not hash their bytes.
-    Call `tell` after each blob and manifest.
+    - `buckets` is the store of buckets; without it, their bytes are not checked
+    - without `data_keys`, no wrapped data key is decrypted
+    - without `read_objects`, only presence and size of objects are checked, and no bytes are hashed
+    - `on_progress` is called after each blob, manifest and piece
     """
     report = FsckReport()
     total_objects, total_manifests = await database.read(audit.totals)
 
     of, add = (database, store, clock, BLOBS), partial(_add, report)
-    objects = ObjectCheck(*of, add, tell, reads=read_objects, total=total_objects)
+    objects = ObjectCheck(*of, add, on_progress, reads=read_objects, total=total_objects)
     await objects.run(BLOBS.stored_rows.each(database), readers)
     report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
     async for document in _manifests(database):
@@ -128,7 +127,9 @@ async def check(
             subject = f"manifest {document.digest} in {document.repository}"
             report.violations.append(Finding("I3", subject, problem))
         report.manifest_count += 1
-        tell(CheckProgress("manifests", report.manifest_count, total_manifests, report.read_bytes))
+        on_progress(
+            CheckProgress("manifests", report.manifest_count, total_manifests, report.read_bytes)
+        )
     await _check_pointers(database, report)
     await _check_counts(database, report)
     await _check_keys(database, store, data_keys, report)
@@ -143,7 +144,7 @@ async def check(
             clock,
             PIECES,
             partial(_add_piece, report),
-            tell,
+            on_progress,
             reads=read_objects,
             total=total_pieces,
             read_before=report.read_bytes,
@@ -212,7 +213,7 @@ async def _check_keys(
 async def _check_staged(
     database: Database, store: BlobStore, clock: Clock, report: FsckReport
 ) -> None:
-    """Check the staged bytes of upload sessions; report bytes that have no row."""
+    """Check the staged bytes of upload sessions, and report stored bytes that have no row."""
     lost = await _lost_bytes(database, store, clock)
     if lost:  # a request may have changed or ended a session after its row was read
         still_lost = await _lost_bytes(database, store, clock)
@@ -237,7 +238,7 @@ async def _check_strays(database: Database, report: FsckReport) -> None:
 
 
 async def _is_orphan(database: Database, store: BlobStore, clock: Clock, object_id: str) -> bool:
-    """Return True if bytes have no row, and no writer has them locked.
+    """Return True if bytes have no row, are not recent, and no writer has them locked.
 
     A writer unlocks its bytes only after it has written their row, so the row is looked up again.
     """
@@ -252,7 +253,7 @@ async def _is_orphan(database: Database, store: BlobStore, clock: Clock, object_
 async def _lost_bytes(database: Database, store: BlobStore, clock: Clock) -> list[Finding]:
     """Return a finding for each upload session whose acknowledged bytes are not all stored.
 
-    An expired session may have none: the purge deletes its bytes before its row.
+    Expired sessions are skipped: the purge deletes their bytes before their rows.
     """
     lost: list[Finding] = []
     after = ""
@@ -288,7 +289,7 @@ _log = logging.getLogger(__name__)
 
 
 async def recount_bytes(ctx: ServiceContext) -> int:
-    """Correct the stored bytes of accounts; return how many were wrong."""
+    """Correct the stored bytes of accounts; return the number of accounts that were wrong."""
     wrong = 0
     async for account_id, _ in miscounted_accounts(ctx.database):
         found = await ctx.database.write(quotas.correct_count, account_id)
@@ -299,7 +300,7 @@ async def recount_bytes(ctx: ServiceContext) -> int:
 
 
 async def miscounted_accounts(database: Database) -> AsyncIterator[tuple[str, Miscount]]:
-    """Yield accounts whose number of stored bytes looks wrong; it is read without a lock."""
+    """Yield accounts whose number of stored bytes looks wrong, as read without a lock."""
     after = ""
     while accounts := await database.read(quotas.counted_accounts, after, _PAGE):
         for after in accounts:

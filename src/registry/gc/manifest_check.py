@@ -1,7 +1,7 @@
-"""Check manifests: their bytes against their digests, and their edges against what they list.
+"""Check manifests: their bytes against their digests, and their edges against their content.
 
-A manifest's bytes list the blobs it needs; edges, links and counters are derived from them. If some
-of these rows were lost (a truncated table, a partly restored backup), a blob in use looks like
+A manifest's bytes list the blobs it needs; edges, links and counters are derived from that list. If
+some of these rows were lost (a truncated table, a partly restored backup), a blob in use looks like
 garbage. So before the collector unlinks blobs of a repository, it compares some of its manifests
 with their edges, and stops if edges are missing.
 """
@@ -24,11 +24,12 @@ from registry.oci.manifest import parse_manifest
 from registry.oci.media_types import is_foreign_layer
 
 _SAMPLE: Final = 4
-"""Manifests of each sort. Those of a sort are read at once, and each may have 4 MiB."""
+"""Manifests of each sort (newest, oldest, last deleted), all of which are read at once; each may
+have 4 MiB."""
 
 
 class IndexIncomplete(Exception):
-    """Edges, links or counters contradict the manifests; nothing may be collected."""
+    """Edges, links or counters contradict the manifests, so nothing may be collected."""
 
 
 def check_repository(tx: Connection, repository_id: str) -> None:
@@ -43,7 +44,7 @@ def check_repository(tx: Connection, repository_id: str) -> None:
 
 
 def body_problem(body: bytes, digest: str) -> str | None:
-    """Return the problem of a manifest's bytes, or None."""
+    """Return the problem of a manifest's bytes, or None if they have this digest."""
     return None if digest_of(body) == digest else "its bytes hash to something else"
 
 
@@ -74,7 +75,7 @@ def manifest_problem(document: ManifestBody) -> str | None:
 
 
 PAGE: Final = 16
-"""Manifests that are read at once: each may have 4 MiB."""
+"""Manifests that are read at once; each may have 4 MiB."""
 _IMAGES: Final = 500
 
 
@@ -84,16 +85,16 @@ class FoundManifest(NamedTuple):
     manifest: AccountManifest
     problem: str
     images: Sequence[ManifestUse]
-    """The first 500; none if all are deleted."""
+    """The first 500; empty if all are deleted."""
 
 
 @dataclass
 class ManifestCheck:
-    """A check of manifests. It marks nothing: every pull verifies the manifest that it reads."""
+    """A check of manifests. It sets no marks: every pull verifies the manifest that it reads."""
 
     database: Database
     pace: Pace
-    tell: Callable[[], None] = lambda: None
+    on_progress: Callable[[], None] = lambda: None
     """Called after each page."""
     manifest_count: int = field(default=0, init=False)
     read_bytes: int = field(default=0, init=False)
@@ -103,7 +104,7 @@ class ManifestCheck:
     ) -> AsyncIterator[FoundManifest]:
         """Check the manifests of all pages; yield the damaged ones.
 
-        Raise `ReadingStopped` if the pace is stopped.
+        Raise `ReadingStopped` if `Pace.stop` was called.
         """
         async for page in pages:
             for manifest, problem in await self.pace.in_thread(_problems, page, self.pace):
@@ -113,7 +114,7 @@ class ManifestCheck:
                 yield FoundManifest(manifest, problem, images)
             self.manifest_count += len(page)
             self.read_bytes += sum(len(each.body) for each in page)
-            self.tell()
+            self.on_progress()
 
 
 def _problems(page: Sequence[AccountManifest], pace: Pace) -> list[tuple[AccountManifest, str]]:

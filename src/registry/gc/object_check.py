@@ -1,7 +1,7 @@
 """Check many stored objects, blobs and pieces of buckets, by several readers at a limited rate.
 
 The stored bytes are compared with their BLAKE3 checksum or, if plain, with the object's digest.
-That needs no data key, even for sealed bytes. fsck and the scrub use it.
+This needs no data key, even for sealed bytes. fsck and the scrub use this module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FoundDamage(NamedTuple):
     digest: str
     problem: str
     is_new: bool
-    """False if it was known before."""
+    """False if the damage was already marked."""
     images: Sequence[DamagedImage]
     """The first 500."""
 
@@ -63,17 +63,17 @@ class FoundDamage(NamedTuple):
 
 
 class DamagedPiece(NamedTuple):
-    """A damaged piece, and the object or upload that it belongs to."""
+    """A damaged piece, and the object or upload to which it belongs."""
 
     piece_id: str
     problem: str
     is_new: bool
-    """False if it was known before."""
+    """False if the damage was already marked."""
     hit: PieceOwner | None
-    """None if it was deleted or overwritten meanwhile."""
+    """None if the object or upload was deleted or overwritten meanwhile."""
 
     def __str__(self) -> str:
-        """Return the piece and what needs it, on one line."""
+        """Return the piece and the object or upload that needs it, on one line."""
         hit = "" if self.hit is None else f" of {str(self.hit)!r}"
         return f"piece {self.piece_id}{hit}"
 
@@ -92,7 +92,7 @@ class CheckedObjects(Generic[F]):
     what: str
     stored_rows: StoredRows
     describe: Callable[[Connection, ObjectRow, str, bool], F]
-    """Returns the finding of a damaged object, by its problem, and True if that is new."""
+    """From a damaged object, its problem, and whether the damage is new, returns the finding."""
 
 
 def _blob(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> FoundDamage:  # noqa: FBT001
@@ -108,7 +108,7 @@ BLOBS: Final = CheckedObjects("blobs", BLOB_ROWS, _blob)
 PIECES: Final = CheckedObjects("pieces of buckets", PIECE_ROWS, _piece)
 
 
-def tell_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
+def report_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
     """Log damage; if it is new, also count it."""
     if found.is_new:
         ctx.on_damage()
@@ -121,18 +121,18 @@ Ts = TypeVarTuple("Ts")
 
 NO_LIMIT: Final = 0
 VERIFYING: Final = Threads("verifying")
-"""For whole reads of stored bytes, which take long, and wait for their pace."""
+"""For reading whole objects, which takes long, and waits for the pace."""
 
 
 class ReadingStopped(Exception):
-    """Reading was ended because `Pace.stop` was called."""
+    """Reading was stopped by `Pace.stop`."""
 
 
 class Pace:
-    """A shared limit on how fast some threads read, in bytes per second; or `NO_LIMIT`.
+    """A limit in bytes per second, or `NO_LIMIT`, on how fast several threads together read.
 
     Threads that read too fast wait in `spend`, each for its own bytes. The limit holds over any
-    period: time lost in a pause is not made up for.
+    period: after a pause, reading is not faster to make up for the lost time.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Pace:
     def spend(self, count: int) -> None:
         """Count bytes that were read, and wait as long as the rate requires. Blocks.
 
-        Raise `ReadingStopped` if `stop` was called, before or while this waits.
+        Raise `ReadingStopped` if `stop` was called before or during the wait.
         """
         seconds = 0.0
         if self._bytes_per_second:
@@ -170,7 +170,7 @@ class Pace:
     async def in_thread(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
         """Call a function that reads at this pace, in a thread.
 
-        If this is cancelled, stop all that read at this pace, and wait for the thread, which may
+        If this call is cancelled, stop all readers at this pace, and wait for the thread, which may
         use files that the caller will close.
         """
         reading = asyncio.ensure_future(VERIFYING(call, *arguments))
@@ -184,10 +184,10 @@ class Pace:
 
 
 READERS: Final = 4
-"""Objects that are read at once: a disk that is not a rotating one then has enough to do."""
+"""Objects that are read at once, which is enough to keep a non-rotating disk busy."""
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 1 << 30
-"""Objects, and bytes of them, that are read again if the process dies."""
+"""`_BATCH` objects, or this many bytes of objects, may be read again if the process dies."""
 
 
 class CheckProgress(NamedTuple):
@@ -196,7 +196,7 @@ class CheckProgress(NamedTuple):
     stage: str
     done: int
     total: int | None
-    """None if not known."""
+    """None if unknown."""
     read_bytes: int = 0
 
 
@@ -228,7 +228,7 @@ async def work_through(
 
 @dataclass
 class ObjectCheck(Generic[F]):
-    """A check of objects: it marks damaged ones, and sets `verified_at` of intact ones."""
+    """A check of objects: it marks damaged objects, and sets `verified_at` of intact ones."""
 
     database: Database
     store: BlobReader
@@ -236,14 +236,14 @@ class ObjectCheck(Generic[F]):
     checked: CheckedObjects[F]
     found: Callable[[F], None]
     """Called for each damaged object."""
-    tell: Callable[[CheckProgress], None] = lambda _: None
+    on_progress: Callable[[CheckProgress], None] = lambda _: None
     """Called after each object."""
     _: KW_ONLY
     pace: Pace = field(default_factory=Pace)
     reads: bool = True
-    """False: check only presence and size of the objects' bytes."""
+    """False to check only presence and size of the objects' bytes."""
     total: int | None = None
-    """Of the progress, which counts the bytes from `read_before` on."""
+    """Total number of objects for the progress, or None; `read_before` is added to its bytes."""
     read_before: int = 0
     object_count: int = field(default=0, init=False)
     read_bytes: int = field(default=0, init=False)
@@ -253,7 +253,7 @@ class ObjectCheck(Generic[F]):
     async def run(self, rows: AsyncIterator[ObjectRow], readers: int = READERS) -> None:
         """Check objects, `readers` at once; if stopped early, record those already checked.
 
-        Raise `ReadingStopped` if the pace is stopped.
+        Raise `ReadingStopped` if `Pace.stop` was called.
         """
         try:
             await work_through(rows, self.check, readers)
@@ -274,7 +274,7 @@ class ObjectCheck(Generic[F]):
         self.object_count += 1
         read_bytes = self.read_before + self.read_bytes
         progress = self.checked.what, self.object_count, self.total, read_bytes
-        self.tell(CheckProgress(*progress))
+        self.on_progress(CheckProgress(*progress))
 
     async def _confirm(self) -> None:
         verified, self._verified, self._verified_bytes = self._verified, [], 0
@@ -297,9 +297,9 @@ class ObjectState(NamedTuple):
     """The result of checking an object's stored bytes."""
 
     problem: str | None = None
-    """The problem, or None."""
+    """The problem in words, or None if there is none."""
     damage: str | None = None
-    """The mark to set, or None if the bytes may be whole or are already marked."""
+    """The damage to mark; None if the bytes may be intact or are already marked."""
     read_bytes: int = 0
     is_verified: bool = False
     """True if all bytes were read and have the right hash."""
@@ -308,7 +308,7 @@ class ObjectState(NamedTuple):
 async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
     """Check an object's stored bytes: presence and size, and with `reads` also their hash.
 
-    Raise `ReadingStopped` if `pace` is stopped.
+    Raise `ReadingStopped` if `Pace.stop` was called.
     """
     if row.is_inline:
         return await _inspect_body(row, pace, reads=reads)
@@ -327,7 +327,7 @@ async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool)
 
 
 async def _inspect_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
-    """Like `inspect`, for an object whose stored bytes are in the database."""
+    """Do as `inspect`, for an object whose stored bytes are in the database."""
     if row.body is None:
         return ObjectState("its bytes are gone", damage.ABSENT)
     if len(row.body) != row.stored_size:
@@ -359,14 +359,17 @@ def _hash(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectSta
 
 
 def _marked_before(row: ObjectRow) -> ObjectState:
-    """Return a problem if the object's damage mark can only be removed by reading its bytes."""
+    """Return the state of bytes that were not read.
+
+    It has a problem if the object has a damage mark that only reading the bytes can remove.
+    """
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
         return ObjectState("it was found damaged before; without --quick its bytes are read again")
     return ObjectState()
 
 
 def _unreadable(error: StoreUnavailable) -> ObjectState:
-    """Return the problem of unreadable bytes; EIO is damage, other errors are not."""
+    """Return the state of unreadable bytes; EIO is damage, other errors are not."""
     refusal = error.__cause__
     is_damage = isinstance(refusal, OSError) and refusal.errno == errno.EIO
     problem = f"its bytes cannot be read: {error.message}"

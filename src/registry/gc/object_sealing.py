@@ -1,10 +1,10 @@
 """Seal one plain object: encrypt a copy of its bytes, then switch the object to the copy.
 
-The new bytes have a new id and a new data key, which is wrapped under the key of each repository
-that has the object. They are verified and durable before one transaction switches the object to
-them, writes the wraps, and moves the old bytes to the quarantine. So a process that dies has
-changed nothing or everything; new bytes without a row are found by the orphan scan. A reader that
-has the old bytes open can finish.
+The new bytes have a new id and a new data key, which is wrapped under the KMS key of each
+repository that has the object. They are verified and durable before one transaction switches the
+object to them, writes the wraps, and moves the old bytes to the quarantine. So a process that dies
+has changed nothing or everything; the orphan scan finds new bytes without a row. A reader that has
+the old bytes open can finish.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
 
 _TRIES: Final = 5
-"""Transactions for one object; each but the first follows a change of its keys."""
+"""Maximum transactions for one object; each but the first follows a change of its KMS keys."""
 
 
 class Outcome(Enum):
@@ -42,11 +42,11 @@ class Outcome(Enum):
     SEALED = "sealed"
     DAMAGED = "damaged"
     KEY_UNUSABLE = "key not usable"
-    """A key that it needs is disabled or deleted, or its deletion is pending."""
+    """A KMS key that the object needs is disabled or deleted, or its deletion is pending."""
     UNUSED = "not used"
-    """No repository has it; the collector removes it."""
+    """No repository has the object; the collector removes it."""
     CHANGED = "changed meanwhile"
-    """It was pushed, sealed or deleted meanwhile, or its keys keep changing."""
+    """The object was pushed, sealed or deleted meanwhile, or its KMS keys keep changing."""
 
 
 class _SourceFailed(Exception):
@@ -54,12 +54,12 @@ class _SourceFailed(Exception):
 
 
 class _KeysChanged(Exception):
-    """An object now needs other KMS keys than its data key was wrapped under."""
+    """An object now needs KMS keys under which its data key was not wrapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealer:
-    """Seals objects at a pace; marks damaged ones and passes them to `found`."""
+    """Seals objects at a pace; marks damaged objects and passes them to `found`."""
 
     ctx: ServiceContext
     data_keys: DataKeys
@@ -68,12 +68,12 @@ class Sealer:
     found: Callable[[FoundDamage], None]
 
     async def seal(self, row: ObjectRow) -> Outcome:
-        """Seal a plain object.
+        """Seal a plain object, if possible; return the outcome.
 
         Raises:
             StoreUnavailable: there is no room for the copy, or the store failed.
             Unavailable: the database failed, or the provider of a KMS key is unavailable.
-            ReadingStopped: the pace is stopped.
+            ReadingStopped: `Pace.stop` was called.
 
         """
         keys = await self._needed(row)
@@ -159,7 +159,7 @@ class Sealer:
             raise _SourceFailed from error
 
     async def _report(self, row: ObjectRow) -> Outcome:
-        """Check the plain bytes as the scrub does; that marks and reports damage."""
+        """Check the plain bytes as the scrub does, which marks and reports damage."""
         ctx = self.ctx
         check = ObjectCheck(ctx.database, self.store, ctx.clock, BLOBS, self.found, pace=self.pace)
         await check.run(_one_row(row), readers=1)
@@ -178,12 +178,13 @@ async def _one_row(row: ObjectRow) -> AsyncIterator[ObjectRow]:
 
 
 def _copy(chunks: Iterator[memoryview], staged: Staged, row: ObjectRow, pace: Pace) -> Stored:
-    """Write plain bytes sealed, and verify and flush them. Blocks.
+    """Write plain bytes sealed, and verify and flush the copy. Blocks.
 
     Raises:
         DigestMismatch: the bytes do not match the digest.
         StoreUnavailable: the copy cannot be written.
         _SourceFailed: the plain bytes cannot be read.
+        ReadingStopped: `Pace.stop` was called.
 
     """
     while (view := _next(chunks)) is not None:
@@ -207,9 +208,12 @@ def _switch(
     quarantined_id: str,
     now: int,
 ) -> bool:
-    """Write all rows of the switch; return False if the object is gone or has other bytes.
+    """Write all rows of the switch.
 
-    Raise `_KeysChanged` if the object needs a KMS key without a wrap, or one is no longer enabled.
+    Return False if the object was deleted or has other bytes.
+
+    Raise `_KeysChanged` if the object needs a KMS key without a wrap, or if one is no longer
+    enabled.
     """
     new = new_object(stored)._replace(id=row.id)
     if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):

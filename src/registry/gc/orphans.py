@@ -4,9 +4,8 @@ Bytes that are being written have no row either, but their writer locks them unt
 committed. So bytes that can be locked here and have no row are orphans.
 
 With the wrong database, all bytes look like orphans. So orphans are not deleted at once but set
-aside for days; any that get a row are put back.
-
-Orphans that still have no row after `gc_orphan_seconds` are deleted.
+aside for days; those that get a row are put back. Orphans that still have no row after
+`gc_orphan_seconds` are deleted.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ from registry.metadata.collector import audit, generations
 from registry.services.context import ServiceContext
 
 STAGED: Final = "uploads"
-"""The place of staged bytes; the other places are the store's partitions of objects."""
+"""The place of staged bytes; all other places are the store's partitions of objects."""
 EVERY_SECONDS: Final = 300
-"""Seconds between turns. A turn scans staged bytes and one partition; 256 partitions take a day."""
+"""Seconds between turns. A turn scans staged bytes and one of 256 partitions, so all take a day."""
 RECENT: Final = 25 * 3600 * MICROSECONDS
-"""Age, in microseconds, up to which a process's first turn scans objects of every partition; older
-ones wait for the turn of their partition."""
+"""Microseconds. A process's first turn scans objects up to this age in every partition; older
+objects wait for the turn of their partition."""
 _BATCH: Final = 500
 SETTLED: Final = 300 * MICROSECONDS
-"""Microseconds for which bytes are skipped: they are most likely being written."""
+"""Age in microseconds below which bytes are skipped: they are most likely being written."""
 _SUSPICIOUS: Final = 20
-"""Number of orphans that crashes may leave in any place."""
+"""Number of orphans in a place that crashes may explain."""
 _SUSPICIOUS_SHARE: Final = 10
-"""Orphans may be one in this many files, if that is more."""
+"""One orphan in this many files is also allowed, if that is more."""
 _SAMPLE: Final = 1000
-"""Files to count, if there are as many, before any is taken for an orphan."""
+"""Number of files to count, if there are as many, before any file is taken for an orphan."""
 _NEW: Final = 3
-"""Number of orphans newer than every row that a crash may leave."""
+"""Number of orphans newer than every row that crashes may explain."""
 
 _log = logging.getLogger("registry.gc.orphans")  # the name by which operators filter
 
 
 class FoundOrphans(NamedTuple):
-    """The files and orphans counted in one partition or `STAGED`, or in several."""
+    """The files and orphans counted in one place (a partition or `STAGED`), or in several."""
 
     files: int
     owned: int
@@ -68,7 +67,7 @@ class FoundOrphans(NamedTuple):
 
     @property
     def is_credible(self) -> bool:
-        """Return True if crashes may have left this many orphans."""
+        """Return True if crashes may explain this many orphans."""
         return self.doubtful <= max(_SUSPICIOUS, self.files // _SUSPICIOUS_SHARE)
 
     @property
@@ -78,7 +77,7 @@ class FoundOrphans(NamedTuple):
 
 
 class TooNew(Exception):
-    """More orphans are newer than the newest row than a crash can leave."""
+    """More orphans are newer than the newest row than crashes can explain."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -102,26 +101,30 @@ def together(places: Iterable[FoundOrphans]) -> FoundOrphans:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A user of a store (blobs or buckets), with the actions on bytes that it has no row for."""
+    """A user of a store (blobs or buckets), with the actions on the store's bytes without a row."""
 
     what: str
     sweeper: BlobSweeper
     writer: BlobWriter
     clock: Clock
     owned: Owned
-    may_judge: Callable[[], Awaitable[bool]]
-    """Return False, and log it, if the database is not the one of the bytes."""
+    is_right_database: Callable[[], Awaitable[bool]]
+    """Returns False, and logs that, if the bytes do not belong to this database."""
     kept: int
-    """Microseconds for which orphans are kept."""
+    """Microseconds between setting an orphan aside and deleting it."""
 
     async def find(self, place: str, since: int) -> tuple[int, Sequence[str]]:
-        """Count a place's files begun `since`; also return the ids without a row."""
+        """Return the number of a place's files, and the ids without a row among them.
+
+        Files whose upload began before `since` (microseconds since the epoch) are not counted; 0
+        means all.
+        """
         ids = ids_in(self.sweeper, place)
         listed = [each async for each in ids if not since or begun_at(each) >= since]
         return len(listed), await self._without_rows(listed)
 
     async def set_aside(self, object_id: str) -> bool:
-        """Lock an orphan and set it aside, unless it has a row; return True if set aside."""
+        """Lock an orphan and set it aside; return False if it has a row, is locked or is gone."""
         try:
             staged = await self.writer.resume(object_id)
         except (StageBusy, ObjectUnknown):
@@ -131,15 +134,15 @@ class Tenant:
                 return False
             return await self.sweeper.set_aside(object_id, self.clock())
 
-    async def tend(self) -> None:
+    async def settle_orphans(self) -> None:
         """Put back orphans that have a row; delete others that were set aside long enough ago."""
         await self.take_back()
         await self.remove_overdue()
 
     async def take_back(self) -> int:
-        """Put back every orphan that has a row; return how many were put back.
+        """Put back every orphan that has a row; return their number.
 
-        If the store fails for some, log them and continue.
+        If the store fails for some, log that and continue.
         """
         orphans = [orphan.object_id for orphan in await list_orphans(self.sweeper)]
         count = failed = 0
@@ -156,10 +159,10 @@ class Tenant:
         return count
 
     async def remove_overdue(self) -> int:
-        """Delete orphans that were set aside long enough ago and have no row; return how many.
+        """Delete orphans that were set aside long enough ago and have no row; return their number.
 
-        Delete nothing if the database is not the one last used with the bytes. If the store fails
-        for some, log them and continue.
+        Delete nothing if this is not the last database used with the bytes. If the store fails for
+        some, log that and continue.
         """
         before = self.clock() - self.kept
         overdue = {
@@ -167,7 +170,7 @@ class Tenant:
             for each in await list_orphans(self.sweeper)
             if each.set_aside_at <= before
         }
-        if not overdue or not await self.may_judge():
+        if not overdue or not await self.is_right_database():
             return 0
         count = failed = 0
         for object_id in await self._without_rows(list(overdue)):
@@ -203,7 +206,7 @@ def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
         ctx.writer,
         ctx.clock,
         lambda ids: ctx.database.read(audit.owned, ids),
-        partial(may_judge, ctx, sweeper),
+        partial(is_right_database, ctx, sweeper),
         ctx.delays.orphan,
     )
 
@@ -211,7 +214,7 @@ def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
 def due_places(
     sweeper: BlobSweeper, now: int, since: int | None
 ) -> Iterator[tuple[Sequence[str], int]]:
-    """Yield the places to scan in a turn, each with the time since which files are checked.
+    """Yield the places to scan in a turn, with the time since which files are checked (0 for all).
 
     Pass `since` only in the first turn of a process.
     """
@@ -236,13 +239,13 @@ class OrphanScan:
         self._is_first = True
 
     async def turn(self) -> int:
-        """Do a turn unless another process is scanning; return how many orphans were set aside."""
+        """Do a turn, unless another process is scanning; return the number of orphans set aside."""
         async with self._sweeper.scan_alone() as is_alone:
             return await self._scan() if is_alone else 0
 
     async def _scan(self) -> int:
-        await blobs_of(self._ctx, self._sweeper).tend()
-        if not await may_judge(self._ctx, self._sweeper):
+        await blobs_of(self._ctx, self._sweeper).settle_orphans()
+        if not await is_right_database(self._ctx, self._sweeper):
             return 0
         moved = 0
         since = self._since if self._is_first else None
@@ -260,10 +263,12 @@ def places_of(sweeper: BlobSweeper) -> Sequence[str]:
 async def scan(
     ctx: ServiceContext, sweeper: BlobSweeper, places: Sequence[str], *, since: int = 0
 ) -> int:
-    """Set aside the orphans of some places, if their upload began `since`; return how many.
+    """Set aside the orphans of some places; return their number.
 
-    In a small registry a place has few files. So count files in more places first, and set nothing
-    aside unless at least one file, and most of them, have a row.
+    Skip files whose upload began before `since` (microseconds since the epoch).
+
+    In a small registry a place has few files. So files in more places are counted first, and
+    nothing is set aside unless at least one file, and most of them, have a row.
     """
     found = {place: await find_orphans(ctx, sweeper, place, since=since) for place in places}
     seen = together(found.values())
@@ -293,11 +298,11 @@ async def scan(
 async def set_orphans_aside(
     ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
 ) -> int:
-    """Set aside the orphans of a partition or `STAGED`; return how many.
+    """Set aside the orphans of a partition or `STAGED`; return their number.
 
-    If more than a tenth of the files seem to be orphans, or some are newer than every row, this is
-    probably not the database of these bytes (an older backup, or another one): set nothing aside,
-    and log an error.
+    If more than a tenth of the files seem to be orphans, or some are newer than every row, the
+    bytes probably do not belong to this database (an older backup, or another database): then set
+    nothing aside, and log an error.
     """
     found = await find_orphans(ctx, sweeper, place, since=since)
     if not found.is_credible:
@@ -318,9 +323,10 @@ async def set_orphans_aside(
 async def find_orphans(
     ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
 ) -> FoundOrphans:
-    """Count the files of a partition or `STAGED`; find orphans; alter nothing.
+    """Count the files of a partition or `STAGED`, and find the orphans among them; alter nothing.
 
-    Skip uploads begun before `since`, in microseconds since the epoch.
+    Files whose upload began before `since` (microseconds since the epoch) are not counted. Files
+    that are recent or locked by a writer are no orphans.
     """
     files, unowned = await blobs_of(ctx, sweeper).find(place, since)
     now = ctx.clock()
@@ -334,10 +340,10 @@ async def find_orphans(
 async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Sequence[str]) -> None:
     """Check that few orphans are newer than the newest row.
 
-    An older copy of the database lacks the newest rows; a crash leaves only a few files without
-    one.
+    An older copy of the database lacks the newest rows, while a crash leaves only a few files
+    without a row.
 
-    Raise `TooNew` if more than a few orphans, of all places together, are newer than every row.
+    Raise `TooNew` if more than a few orphans, in all places together, are newer than every row.
     """
     newest = await ctx.database.read(generations.newest_owner)
     accepted_at = await ctx.database.read(generations.accepted_at)
@@ -362,7 +368,7 @@ def begun_at(object_id: str) -> int:
 
 
 async def is_held(writer: BlobWriter, object_id: str) -> bool:
-    """Return True if a writer has locked these bytes, or they are gone."""
+    """Return True if a writer has locked these bytes, or they were deleted."""
     try:
         staged = await writer.resume(object_id)
     except (StageBusy, ObjectUnknown):
@@ -371,8 +377,8 @@ async def is_held(writer: BlobWriter, object_id: str) -> bool:
     return False
 
 
-async def may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
-    """Return False, and log why, if the database is older than the blobs, or not theirs."""
+async def is_right_database(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
+    """Return False, and log why, if the database is older than the blobs, or another one."""
     try:
         await check_generation(ctx, sweeper)
     except DatabaseWentBack as error:
@@ -384,7 +390,7 @@ async def may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
 def _other_partitions(
     partitions: Sequence[str], place: str, places: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the partitions that are not in `places`, starting after `place`."""
+    """Yield the partitions that are not in `places`, from the one after `place` on."""
     start = partitions.index(place) + 1 if place in partitions else 0
     every = (*partitions[start:], *partitions[:start])
     return (other for other in every if other not in places)
@@ -418,5 +424,5 @@ async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
 
 
 async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
-    """Put back every orphan of the blobs that has a row; return how many (`Tenant.take_back`)."""
+    """Put back every orphan of the blobs that has a row; return their number."""
     return await blobs_of(ctx, sweeper).take_back()

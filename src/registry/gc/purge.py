@@ -1,4 +1,4 @@
-"""Purge expired rows: deleted tags, images and repositories, events of tags, idle uploads."""
+"""Purge expired rows: deleted tags, images and repositories, tag events, idle uploads."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from registry.services.images.deletion import remove_unlisted
 
 _BATCH: Final = 50
 _HISTORY: Final = 365 * 24 * 3600 * MICROSECONDS
-"""Microseconds for which a tag's event is kept."""
+"""Age in microseconds at which the event of a tag is deleted."""
 _SESSIONS: Final = 100
 _EVENTS: Final = 500
 _GRACE: Final = 3600 * MICROSECONDS
-"""Microseconds after which no request still runs that found the repository before its deletion."""
+"""Microseconds after a repository's deletion until no request is running that still found it."""
 
 
 async def purge_tombstones(ctx: ServiceContext) -> int:
-    """Delete expired tombstones; return how many. The collector deletes their bytes later."""
+    """Delete expired tombstones; return their number. The collector deletes the bytes later."""
     gone = 0
     while removed := await ctx.database.write(_purge_batch, ctx.clock()):
         gone += removed
@@ -57,7 +57,7 @@ async def forget_tag_history(ctx: ServiceContext) -> None:
 def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int) -> int:
     """Delete tombstones, and manifest bodies that nothing else needs; condemn their objects.
 
-    Return how many tombstones there were.
+    Return the number of tombstones.
     """
     held: defaultdict[str, set[str]] = defaultdict(set)
     for tombstone in tombstones:
@@ -83,15 +83,15 @@ async def purge_deleted_tags(ctx: ServiceContext) -> None:
 
 
 async def discard_expired_uploads(ctx: ServiceContext) -> int:
-    """End every expired upload session; return how many.
+    """End every expired upload session; return the number ended.
 
-    Skip sessions that a request is writing to: it will extend them. Take the lease first, so that
-    an earlier holder can record nothing. Delete the bytes before the row, so that after a crash the
-    next run ends the session. Bytes that already became an object stay without a row, since a later
-    state of the database may use them; so do bytes that an earlier holder has open. The orphan scan
-    sets both aside.
+    Sessions that a request is writing to are skipped: the request will extend them. The lease is
+    taken first, so that an earlier holder can record nothing. The bytes are deleted before the row,
+    so that after a crash the next run ends the session. Bytes that already became an object stay
+    without a row, since a later state of the database may use them; so do bytes that an earlier
+    holder has open. The orphan scan sets both aside.
 
-    Raise `StoreUnavailable` if the store failed for some sessions; all others were tried.
+    Raise `StoreUnavailable` if the store failed for some sessions, after all others were tried.
     """
     discarded = 0
     refusal: StoreUnavailable | None = None
@@ -112,7 +112,7 @@ async def discard_expired_uploads(ctx: ServiceContext) -> int:
 
 
 async def forget_ended_uploads(ctx: ServiceContext) -> int:
-    """Delete the records of ended sessions whose ids have expired; return how many."""
+    """Delete the records of ended sessions whose ids have expired; return their number."""
     before = lowest_id(ctx.clock() - ctx.limits.upload_idle)
     total = 0
     while forgotten := await ctx.database.write_relaxed(uploads.forget_ended, before, _SESSIONS):
@@ -133,7 +133,7 @@ async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
 
 
 async def purge_deleted_repositories(ctx: ServiceContext) -> int:
-    """Empty and delete repositories that are no longer restorable; return how many were deleted.
+    """Empty and delete repositories that are no longer restorable; return the number deleted.
 
     The collector deletes their bytes. A repository with open uploads keeps its row until
     `discard_expired_uploads` has ended them.
@@ -176,7 +176,7 @@ def _purge_part(tx: Connection, repository_id: str, now: int) -> bool:
 
 
 def _unlink(tx: Connection, repository: Repository, now: int) -> bool:
-    """Unlink a batch of blobs from a repository without manifests; return True if any were."""
+    """Unlink a batch of blobs from a repository without manifests; return False if it had none."""
     links = rows.list_links(tx, repository.id, _BATCH)
     object_ids = [link.object_id for link in links]
     lock_objects(tx, repository.account_id, object_ids)

@@ -1,7 +1,7 @@
 """Recover blobs from quarantine while their bytes exist.
 
-A recovered blob is read through the KMS key that its repository writes under. If its data key is
-wrapped only under another KMS key, it is unwrapped and wrapped again, as for a mount.
+A recovered blob is read through the KMS key under which its repository writes. If its data key is
+wrapped only under another KMS key, it is unwrapped, and wrapped under this one, as for a mount.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from registry.services.blobs.links import leave
 from registry.services.context import ServiceContext
 
 _TRIES: Final = 5
-"""Attempts while others change the blob, or the key of the repository."""
+"""Attempts while others change the blob, or the KMS key of the repository."""
 _LOCKED: Final = (
     "no KMS key that can be used now opens the blob, or the one of the repository cannot be used"
 )
 
 
 class _KeptNotSeenError(Exception):
-    """The account has another copy of these bytes, which was not checked before."""
+    """The account has another copy of these bytes, which must be checked first."""
 
 
 async def recover_blob(
@@ -62,14 +62,15 @@ async def recover_blob(
 ) -> None:
     """Link the quarantined blob with this sha256 digest into a repository of its account.
 
-    If the account again has an intact copy, link that; the bytes in quarantine stay there.
+    If the account has an intact copy again, link that copy; the quarantined bytes stay.
 
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
         DigestMismatch: the quarantined bytes are damaged.
-        KmsKeyDisabled: no KMS key opens its data key now, or the repository's key cannot be used.
+        KmsKeyDisabled: no KMS key opens its data key now, or the repository's KMS key cannot be
+            used.
         NameUnknown: the repository was deleted meanwhile.
-        Unavailable: the provider of its KMS key is unavailable.
+        Unavailable: the provider of a KMS key is unavailable.
 
     """
     found = await find_whole_bytes(ctx, account_id, digest)
@@ -109,8 +110,9 @@ def _recover(
 ) -> None:
     """Link the recovered blob in the transaction `tx`.
 
-    Raise `NotWrapped` if `made` lacks a KMS key under which the data key must be wrapped;
-    `_KeptNotSeenError` if the caller must check the account's own copy, and repeat.
+    `made` are wraps of its data key, `seen` is the checked copy that the account has. Raise
+    `NotWrapped` if `made` lacks a KMS key under which the data key must be wrapped;
+    `_KeptNotSeenError` if the caller must check the account's copy, and repeat.
     """
     swept = found.swept
     account_id, digest = swept.account_id, swept.digest
@@ -149,7 +151,7 @@ def _recover(
 def _own_target(
     tx: Connection, repository_id: str, found: WholeBytes, made: Wraps, object_id: str
 ) -> LinkTarget:
-    """Write the wrap for a link to the recovered bytes, if sealed; return the link's target."""
+    """Return the target for a link to the recovered bytes; if they are sealed, write the wrap."""
     account_id = found.swept.account_id
     if found.swept.encoding == PLAIN:
         return LinkTarget(object_id, None)
@@ -169,7 +171,7 @@ def _kept_target(
     kept: blobs.KeptObject,
     seen: CheckedCopy | None,
 ) -> LinkTarget:
-    """Write the wrap for a link to the account's own copy, if sealed; return the link's target."""
+    """Return the target for a link to the account's own copy; if it is sealed, write the wrap."""
     if kept.encoding == PLAIN:
         return LinkTarget(kept.id, None)
     kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
@@ -186,16 +188,16 @@ class WholeBytes(NamedTuple):
 
     swept: Swept
     data_key: DataKey | None
-    """None if they are plain, or no KMS key opens them now."""
+    """None if the bytes are plain, or no KMS key opens their data key now."""
 
 
 async def find_whole_bytes(ctx: ServiceContext, account_id: str, digest: str) -> WholeBytes:
-    """Return intact quarantined bytes with this sha256 digest; preferably ones that decrypt.
+    """Return intact quarantined bytes with this sha256 digest, preferably ones that decrypt.
 
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
-        DigestMismatch: all its copies are damaged.
-        Unavailable: they may decrypt when the provider of a KMS key is available again.
+        DigestMismatch: all copies in quarantine are damaged.
+        Unavailable: the provider of a KMS key, with which a copy may decrypt, is unavailable.
 
     """
     refusal: BlobUnknown | DigestMismatch = unknown_in_quarantine(digest)
@@ -236,7 +238,10 @@ def _list(tx: Connection, account_id: str, digest: str) -> list[tuple[Swept, lis
 
 
 async def _verify(ctx: ServiceContext, swept: Swept, data_key: DataKey | None) -> None:
-    """Verify the bytes by their digest or, if they cannot be decrypted, by their checksum."""
+    """Verify the bytes by their digest or, if they cannot be decrypted, by their checksum.
+
+    Raise `BlobUnknown` or `DigestMismatch`, or `StoreUnavailable` if they cannot be read.
+    """
     is_closed = swept.encoding != PLAIN and data_key is None
     try:
         stored = await (_open_stored(ctx, swept) if is_closed else _open(ctx, swept, data_key))

@@ -1,9 +1,9 @@
-"""The scrub in the background: every stored byte is read once in a period, at a limited rate.
+"""The scrub in the background: every stored byte is read once per period, at a limited rate.
 
 Blobs and the pieces of buckets are read in turns, starting with the one verified longest ago.
 Progress is `verified_at` in each row, so any process continues after another died; only the blob
-being read is read again. Turns start with blobs and with pieces alternately, so that neither waits
-for all of the other. Manifests have few bytes; one turn reads all.
+that was being read is read again. Turns start with blobs and with pieces alternately, so that
+neither waits for all of the other. Manifests have few bytes, so one turn reads all of them.
 
 ``entrepot scrub`` reads a registry, or some repositories, from beginning to end (`scrub_all`).
 """
@@ -39,7 +39,7 @@ from registry.gc.object_check import (
     FoundDamage,
     ObjectCheck,
     Pace,
-    tell_damage,
+    report_damage,
 )
 from registry.metadata.collector import audit, scrub
 from registry.oci.reference import Name
@@ -48,16 +48,16 @@ from registry.settings.groups import Scrubbing
 
 OBJECT_CHORE: Final = "registry.scrub"
 EVERY_SECONDS: Final = 300
-"""Seconds between the beginnings of turns."""
+"""Seconds between the starts of turns."""
 LONGEST_SECONDS: Final = 7 * 24 * 3600
-"""Time in which the largest blob must have been read."""
+"""Time limit of a turn, enough to read the largest blob."""
 _TURN_SECONDS: Final = 600
-"""Time after which a turn begins to read no further blob; then another process may go on."""
+"""Time after which a turn starts to read no further blob; then another process may continue."""
 _LOOK_SECONDS: Final = 10.0
-"""Time between two looks whether a backup is under way; on PostgreSQL each takes a connection."""
+"""Time between two checks whether a backup is under way; on PostgreSQL each takes a connection."""
 _PAGE: Final = 100
 _SUSPICIOUS: Final = 20
-"""Damaged blobs at the begin of a turn, without a whole one, that look like an unmounted disk."""
+"""If this many blobs are damaged before an intact one, the disk is probably not mounted."""
 _LOGGED: Final = 20
 """Images of a damaged blob that are named in the log."""
 
@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 def scrub_chores(
     ctx: ServiceContext, store: BlobStore, scrubbing: Scrubbing, buckets: BlobStore | None = None
 ) -> Sequence[Scheduled]:
-    """Return the chores of the scrub, also for `buckets`; none if the scrub is turned off."""
+    """Return the chores of the scrub, including that of `buckets`; empty if the scrub is off."""
     if not scrubbing.scrub_rate_bytes:
         return ()
     objects = ObjectScrub(ctx, store, scrubbing, buckets)
@@ -101,11 +101,12 @@ class ObjectScrub:
             self._reads.append((PIECES, buckets))
 
     async def turn(self) -> int:
-        """Read blobs and pieces that are due, one after another; return how many were read.
+        """Read blobs and pieces that are due, one after another; return the number read.
 
         End early while a backup is under way, or if the database does not belong to the blobs.
 
-        Raise `StoreUnavailable` if the first ones are all damaged, as if the disk was not mounted.
+        Raise `StoreUnavailable` if the first objects are all damaged, as if the disk was not
+        mounted.
         """
         try:
             await check_generation(self.ctx, self.store)
@@ -169,14 +170,14 @@ class _Turn:
 
     def note(self, found: FoundDamage | DamagedPiece) -> None:
         """Log and count a damaged blob or piece."""
-        tell_damage(self._ctx, found)
+        report_damage(self._ctx, found)
         self._damaged += 1
         if self._damaged == self._counted_objects + 1 == _SUSPICIOUS:
             self.is_suspicious = True
 
 
 async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
-    """Check the bytes of all manifests; log and count the damaged ones. Return how many."""
+    """Check the bytes of all manifests; log and count the damaged ones. Return their number."""
     check = ManifestCheck(ctx.database, Pace(scrubbing.scrub_rate_bytes))
     damaged = 0
     async for found in check.run(all_manifests(ctx.database)):
@@ -196,20 +197,20 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
 
 
 class ScrubStatus(NamedTuple):
-    """Numbers of blobs verified in the last period; moments in microseconds."""
+    """Numbers of blobs and pieces verified in the last period; times in microseconds."""
 
     blobs: StoredTotals
     oldest_at: int | None
-    """The earliest moment at which one of the blobs was last verified; None without blobs."""
+    """The time at which the blob verified longest ago was verified; None without blobs."""
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""
     pieces: StoredTotals
-    """Of buckets."""
+    """Numbers for the pieces of buckets."""
 
 
 async def scrub_status(database: Database, since: int) -> ScrubStatus:
-    """Return the scrub's progress, with `since` as the start of the period. Reads all rows."""
+    """Return the scrub's progress in the period that began at `since`. Reads all rows."""
     return await database.read(_status, since)
 
 
@@ -233,7 +234,7 @@ class ScrubScope:
     """Which blobs and manifests a scrub reads."""
 
     repository_ids: Sequence[str] = ()
-    """The repositories whose blobs and manifests are read; none: everything."""
+    """The repositories whose blobs and manifests are read; empty for everything."""
     older_than: int = 0
     """Blobs that were verified less than this many microseconds ago are skipped."""
 
@@ -257,15 +258,15 @@ async def scrub_all(
     clock: Clock,
     scope: ScrubScope,
     pace: Pace,
-    tell: Callable[[CheckProgress], None],
+    on_progress: Callable[[CheckProgress], None],
     buckets: BlobReader | None = None,
 ) -> ScrubReport:
     """Read the blobs and manifests in a scope; return the result.
 
-    If the scope is everything, read the pieces in the store of `buckets` too.
+    If the scope is everything, also read the pieces in the store `buckets`.
 
-    Mark damaged blobs, and unmark those that are intact again. A later scrub that skips recently
-    verified blobs continues an interrupted one.
+    Damaged blobs are marked, and the marks of intact ones are removed. To continue an interrupted
+    scrub, run another one that skips recently verified blobs.
     """
     report = ScrubReport()
     is_whole = not scope.repository_ids
@@ -274,7 +275,7 @@ async def scrub_all(
     rows = _objects(database, scope, clock() - scope.older_than)
 
     objects = ObjectCheck(
-        database, store, clock, BLOBS, report.blobs.append, tell, pace=pace, total=total
+        database, store, clock, BLOBS, report.blobs.append, on_progress, pace=pace, total=total
     )
     await objects.run(rows)
     report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
@@ -282,7 +283,7 @@ async def scrub_all(
     def tell_manifests() -> None:
         report.manifest_count = manifests.manifest_count
         report.read_bytes = objects.read_bytes + manifests.read_bytes
-        tell(CheckProgress("manifests", report.manifest_count, None, report.read_bytes))
+        on_progress(CheckProgress("manifests", report.manifest_count, None, report.read_bytes))
 
     manifests = ManifestCheck(database, pace, tell_manifests)
     if is_whole:
@@ -293,7 +294,9 @@ async def scrub_all(
     if buckets is None or not is_whole:
         return report
     found, read = report.pieces.append, report.read_bytes
-    pieces = ObjectCheck(database, buckets, clock, PIECES, found, tell, pace=pace, read_before=read)
+    pieces = ObjectCheck(
+        database, buckets, clock, PIECES, found, on_progress, pace=pace, read_before=read
+    )
     await pieces.run(PIECES.stored_rows.each(database, clock() - scope.older_than))
     report.piece_count, report.read_bytes = pieces.object_count, read + pieces.read_bytes
     return report

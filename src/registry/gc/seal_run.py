@@ -1,7 +1,7 @@
 """The background run that seals plain objects, at a limited rate.
 
-It works in turns, as the scrub does. Sealed objects leave the list of plain ones, so any process
-continues after another died; only the object being sealed is started again.
+It works in turns, as the scrub does. Sealed objects leave the list of plain objects, so any process
+continues after another died; only the object that was being sealed is started again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from registry.blobstore.store import BlobStore
 from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
-from registry.gc.object_check import FoundDamage, Pace, tell_damage, work_through
+from registry.gc.object_check import FoundDamage, Pace, report_damage, work_through
 from registry.gc.object_sealing import Outcome, Sealer
 from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.collector import plain_objects
@@ -31,26 +31,26 @@ from registry.services.context import ServiceContext
 
 CHORE: Final = "registry.seal"
 EVERY_SECONDS: Final = 300
-"""Seconds between the beginnings of turns."""
+"""Seconds between the starts of turns."""
 LONGEST_SECONDS: Final = 7 * 24 * 3600
-"""Time in which the largest blob must have been sealed."""
+"""Time limit of a turn, enough to seal the largest blob."""
 _TURN_SECONDS: Final = 600
-"""Time after which a turn begins no further blob; then another process may go on."""
+"""Time after which a turn begins no further blob; then another process may continue."""
 _REST_SECONDS: Final = 3600
-"""Pause after all that is left was looked at and none could be sealed."""
+"""Pause after all remaining objects were tried and none could be sealed."""
 _LOOK_SECONDS: Final = 10.0
-"""Time between two looks whether a backup is under way; on PostgreSQL each takes a connection."""
+"""Time between two checks whether a backup is under way; on PostgreSQL each takes a connection."""
 
 _log = logging.getLogger(__name__)
 _PAGE: Final = 100
 _SUSPICIOUS: Final = 20
-"""Damaged blobs at the begin, without a whole one, that look like an unmounted disk."""
+"""If this many blobs are damaged before one is sealed, the disk is probably not mounted."""
 
 
 def seal_chores(
     ctx: ServiceContext, store: BlobStore, bytes_per_second: int
 ) -> Sequence[Scheduled]:
-    """Return the sealing chore; none if it is turned off, or new blobs are stored plain."""
+    """Return the sealing chore; empty if sealing is turned off, or new blobs are stored plain."""
     if not bytes_per_second or not ctx.seals:
         return ()
     turn = SealTurns(ctx, store, bytes_per_second).turn
@@ -72,12 +72,12 @@ class SealTurns:
     _rests_until: float = field(default=0.0, init=False)
 
     async def turn(self) -> int:
-        """Seal plain objects, one after another; return how many.
+        """Seal plain objects, one after another; return the number sealed.
 
         End early while a backup is under way, or if the database does not belong to the blobs.
 
-        Raise `StoreUnavailable` if there is no room for a copy, or the store failed; or the
-        first objects are all damaged.
+        Raise `StoreUnavailable` if there is no room for a copy, the store failed, or the first
+        objects are all damaged.
         """
         ctx = self.ctx
         assert ctx.data_keys is not None
@@ -91,7 +91,7 @@ class SealTurns:
         report = SealReport()
 
         def note(found: FoundDamage) -> None:
-            tell_damage(ctx, found)
+            report_damage(ctx, found)
 
         pace = self.new_pace(self.bytes_per_second)
         sealer = Sealer(ctx, ctx.data_keys, self.store, pace, note)
@@ -110,7 +110,7 @@ class SealTurns:
     async def _due(self) -> AsyncIterator[ObjectRow]:
         """Yield plain objects after the last one of the previous turn.
 
-        A turn that reaches the end lets the next one begin anew.
+        After a turn that reaches the end, the next turn starts from the beginning.
         """
         ends_at = self.monotonic() + _TURN_SECONDS
         look_at = 0.0
@@ -143,11 +143,11 @@ class SealTurns:
 
 
 class SealStatus(NamedTuple):
-    """How many blobs and bytes are plain, of how many, and the last turn; times in microseconds."""
+    """Numbers of plain blobs and of all blobs, and the last turn; times in microseconds."""
 
     plain: PlainTotals
     object_count: int
-    """Of all objects, plain or sealed."""
+    """Number of all objects, plain or sealed."""
     stored_bytes: int
     turn_ended_at: int | None
     is_failed: bool
@@ -173,16 +173,16 @@ def _status(tx: Connection) -> SealStatus:
 
 @dataclass
 class SealReport:
-    """How many objects a run has sealed or skipped, by outcome."""
+    """Numbers of objects that a run has sealed or skipped, by outcome."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     sealed_bytes: int = 0
-    """Bytes of the sealed ones, before they were sealed."""
+    """Bytes of the objects that were sealed, counted before sealing."""
     damaged: list[FoundDamage] = field(default_factory=list)
 
     @property
     def is_suspicious(self) -> bool:
-        """Return True if the store seems to be missing: many objects damaged, none sealed."""
+        """Return True if the store seems to be missing: many objects damaged and none sealed."""
         return self.outcomes[Outcome.DAMAGED] >= _SUSPICIOUS and not self.outcomes[Outcome.SEALED]
 
 
@@ -190,15 +190,15 @@ async def seal_objects(
     sealer: Sealer,
     rows: AsyncIterator[ObjectRow],
     report: SealReport,
-    tell: Callable[[], None],
+    on_progress: Callable[[], None],
     workers: int = 1,
 ) -> None:
-    """Seal objects, `workers` at once; call `tell` after each.
+    """Seal objects, `workers` at once; call `on_progress` after each.
 
     Raises:
-        StoreUnavailable: the store is full or failed; or the first objects are all damaged.
+        StoreUnavailable: the store is full or failed, or the first objects are all damaged.
         Unavailable: the database failed, or the provider of a KMS key is unavailable.
-        ReadingStopped: the pace is stopped.
+        ReadingStopped: `Pace.stop` was called.
 
     """
 
@@ -207,7 +207,7 @@ async def seal_objects(
         report.outcomes[outcome] += 1
         if outcome is Outcome.SEALED:
             report.sealed_bytes += row.stored_size
-        tell()
+        on_progress()
         if report.is_suspicious:
             raise StoreUnavailable(
                 f"the first {_SUSPICIOUS} blobs are all damaged: is the disk of the blobs mounted?"
@@ -217,7 +217,7 @@ async def seal_objects(
 
 
 async def plain_rows(database: Database, after: Position) -> AsyncIterator[ObjectRow]:
-    """Yield the plain objects after `after`; sealing some meanwhile does not change the order."""
+    """Yield the plain objects after a position; sealing them meanwhile does no harm."""
     while page := await database.read(plain_objects.next_plain, after, _PAGE):
         for row in page:
             yield row

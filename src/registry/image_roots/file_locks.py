@@ -1,4 +1,4 @@
-"""Locks on names, each an empty file, that processes of a machine hold until they end."""
+"""Locks on names, each an empty file, which the processes of a machine hold."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def held(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
-    """Hold a lock in the block; without `wait`, yield False and hold nothing if others hold it.
+    """Hold a lock in the block; yield True.
 
-    Blocks while it waits. An exclusive holder may delete the file; a waiter then creates it again.
+    Without `wait`, yield False and hold nothing if another process holds the lock. Blocks while it
+    waits. An exclusive holder may delete the file; a waiter then creates it again.
     """
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     while True:

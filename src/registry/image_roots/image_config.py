@@ -1,7 +1,7 @@
 """Read what an image states about itself: platform, layers, and how to run it.
 
-Clients wrote all of it, and only its form is trusted: layers are verified when they are unpacked,
-and user names are looked up in the image without following links.
+Clients have written all of that, so only its form is checked here: layers are verified when they
+are unpacked, and user names are looked up in the image without following links.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from registry.oci.media_types import is_foreign_layer
 MACHINE: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}.get(
     platform.machine(), platform.machine()
 )
-"""This machine's architecture, as images name it."""
+"""This machine's architecture, by its name in images."""
 CONFIG_TYPES: Final = (
     "application/vnd.oci.image.config.v1+json",
     "application/vnd.docker.container.image.v1+json",
@@ -36,7 +36,7 @@ _LAYER: Final = re.compile(
 )
 _DIFF_ID: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _MOST_TEXT: Final = 64 * 1024
-"""Characters of the command and the environment together: a program must be able to start."""
+"""Maximum characters of command and environment together: a program must be able to start."""
 _MOST_PASSWD: Final = 1 << 20
 
 
@@ -60,20 +60,20 @@ class _Configuration(msgspec.Struct):
 
 
 class ReadImage(NamedTuple):
-    """What instances need to know of an image."""
+    """The data of an image that instances need."""
 
     layers: Sequence[WantedLayer]
-    """The lowest first."""
+    """The lowest layer first."""
     config: ImageConfig
-    """With user 0, to be replaced by the ids of `user`."""
+    """With user 0, which the caller replaces by the ids of `user`."""
     user: str
-    """Such as ``web:www``; empty for the first."""
+    """Such as ``web:www``; empty for user 0."""
 
 
 def choose_platform(index: bytes) -> str:
-    """Return the digest of the image for this machine in an index.
+    """Return the digest, from an index, of the image for this machine.
 
-    Raise `ImageRefused` if the index has none.
+    Raise `ImageRefused` if the index has no such image.
     """
     contents = parse_contents(index)
     children: Sequence[ContentDescriptor] = (contents and contents.manifests) or ()
@@ -89,7 +89,7 @@ def choose_platform(index: bytes) -> str:
 def read_image(manifest: Manifest, configuration: bytes) -> ReadImage:
     """Read a manifest and its configuration.
 
-    Raise `ImageRefused` if this machine cannot run the image, or they are over a maximum.
+    Raise `ImageRefused` if this machine cannot run the image, or it exceeds a limit.
     """
     try:
         read = msgspec.json.decode(configuration, type=_Configuration)
@@ -133,9 +133,9 @@ def _check_texts(config: ImageConfig) -> None:
 
 
 def find_user(user: str, layers: Sequence[Path]) -> ImageUser:
-    """Return the ids of ``user[:group]``, each a name or a number, in an image's own files. Blocks.
+    """Return the ids of ``user[:group]``, each a name or a number, from the image's files. Blocks.
 
-    Raise `ImageRefused` if the image knows no such name, or the number is too high.
+    Raise `ImageRefused` if the image has no such name, or a number is too high.
     """
     name, colon, group = user.partition(":")
     if colon and not (name and group):
@@ -159,7 +159,7 @@ def find_user(user: str, layers: Sequence[Path]) -> ImageUser:
 
 
 def _number(text: str) -> int | None:
-    """Parse a numeric id; return None for a name. Raise ImageRefused if it is too high."""
+    """Parse a numeric id; return None for a name. Raise `ImageRefused` if it is too high."""
     if not text.isascii() or not text.isdigit():
         return None
     if len(text) > 10 or int(text) >= IDS:
@@ -175,7 +175,7 @@ def _table(layers: Sequence[Path], name: str) -> Mapping[str, Sequence[str]]:
 
 
 def _read(layers: Sequence[Path], name: str) -> bytes:
-    """Return a file in ``etc`` of the merged layers; empty bytes unless it is a plain file."""
+    """Return a file in ``etc`` of the merged layers; b"" if absent or not a regular file."""
     for layer in reversed(layers):
         try:
             folder = os.open(layer / "etc", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

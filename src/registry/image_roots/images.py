@@ -1,9 +1,10 @@
 """Pull images of this registry for instances on this machine (`RegistryImages`, a port of compute).
 
-An image is pulled with the rights that any client has. The trust policy of the pool's role must
-admit instances, and the role's policies must allow container logins and pulls from the repository,
-as for ``/v2/token`` and ``/v2``. Without a role, the rights are those of an unauthenticated client.
-Pulls count as those of clients do, and a cached repository is filled from its upstream.
+An image is pulled with the rights that a client would have. The trust policy of the pool's role
+must admit instances, and the role's policies must allow container logins and pulls from the
+repository, as for ``/v2/token`` and ``/v2``. Without a role, the rights are those of an
+unauthenticated client. Pulls count as those of clients do, and fill cached repositories from their
+upstream.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from registry.services.pull_through.manifests import pull_manifest
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 
 _MOST_INDEXES: Final = 2
-"""An index may name another, which then names the image."""
+"""An index may list another index, which then lists the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,14 @@ class RegistryImages:
     tokens: BearerTokens
     store: LayerStore
     hosts: frozenset[str]
-    """Under which clients reach this registry."""
+    """The hosts under which clients reach this registry."""
 
     def check(self, reference: str) -> None:
         """Check a reference; see `Images`."""
         parse_image(reference, self.hosts)
 
     async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
-        """Return an image, pulled in a role or without sign-in; see `Images`."""
+        """Return an image, pulled in a role or, for None, without authentication; see `Images`."""
         image = parse_image(reference, self.hosts)
         pull = await begin_pull(self.ctx, self.tokens, account_id, role_id, image)
         stored, manifest = await _find_image(pull, image.reference)
@@ -79,7 +80,10 @@ class RegistryImages:
 
 
 async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManifest, Manifest]:
-    """Return the image that a reference names, following indexes."""
+    """Return the image to which a reference leads, through indexes if necessary.
+
+    Raise `ImageRefused` if there is none for this machine.
+    """
     for _ in range(_MOST_INDEXES + 1):
         stored = await pull.manifest(reference)
         if len(stored.body) > MAX_CONFIGURATION_BYTES:  # a parser would hold up others
@@ -95,7 +99,7 @@ async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManife
 
 
 async def _read_small(pull: Pull, digest: str) -> bytes:
-    """Return the verified bytes of a configuration; refuse a large one."""
+    """Return the verified bytes of a configuration; raise `ImageRefused` if large or wrong."""
     data = b""
     async with pull.blob(digest) as parts:
         async for part in parts:
@@ -114,10 +118,10 @@ DEFAULT_TAG: Final = "latest"
 
 
 class ImageReference(NamedTuple):
-    """An image of this registry, as a pool names it."""
+    """An image of this registry, as a pool refers to it."""
 
     handle: str
-    """Empty for the account itself."""
+    """The handle of an account; empty for the pool's account."""
     repository: str
     reference: str | Digest
 
@@ -125,8 +129,8 @@ class ImageReference(NamedTuple):
 def parse_image(text: str, hosts: frozenset[str]) -> ImageReference:
     """Parse ``[host/][account/]repository[:tag][@digest]``.
 
-    Only a repository without slashes in its name may lack the account. Raise `InvalidInput` if
-    `text` is malformed, or names another host than one of `hosts`.
+    The account may be omitted only if the repository's name has no slashes. Raise `InvalidInput` if
+    `text` is malformed, or has a host that is not one of `hosts`.
     """
     rest, at, digest = text.partition("@")
     first, slash, below = rest.partition("/")
@@ -154,12 +158,13 @@ class Pull:
     ctx: ServiceContext
     name: Name
     counts: bool
-    """A pull by this role means that the image is in use."""
+    """True if a pull by this role marks the image as used."""
 
     async def manifest(self, reference: str | Digest) -> StoredManifest:
         """Return a manifest, and record the pull.
 
-        Raise `ImageRefused` if there is none, `Unavailable` if it cannot be read now.
+        Raise `ImageRefused` if there is no such manifest or its KMS key cannot be used,
+        `Unavailable` if it cannot be read now.
         """
         try:
             found = await pull_manifest(self.ctx, self.name, reference)
@@ -171,7 +176,7 @@ class Pull:
 
     @asynccontextmanager
     async def blob(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a blob that the repository has.
+        """Open a blob that the repository has; yield its bytes.
 
         Raise `ImageRefused` if the repository does not have it, or it is damaged; `Unavailable` if
         it cannot be read now.
@@ -209,9 +214,10 @@ async def begin_pull(
     role_id: str | None,
     image: ImageReference,
 ) -> Pull:
-    """Return the right to pull an image in a role of an account; without a role, as anybody.
+    """Return the right to pull an image in a role of an account; for None, without authentication.
 
-    Raise `ImageRefused` if the account or the role is gone or suspended, or may not pull the image.
+    Raise `ImageRefused` if the account is suspended or deleted, or if the role was deleted or may
+    not pull the image.
     """
     account, role = await ctx.database.read(_find_caller, account_id, role_id)
     if account is None or account.status != "active" or (role_id is not None and role is None):
@@ -238,7 +244,7 @@ async def begin_pull(
 def _find_caller(
     tx: Connection, account_id: str, role_id: str | None
 ) -> tuple[Account | None, Role | None]:
-    """Return an account and its role, each None if missing."""
+    """Return an account and its role; either is None if missing."""
     role = None if role_id is None else ROLES.find(tx, account_id, role_id)
     return find_account(tx, account_id), role
 

@@ -8,10 +8,10 @@
     staging/                          layers and notes that are being made or removed
     locks/                            a lock for each name above
 
-All processes of the machine share it. An image is recorded before its layers are unpacked, and a
-layer is removed only under its lock, and only if no recorded image uses it. An image gets a layer
-not because its configuration names it, but because one of its blobs unpacks to it: knowing the
-digest of another account's layer gives no access.
+All processes of the machine share these files. An image is recorded before its layers are unpacked,
+and a layer is removed only under its lock, and only if no recorded image uses it. An image gets a
+layer only if one of its blobs unpacks to that layer, not because its configuration names the layer:
+knowing the digest of another account's layer gives no access.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from cloudcore.errors import Unavailable
 from registry.image_roots.file_locks import held
 
 MOST_BYTES: Final = 16 << 30
-"""Of an image, unpacked."""
+"""Maximum bytes of an unpacked image."""
 MOST_ENTRIES: Final = 1_000_000
-"""Of an image, in the tars of its layers."""
+"""Maximum entries in the tars of an image's layers."""
 _AT_ONCE: Final = 3
-"""Layers that one process unpacks at once: one of each account."""
+"""Layers that one process unpacks at once, each for another account."""
 
 OpenBlob = Callable[[str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 """Opens a blob by its digest."""
 
 
 class WantedLayer(NamedTuple):
-    """A layer that an image needs, and the blob to unpack it from."""
+    """A layer that an image needs, and the blob that contains it."""
 
     diff_id: str
-    """The sha256 of its tar, in hex."""
+    """The sha256 of the layer's tar, in hex."""
     blob: str
-    """The digest of the blob that unpacks to it."""
+    """The digest of the blob to unpack."""
 
 
 class _Size(NamedTuple):
@@ -74,7 +74,7 @@ class LayerStore:
     ) -> None:
         """Store layers in `folder`; with `first_uid`, which needs root, ids of files start there.
 
-        The folder is created when needed; everything unpacked into it must use the same
+        The folder is created when needed; all layers in it must be unpacked with the same
         `first_uid`.
         """
         self._folder = folder
@@ -121,8 +121,8 @@ class LayerStore:
     def keep_only(self, digests: Iterable[str]) -> None:
         """Remove layers that none of these images has, and files left by dead processes. Blocks.
 
-        An image that is being unpacked stays; any other is removed by the second call in a row that
-        does not name it.
+        An image that is being unpacked stays; any other image that is not named is removed by the
+        second such call in a row.
         """
         if not self._folder.exists():
             return
@@ -143,7 +143,7 @@ class LayerStore:
                     (self._locks / name).unlink(missing_ok=True)
 
     def _keep_image(self, image: Path, *, is_named: bool) -> None:
-        """Mark an image that was not named as unused; if it already was, remove its record."""
+        """Mark an image that was not named as unused; if already marked, remove its record."""
         unused = image.with_suffix(".unused")
         if is_named:
             unused.unlink(missing_ok=True)
@@ -174,7 +174,7 @@ class LayerStore:
 
     @contextmanager
     def _noted(self, name: str, wanted: Sequence[WantedLayer]) -> Iterator[None]:
-        """Record the layers of an image, and hold the record during the block."""
+        """Record the layers of an image; lock it during the block, so that the record stays."""
         self.make_folders()
         with held(self._locks / f"image-{name}", shared=True):
             image = self._images / name
@@ -192,9 +192,9 @@ class LayerStore:
             yield
 
     def _find(self, layer: WantedLayer) -> _Size | None:
-        """Return the size of a layer if it is unpacked and known to come from its blob, or None.
+        """Return the size of a layer that is unpacked and known to come from its blob, else None.
 
-        Return None also while others make or remove the layer.
+        Return None also while another process makes or removes the layer.
         """
         at = self._layers / layer.diff_id
         with held(self._locks / layer.diff_id, shared=True, wait=False) as is_held:
@@ -203,7 +203,10 @@ class LayerStore:
             return _Size(**json.loads((at / "size.json").read_text()))
 
     async def _start(self, layer: WantedLayer, left: _Size, open_blob: OpenBlob) -> _Size:
-        """Run the program that unpacks a layer; send it the blob if it needs it."""
+        """Run the program that unpacks a layer; send it the blob if requested; return the size.
+
+        Raise `ImageRefused` or `Unavailable` as `unpack` does.
+        """
         task = {
             "folder": str(self._folder),
             **layer._asdict(),
@@ -237,7 +240,7 @@ class LayerStore:
 
 
 async def _feed(program: asyncio.subprocess.Process, blob: str, open_blob: OpenBlob) -> None:
-    """Send the bytes of the blob to the program, until it stops reading."""
+    """Send the bytes of the blob to the program, until the program stops reading."""
     assert program.stdin is not None
     async with open_blob(blob) as parts:
         with suppress(BrokenPipeError, ConnectionResetError):

@@ -1,6 +1,6 @@
 """The bytes of a layer as they arrive: hashed, decompressed and limited while being read.
 
-It runs in the program `unpack`.
+Part of the program `unpack`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from registry.image_roots.tar_entries import CHUNK, LayerRefused, Readable
 from registry.oci.digest import new_hasher
 
 MOST_RATIO: Final = 200
-"""Most bytes of a tar per byte of its blob, once the tar has `_RATIO_FROM` bytes."""
+"""Maximum bytes of a tar per byte of its blob, once the tar has `_RATIO_FROM` bytes."""
 _RATIO_FROM: Final = 64 << 20
 _WINDOW_BYTES: Final = 128 << 20
-"""Largest window of zstd, the default limit of its own program."""
+"""Maximum window of zstd, the default limit of the ``zstd`` program."""
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE: Final = b"\x2a\x4d\x18"
@@ -33,7 +33,7 @@ class Blob:
         self.size = 0
 
     def peek(self, size: int) -> bytes:
-        """Return the first bytes, without consuming them."""
+        """Return the first `size` bytes, fewer if the blob ends, without consuming them."""
         while len(self._ahead) < size and (more := self._take(size)):
             self._ahead += more
         return self._ahead[:size]
@@ -69,7 +69,7 @@ class Tar:
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes; empty at the end.
 
-        Raise `LayerRefused` if there are too many bytes, too many for the blob's size, or the
+        Raise `LayerRefused` if there are too many bytes, in total or for the blob's size, or the
         compression is broken.
         """
         data = self._source.read(min(size, CHUNK))
@@ -98,7 +98,7 @@ class Tar:
 
 
 def _decompressed(blob: Blob) -> Readable:
-    """Return the decompressed tar, by the blob's first bytes, as media types may be wrong."""
+    """Return the decompressed tar. The blob's first bytes decide how: media types may be wrong."""
     start = blob.peek(4)
     if start.startswith(_GZIP):
         return _Gzip(blob)

@@ -1,7 +1,7 @@
 """Write the entries of a layer below a folder, as overlayfs takes a lower layer.
 
 Every name is opened relative to its folder, and no symbolic link is ever followed, so that no entry
-can reach anything outside. It runs in the program `unpack`.
+can reach anything outside. Part of the program `unpack`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ _WHITEOUT: Final = b".wh."
 _META: Final = b".wh..wh."
 _OPAQUE: Final = b".wh..wh..opq"
 _KEPT_MODE: Final = 0o1777
-"""Permissions and the sticky bit: no file runs as its owner or group."""
+"""Permissions and the sticky bit, without setuid and setgid: no file runs as its owner or group."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LayerTree:
-    """A layer that is being written, into an empty folder that nobody else writes to."""
+    """A layer that is being written into an empty folder, to which nobody else writes."""
 
     def __init__(self, root: int, first_uid: int | None) -> None:
-        """Write below the open folder `root`.
+        """Write below the folder with the descriptor `root`.
 
         With `first_uid`, for which this process must be root, ids of files start there; without it,
-        this user owns everything, and can read, write and remove it.
+        this user owns all files, and can read, write and remove them.
         """
         self._root = root
         self._first = first_uid
         self._opaque = f"{'user' if os.geteuid() else 'trusted'}.overlay.opaque"
         self._parent: tuple[Path, int] = (), os.dup(root)
-        """The folder that was last written to: entries come folder by folder."""
+        """Path and descriptor of the folder that was last written to: entries come folder by
+        folder."""
         self._own_folder(root, 0o755, 0, 0)
 
     def close(self) -> None:
@@ -127,9 +128,9 @@ class LayerTree:
             os.close(source)
 
     def _hide(self, parent: int, name: bytes, entry: TarEntry) -> None:
-        """Hide a name of the layers below, or all their names in this folder (whiteouts).
+        """Hide a name of the lower layers, or all their names in this folder (whiteouts).
 
-        Names of this layer itself stay, in either order (image-spec, "Whiteouts").
+        Names in this layer stay, whichever entry comes first (image-spec, "Whiteouts").
         """
         if entry.kind != "file":
             raise LayerRefused(f"{_named(entry.path)} is a whiteout, but no file")
@@ -155,7 +156,10 @@ class LayerTree:
         os.setxattr(folder, self._opaque, b"y")
 
     def _clear(self, parent: int, name: bytes, path: Path) -> None:
-        """Remove what an earlier entry made under this name: the later entry counts."""
+        """Remove what an earlier entry made under this name, as the later entry counts.
+
+        Raise `LayerRefused` if that is a folder that is not empty.
+        """
         was = _mode(parent, name)
         if was is None:
             return
@@ -172,7 +176,7 @@ class LayerTree:
             ) from None
 
     def _open_parent(self, path: Path) -> int:
-        """Return the open parent folder of a path; make it if no entry has."""
+        """Return a descriptor of a path's parent folder; create the folder if no entry has."""
         wanted = path[:-1]
         if self._parent[0] != wanted:
             found = self._walk(wanted, None)
@@ -181,7 +185,7 @@ class LayerTree:
         return self._parent[1]
 
     def _walk(self, path: Path, missing: LayerRefused | None) -> int:
-        """Open a folder name by name; make missing ones, or raise `missing` if it is not None."""
+        """Return a new descriptor of a folder; create missing ones, or raise `missing` if set."""
         found = os.dup(self._root)
         try:
             for depth, name in enumerate(path, 1):

@@ -1,8 +1,8 @@
 """Read the entries of a layer's tar strictly, as a stream, in bounded memory.
 
-The forms are those that container clients write: ustar, pax (POSIX.1-2001) and the long names of
-GNU tar. Forms that readers interpret differently are refused, and so are entries that a layer
-cannot have. It runs in the program `unpack`.
+The accepted formats are those that container clients write: ustar, pax (POSIX.1-2001) and the long
+names of GNU tar. Formats that readers interpret differently are refused, and so are entries that a
+layer cannot have. Part of the program `unpack`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Final, Literal, NamedTuple, Protocol
 BLOCK: Final = 512
 CHUNK: Final = 256 * 1024
 MOST_DEPTH: Final = 100
-"""Names in a path."""
+"""Maximum names in a path."""
 MOST_PATH: Final = 4095
 MOST_NAME: Final = 255
 _MOST_EXTENSION: Final = 1 << 20
-"""Bytes of an extended header: extended attributes may make it long."""
+"""Maximum bytes of an extended header: extended attributes may make it long."""
 _MOST_SIZE: Final = 1 << 62
 _MOST_TIME: Final = 1 << 33
 """In the year 2242: file systems store later times differently."""
 _MOST_SHOWN: Final = 120
 _PAX_KEYS: Final = frozenset({b"path", b"linkpath", b"size", b"uid", b"gid", b"mtime"})
-"""Fields that are read of extended headers; no extended attribute is kept, nor a capability."""
+"""Fields of extended headers that are read; extended attributes and capabilities are dropped."""
 _DEVICES: Final = {b"3": "a character device", b"4": "a block device", b"6": "a fifo"}
 
 Kind = Literal["file", "folder", "symlink", "hardlink"]
@@ -53,15 +53,15 @@ class TarEntry(NamedTuple):
     mtime: int
     """Seconds since the epoch, not negative."""
     size: int
-    """Bytes of a file that follow; 0 of all else."""
+    """Bytes of a file that follow; 0 for other entries."""
     target: bytes
-    """The target of a symbolic link."""
+    """The target of a symbolic link; empty for other entries."""
     linked: Path
-    """The path of a hard link's file."""
+    """The path of the file to which a hard link refers; empty for other entries."""
 
 
 def shown(path: bytes) -> str:
-    """Return a path as a message can show it: printable ASCII, not too long."""
+    """Return a path for messages: in printable ASCII, and truncated if it is long."""
     text = ascii(path.decode("utf-8", "backslashreplace"))[1:-1]
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
@@ -76,7 +76,7 @@ class TarEntries:
         """Bytes of the entry's file that were not read yet."""
         self._padding = 0
         self.count = 0
-        """Headers read so far, those that only extend others included."""
+        """Headers read so far, including those that only extend other headers."""
 
     def __iter__(self) -> Iterator[TarEntry]:
         """Yield the entries in order.
@@ -101,7 +101,10 @@ class TarEntries:
             raise LayerRefused("the tar ends after an extended header")
 
     def data(self) -> Iterator[bytes]:
-        """Yield the remaining bytes of the last entry."""
+        """Yield the remaining bytes of the current entry's file.
+
+        Raise `LayerRefused` if the tar is truncated.
+        """
         while self._left:
             part = self._source.read(min(self._left, CHUNK))
             if not part:
@@ -122,7 +125,7 @@ class TarEntries:
         return block
 
     def _extend(self, extended: dict[bytes, bytes], kind: bytes, header: bytes) -> None:
-        """Read an extended header: pax, for the next entry or all entries, or a GNU long name."""
+        """Read an extended header: pax for the next or for all entries, or a GNU long name."""
         size = _number(header[124:136], "size")
         if size > _MOST_EXTENSION:
             raise LayerRefused(f"the tar has an extended header of {size} bytes")
@@ -171,7 +174,7 @@ class TarEntries:
         return data
 
     def _up_to(self, size: int) -> bytes:
-        """Return the next `size` bytes, fewer only at the end."""
+        """Return the next `size` bytes, or fewer at the end."""
         data = self._source.read(size) if size else b""
         while 0 < len(data) < size and (more := self._source.read(size - len(data))):
             data += more
@@ -232,7 +235,7 @@ def _kind(kind: bytes, name: bytes, size: int) -> Kind:
 
 
 def _path(name: bytes) -> Path:
-    """Split a path into its names; refuse one that leads outside the root."""
+    """Split a path into its names; raise `LayerRefused` if it leads outside or is too long."""
     if not name or len(name) > MOST_PATH:
         raise LayerRefused("the tar has an entry without a name, or with one too long")
     if name.startswith(b"/"):

@@ -1,13 +1,14 @@
-"""The program that unpacks one layer: its blob on standard input, its verdict on standard output.
+"""The program that unpacks one layer, whose blob it reads from standard input.
 
-It is a process of its own, so that no request waits for it, and its memory and time can be limited.
-It holds the layer's lock: of two processes for the same layer, the second waits, then finds it
-there. A layer is made in ``staging``, flushed, and moved to ``layers``, so that it appears
+It is a separate process, so that no request waits for it, and its memory and time can be limited.
+It holds the layer's lock: of two processes for the same layer, the second waits, and then finds the
+layer unpacked. A layer is made in ``staging``, flushed, and moved to ``layers``, so that it appears
 completely or not at all.
 
-It answers in lines of JSON: ``{"state": "there"}``; or ``"ready"``, and when the blob has come
-``"unpacked"``, ``"refused"`` or ``"failed"``. With ``there`` and ``unpacked`` come ``bytes`` and
-``entries`` of the tar, with the last two ``words``.
+It answers on standard output, in lines of JSON. The first answer is ``{"state": "there"}`` if this
+blob's layer is already unpacked, or ``"ready"`` for the blob. After the blob, the answer is
+``"unpacked"``, ``"refused"`` or ``"failed"``. ``there`` and ``unpacked`` have the ``bytes`` and
+``entries`` of the tar; the last two have ``words``, the reason.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from registry.image_roots.layer_tree import LayerTree
 from registry.image_roots.tar_entries import LayerRefused, TarEntries
 
 _MEMORY_BYTES: Final = 512 << 20
-"""Of address space: a window of zstd, and what Python takes."""
+"""Maximum address space: a window of zstd, and the memory of Python."""
 _CPU_SECONDS: Final = 1800
 T = TypeVar("T")
 
 _LOOK_PARTS: Final = 250
-"""Entries and parts of files between two checks of the disk."""
+"""Entries and parts of files between two checks of free space."""
 _RESERVED_PART: Final = 20
-"""One in so many bytes, and files, of the disk stays free, but at most `_RESERVED_BYTES`."""
+"""One in this many bytes, and files, of the disk stays free, but at most `_RESERVED_BYTES`."""
 _RESERVED_BYTES: Final = 2 << 30
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Task(NamedTuple):
-    """A layer to unpack, as in the program's first argument."""
+    """A layer to unpack, from the program's first argument."""
 
     folder: str
-    """Has ``layers``, ``staging`` and ``locks``."""
+    """The layer store's folder with ``layers``, ``staging`` and ``locks``."""
     diff_id: str
     """The sha256 of the tar, in hex."""
     blob: str
@@ -60,7 +61,7 @@ class DiskFull(Exception):
 
 
 def main() -> None:
-    """Unpack the layer in the first argument."""
+    """Unpack the layer that the first argument describes."""
     task = Task(**json.loads(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
@@ -114,7 +115,10 @@ def _unpack(task: Task) -> None:
 
 
 def _write(task: Task, staged: Path, blob: Blob, tar: Tar) -> dict[str, int]:
-    """Unpack the tar into `staged`, and verify it; return its bytes and entries."""
+    """Unpack the tar into `staged`, and verify it; return its bytes and entries.
+
+    Raise `LayerRefused`, `DiskFull` or `OSError`.
+    """
     for each in (staged, staged / "blobs", staged / "tree"):
         each.mkdir(mode=0o711)
         each.chmod(0o711)
@@ -138,7 +142,7 @@ def _size_of(layer: Path) -> dict[str, int]:
 
 
 def _verify(task: Task, blob: Blob, tar: Tar) -> None:
-    """Raise LayerRefused unless blob and tar have the expected digests."""
+    """Raise `LayerRefused` unless blob and tar have the expected digests."""
     algorithm, _, digest = task.blob.partition(":")
     if blob.hexdigest() != digest:
         raise LayerRefused(f"the bytes of the blob {task.blob} are others: {algorithm} differs")
@@ -150,14 +154,14 @@ def _verify(task: Task, blob: Blob, tar: Tar) -> None:
 
 
 class _Room:
-    """Checks now and then that enough disk space is left for others, such as pushes."""
+    """Checks from time to time that enough disk space is left for others, such as pushes."""
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
         self._parts = 0
 
     def take(self, part: T) -> T:
-        """Return `part` unchanged; raise DiskFull if there is too little space left."""
+        """Return `part` unchanged; raise `DiskFull` if there is too little space left."""
         if self._parts % _LOOK_PARTS == 0:
             self._look()
         self._parts += 1
@@ -173,7 +177,7 @@ class _Room:
 
 
 def _flush(folder: Path) -> None:
-    """Flush everything this process has written with syncfs(2), faster than file by file."""
+    """Flush all files of the file system of `folder` with syncfs(2): faster than each file."""
     libc = ctypes.CDLL(None, use_errno=True)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

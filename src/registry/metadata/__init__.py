@@ -1,10 +1,11 @@
-"""The metadata of the registry in SQLite or PostgreSQL: tables, migrations, and all SQL, by noun.
+"""The metadata of the registry in SQLite or PostgreSQL: tables, migrations and all SQL.
 
-Tables are in `tables`, `control_tables`, `search_tables`, `event_rules` and `pull_through/tables`;
-the fields of rules are in `event_rule` and `pull_through/cache_rule`. A query is a `Statement` at
-the top of its module, and a function that takes the transaction. Packages: `blobs`, `images`,
-`tags`, `repositories`, `pull_through`, and `collector` for background work.
+Each module is about one noun. Its queries are `Statement`s at the top, run by functions that take
+the transaction. Packages: `blobs`, `images`, `tags`, `repositories`, `pull_through`, and
+`collector` for background work. Tables are in `tables`, `control_tables`, `search_tables`,
+`event_rules` and `pull_through/tables`; the fields of rules in `event_rule` and
+`pull_through/cache_rule`.
 
-SQLAlchemy is imported here and in families, nowhere else in the registry. Rights, events and the
-store belong to `registry.services`.
+In the registry, only this package imports SQLAlchemy. Rights, events and the blob store belong to
+`registry.services`.
 """

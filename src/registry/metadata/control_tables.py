@@ -1,11 +1,11 @@
-"""The tables beside the registry's content: history, tombstones, pins, policies, runs, daily sums.
+"""Tables that pulls do not read: history, tombstones, pins, policies, runs, daily sums.
 
-Pulls read none of them. A tombstone references the objects of a deleted image by foreign keys: they
-cannot be collected before it is removed.
+A tombstone references the objects of a deleted image by foreign keys: they cannot be collected
+before it is removed.
 
-Of the daily sums, pulls are written with each batch of pulls, sizes by the measurement every six
-hours. So a graph of an account reads a row for each day, and a list of what grew or of what is
-stale reads as many rows as it shows.
+Of the daily sums, the numbers of pulls are written with each batch of pulls, and the sizes by a
+measurement every six hours. So a graph of an account reads one row per day, and a list of growing
+or stale repositories reads as many rows as it shows.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ image_pins = table(
 )
 _p = image_pins.c
 PIN_HOLDS: Final = sa.or_(_p.expires_at.is_(None), _p.expires_at > sa.bindparam("now"))
-"""A pin is in force."""
+"""The pin has not expired at ``:now``."""
 
 quarantined_objects = table(
     "quarantined_objects",
@@ -176,7 +176,7 @@ OF_THE_BYTES: Final = (
     *("account_id", "digest", "size", "stored_size", "encoding", "stored_id"),
     *("is_inline", "checksum"),
 )
-"""Columns of `blob_objects` that go to the quarantine with the bytes."""
+"""Columns of `blob_objects` that are copied to the quarantine with the bytes."""
 
 # The data key of each sealed object in quarantine, as in `blob_object_keys`.
 quarantined_object_keys = table(

@@ -133,7 +133,7 @@ def _check_file(path: Path, at_most: int | None) -> None:
 
 @contextmanager
 def migration_connection(url: str) -> Iterator[Connection]:
-    """Yield a connection for Alembic in a transaction, holding the lock for migrations."""
+    """Yield a connection for Alembic, in a transaction that holds the lock for migrations."""
     if is_postgresql(url):
         import psycopg  # noqa: PLC0415 - one driver of two
 

@@ -37,7 +37,7 @@ class EffectiveKey(NamedTuple):
     state: KeyState
     source: BindingSource
     current_version: int
-    """Of the key's material."""
+    """The version of the key's material."""
 
 
 class SharedKey(NamedTuple):
@@ -55,7 +55,7 @@ class BoundKey(NamedTuple):
     account_id: str
     region: str
     name: str | None
-    """None once it is deleted."""
+    """None if the key was deleted."""
     state: KeyState
 
     @property
@@ -73,15 +73,15 @@ class Binding(NamedTuple):
     """None for the account's default."""
     created_at: int | None
     ended_at: int | None
-    """None while it is active."""
+    """None while the binding is active."""
     key: BoundKey | Key | None
     """None if the account has no keys, so its blobs are not encrypted."""
     is_changed: bool = False
-    """True if the request has made this binding."""
+    """True if the current request has made this binding."""
 
     @property
     def source(self) -> BindingSource:
-        """Return what the binding belongs to: repository, account or platform."""
+        """Return the level that the binding belongs to: repository, account or platform."""
         if self.id is None:
             return "platform"
         return "account" if self.repository_id is None else "repository"
@@ -94,7 +94,7 @@ _OF_REPOSITORY: Final = (
     select(_b.kms_key_id).where(given(_b.repository_id), _IS_ACTIVE).scalar_subquery()
 )
 OF_ACCOUNT: Final = select(_b.kms_key_id).where(_IS_DEFAULT, _IS_ACTIVE).scalar_subquery()
-"""The id of the key that ``:account_id`` has bound for all its repositories, or null."""
+"""The id of the key that is the default of ``:account_id``, or null."""
 _platform: Final = kms_keys.alias("platform")
 OF_PLATFORM: Final = (
     select(_platform.c.id)
@@ -103,7 +103,7 @@ OF_PLATFORM: Final = (
 )
 """The id of the platform key of ``:account_id``, or null if it has none yet."""
 EFFECTIVE_ID: Final = func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM)
-"""The id of the key that ``:repository_id`` of ``:account_id`` writes under."""
+"""The id of the key that the repository ``:repository_id`` of ``:account_id`` writes under."""
 _EFFECTIVE: Final = Statement(
     select(
         _k.id,
@@ -174,7 +174,7 @@ def effective_key(tx: Connection, account_id: str, repository_id: str) -> Effect
 def effective_keys(
     tx: Connection, account_id: str, repository_ids: Collection[str]
 ) -> list[SharedKey]:
-    """Return the KMS keys that these repositories of an account write under, in any state."""
+    """Return the KMS keys, in any state, that these repositories of an account write under."""
     ids = sorted(repository_ids)
     if not ids:
         return []
@@ -186,7 +186,10 @@ def effective_keys(
 
 
 def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding | None:
-    """Return the active binding of a repository or, if `repository_id` is None, of the account."""
+    """Return the active binding of a repository, or of the account if `repository_id` is None.
+
+    None if there is none.
+    """
     scope, ids = _scope(account_id, repository_id)
     row = tx.row(_FIND[scope], **ids)
     return None if row is None else _binding(row)
@@ -195,9 +198,10 @@ def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> 
 def list_bindings(
     tx: Connection, account_id: str, repository_id: str | None, before: str, limit: int
 ) -> list[Binding]:
-    """Return the bindings of a repository, or of the account itself, newest first.
+    """Return up to `limit` bindings, active and ended, newest first.
 
-    `before` is the last id of the previous page, or empty.
+    They are those of a repository, or of the account if `repository_id` is None. `before` is the
+    last id of the previous page, or empty.
     """
     scope, ids = _scope(account_id, repository_id)
     rows = tx.rows(_LIST[scope], **ids, before=before or _LAST, limit=limit)

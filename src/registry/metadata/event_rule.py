@@ -11,14 +11,14 @@ from cloudcore.resources.resource import Record, Resource, fixed
 
 
 class EventRule(Record, frozen=True, kw_only=True):
-    """One rule of an account."""
+    """A rule of an account: sends events about its repositories to a topic."""
 
     topic: Annotated[str, fixed()]
-    """CRN."""
+    """The topic's CRN."""
     event_types: Annotated[tuple[str, ...], fixed()]
     """Each is an exact type, or a prefix followed by ``*``."""
     repository_prefix: Annotated[str, fixed()] = ""
-    """Prefix of the names of its repositories; empty: all repositories."""
+    """Only repositories whose name begins so; empty: all repositories."""
 
 
 EVENT_RULE: Final = Resource(
@@ -27,7 +27,7 @@ EVENT_RULE: Final = Resource(
     one="event_rule",
     many="event_rules",
     key="id",
-    spans_regions=True,
+    is_queried_in_all_regions=True,
     quota=50,  # every change of an account's repositories is matched with all its rules
     # By hand: the bodies name a topic, which need not exist any more.
     methods=(),
@@ -36,5 +36,5 @@ EVENT_RULE: Final = Resource(
         "list": "DescribeEventRules",
         "delete": "DeleteEventRule",
     },
-    told=(),
+    methods_with_events=(),
 )

@@ -26,7 +26,7 @@ class Rules(NamedTuple):
     """An account's event rules, and its handle."""
 
     handle: str
-    """Handle of the account; empty if it has no rule."""
+    """The account's handle; empty if the account has no rule."""
     rules: tuple[EventRule, ...]
 
 

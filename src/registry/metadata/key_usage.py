@@ -1,4 +1,4 @@
-"""What a KMS key protects: repositories, blobs and images; each query reads a bounded number."""
+"""What a KMS key protects: repositories, blobs and images. Each query reads a bounded number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from registry.metadata.tables import (
 )
 
 MOST: Final = 10_000
-"""The most rows of a kind that are read; beyond, counts are lower bounds."""
+"""The maximum number of rows that a query reads; counts that reach it are lower bounds."""
 
 _b = encryption_bindings.c
 _w = blob_object_keys.c
@@ -34,11 +34,11 @@ _other = blob_object_keys.alias("other")
 
 
 class WrappedBlobs(NamedTuple):
-    """How many blobs' data keys a KMS key opens, and how many only it opens."""
+    """The number of blobs whose data keys a KMS key opens, and how many only it opens."""
 
     total: int
     exclusive_count: int
-    """Those that no other key opens, or only keys whose deletion is pending."""
+    """The number of blobs that no other key opens, except keys whose deletion is pending."""
     exclusive_bytes: int
 
 
@@ -115,7 +115,7 @@ _LIST_IMAGES: Final = paged(
 
 
 def is_account_default(tx: Connection, account_id: str, kms_key_id: str) -> bool:
-    """Return True if the account's default binding is to this key."""
+    """Return True if the account's active default binding is to this key."""
     return tx.row(_IS_DEFAULT, account_id=account_id, kms_key_id=kms_key_id) is not None
 
 
@@ -139,7 +139,10 @@ def count_bound_repositories(
 def count_wrapped_blobs(
     tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
 ) -> WrappedBlobs:
-    """Count the blobs that a key opens, or opened before its deletion; at most `most` are read."""
+    """Count the blobs whose data keys a key opens, or opened before its deletion.
+
+    At most `most` blobs are read.
+    """
     row = tx.row(_SUM, account_id=account_id, kms_key_id=kms_key_id, most=most)
     assert row is not None
     return WrappedBlobs(*map(int, row))
@@ -150,7 +153,7 @@ def count_key_images(
 ) -> tuple[int, bool]:
     """Count the images of live repositories with blobs read through a key.
 
-    The second value is True if only `most` pairs of image and blob were read.
+    The second value is True if the query stopped after `most` pairs of image and blob.
     """
     row = tx.row(_COUNT_IMAGES, account_id=account_id, kms_key_id=kms_key_id, most=most)
     assert row is not None
@@ -160,7 +163,7 @@ def count_key_images(
 def list_key_images(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[KeyImage]:
-    """Return up to `limit` images that `count_key_images` counts, sorted by repository."""
+    """Return up to `limit` images that `count_key_images` counts, by repository name and digest."""
     return find_all(
         tx,
         KeyImage,

@@ -1,4 +1,4 @@
-"""Lifecycle policies, at most one per repository, and the images that their rules select from.
+"""Lifecycle policies, at most one per repository, and the columns that their rules evaluate.
 
 Images are read in pages or by id. Their rows are plain tuples, since a repository may have a
 hundred thousand images.
@@ -127,12 +127,12 @@ class ImageColumns(NamedTuple):
     tag_count: int
     pushed_at: int
     restored_at: int | None
-    """Time of its last restoration, or None."""
+    """Time of the image's last restoration, or None."""
     last_pulled_at: int | None
     untagged_at: int | None
     """Time at which an untagged image lost its last tag, or None if no event shows one."""
     subject_id: str | None
-    """Id of its subject, or None if it has none in the repository."""
+    """Id of the image's subject, or None if the repository has none."""
     subject_digest: str | None
     is_pinned: bool
 
@@ -220,7 +220,10 @@ _SOLE_BYTES: Final = Statement(
 
 
 def _links() -> Select[Any]:
-    """Build a query for links: digest, size, references, if another repository has the object."""
+    """Build a query for links: digest, size, references, and True if used elsewhere.
+
+    A link's object is used elsewhere if another repository links it.
+    """
     return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
 
 
@@ -231,12 +234,12 @@ _LINK_PAGE: Final = paged(_links().where(_l.digest > bindparam("after")).order_b
 def page_of_images(
     tx: Connection, repository_id: str, after: str, limit: int, now: int
 ) -> Sequence[Row]:
-    """Return up to `limit` images after the id `after`, as `ImageColumns`; pins are as of `now`."""
+    """Return up to `limit` images after the id `after`, as `ImageColumns`, with pins at `now`."""
     return tx.rows(_PAGE, repository_id=repository_id, after=after, limit=limit, now=now)
 
 
 def some_images(tx: Connection, repository_id: str, ids: Sequence[str], now: int) -> Sequence[Row]:
-    """Return the images with these ids, as `ImageColumns`."""
+    """Return the images with these ids, as `ImageColumns`, with pins at `now`."""
     return tx.rows(_SOME, repository_id=repository_id, ids=text_list(ids), now=now)
 
 
@@ -261,12 +264,12 @@ def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[s
 
 
 def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[str, str]:
-    """Map each digest to its image's id; unknown ones are left out."""
+    """Map each digest to its image's id; digests without an image are left out."""
     return dict(tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests)))
 
 
 def sole_bytes(tx: Connection, manifest_id: str) -> int:
-    """Return the size of the blobs that no other image of the account references."""
+    """Return the size of an image's blobs that no other image of the account references."""
     return count(tx, _SOLE_BYTES, manifest_id=manifest_id)
 
 

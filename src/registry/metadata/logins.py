@@ -20,7 +20,7 @@ _ACTIVE: Final = text("'active'")
 
 
 class NewLogin(NamedTuple):
-    """A login credential to store: its principal, and the key or session it depends on."""
+    """A login credential to store. It depends on an access key or a session."""
 
     id: str
     password_sha256: str
@@ -43,9 +43,9 @@ class Login(NamedTuple):
     """Name of the service account."""
     sid: str | None
     access_key_id: str | None = None
-    """Row of the access key it was made with, of a service account."""
+    """Row id of the service account's access key that the login was made with."""
     role_id: str | None = None
-    """Role of the session, if there is one."""
+    """Id of the session's role, if there is one."""
     role: str | None = None
     """Name of that role."""
     direct_key_id: str | None = None
@@ -68,7 +68,7 @@ _ADD: Final = Statement(
 
 
 def _found_by(key: ColumnElement[bool]) -> Statement:
-    """Build the query for a login that is valid, and whose access key or session is too."""
+    """Build the query for a valid login whose account and access key are valid too."""
     return Statement(
         select(
             _l.id,
@@ -103,7 +103,7 @@ _OPEN: Final = up_to(
     ),
 )
 OPEN: Final = Counted(LOGINS, _OPEN)
-"""The open logins of an account; it takes the moment ``now``."""
+"""Counts the open logins of an account at the parameter ``now``."""
 forget_expired: Final = deletion(_l.expires_at)
 """Delete expired logins."""
 _FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))

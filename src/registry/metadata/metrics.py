@@ -1,4 +1,4 @@
-"""Metrics from the database, at a cost that does not grow with the registry."""
+"""Metrics from the database. Their cost does not grow with the registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudcore.db.statement import Statement
 from registry.metadata.tables import uploads
 
 MOST_UPLOADS: Final = 10_000
-"""Open upload sessions that are counted."""
+"""The maximum number of open upload sessions that are counted."""
 
 _UPLOADS: Final = Statement(
     select(func.count()).select_from(
@@ -24,7 +24,7 @@ _UPLOADS: Final = Statement(
     )
 )
 _SIZES: Final = (Statement(select(func.pg_database_size(func.current_database()))),)
-"""In a tuple: only PostgreSQL has it."""
+"""In a tuple, because SQLite does not have the function."""
 
 
 def open_uploads(tx: Connection) -> int:
@@ -33,5 +33,5 @@ def open_uploads(tx: Connection) -> int:
 
 
 def postgresql_bytes(tx: Connection) -> int:
-    """Return the size of a PostgreSQL database on its disk."""
+    """Return the size of a PostgreSQL database on disk, in bytes."""
     return count(tx, _SIZES[0])

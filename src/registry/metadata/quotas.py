@@ -3,10 +3,10 @@
 Limits are read by the statements that need them (`limit_query`), so an account without a limit
 costs no statement of its own, and is not counted.
 
-*Stored bytes.* The first push that meets a limit begins to count (`begin_counting`). From then on
-each insertion or deletion of an object updates the number in the same transaction; a push that
-finds no limit any more deletes the number. The number is changed last, and locked until the
-transaction ends: so pushes of one account never exceed its limit together. Bytes being uploaded are
+*Stored bytes.* The first push under a limit begins to count (`begin_counting`). From then on each
+insertion or deletion of an object updates the number in the same transaction; a push that finds no
+limit any more deletes the number. The number is changed last, and locked until the transaction
+ends, so concurrent pushes of an account cannot exceed its limit together. Bytes being uploaded are
 not yet an object, and do not count.
 
 *Repositories, images and tags.* Their numbers are in the rows of the account's repositories, and
@@ -28,10 +28,10 @@ from cloudcore.objects.damage import Miscount
 from cloudcore.quotas.limits import (
     Counted,
     QuotaUse,
+    last_event_level_query,
     limit_of,
     limit_query,
     refuse,
-    told_level_query,
 )
 from cloudcore.quotas.quota import Quota
 from registry.metadata.tables import blob_objects, repositories, stored_bytes
@@ -49,12 +49,12 @@ class NotCounted(Exception):
 
 
 class StorageAllowance(NamedTuple):
-    """The limit and the counted bytes of an account, as one statement read them."""
+    """The limit and the counted bytes of an account, read by one statement."""
 
     limit: int | None
     """None if no operator has set one."""
     counted: int | None
-    """None if the account is not counted."""
+    """None if the account's bytes are not counted."""
 
 
 def _counted_of(account_id: Any) -> Any:  # noqa: ANN401
@@ -93,17 +93,17 @@ _ACCOUNT: Final[sa.ColumnElement[str]] = sa.bindparam("account_id")
 ALLOWANCE: Final = (limit_query(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
 """The columns of `StorageAllowance` for ``:account_id``."""
 IS_FREE: Final = sa.and_(*(each.is_(None) for each in ALLOWANCE))
-"""``:account_id`` has no limit, and is not counted."""
+"""The condition that ``:account_id`` has no limit of bytes, and its bytes are not counted."""
 _LIMIT, _USED = use_of(_ACCOUNT)
 USE: Final = (_LIMIT, _USED)
 IS_BEYOND: Final = sa.and_(_LIMIT.is_not(None), _USED + sa.bindparam("adding") > _LIMIT)
-"""``:account_id`` has a limit, and ``:adding`` bytes would exceed it."""
+"""The condition that ``:account_id`` has a limit, and ``:adding`` more bytes exceed it."""
 COUNTED_BYTES: Final = Counted(BLOB_BYTES, sa.select(_used_of(_ACCOUNT)))
 _ADD: Final = Statement(
     stored_bytes.update()
     .where(given(_s.account_id))
     .values(bytes=_s.bytes + sa.bindparam("adding"))
-    .returning(_s.bytes, told_level_query(BLOB_BYTES.name))
+    .returning(_s.bytes, last_event_level_query(BLOB_BYTES.name))
 )
 _FORGET: Final = Statement(stored_bytes.delete().where(given(_s.account_id)))
 _HOLD_OBJECTS: Final = Statement(TableLock(blob_objects))
@@ -122,7 +122,7 @@ _RECOUNT: Final = Statement(sa.select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_
 
 
 def check_bytes(use: QuotaUse | None, adding: int) -> None:
-    """Raise QuotaExceeded if an account has no room for a blob of `adding` bytes."""
+    """Raise `QuotaExceeded` if an account has no room for a blob of `adding` bytes."""
     if use is not None and adding and use.used + adding > use.limit:
         refuse(
             BLOB_BYTES,
@@ -144,7 +144,7 @@ def begin_counting(tx: Connection, account_id: str) -> None:
 def count_new(
     tx: Connection, account_id: str, size: int, found: StorageAllowance, now: int
 ) -> None:
-    """Count a new object if the account has a limit; `found` is what its insertion returned.
+    """Count a new object if the account has a limit; its insertion has returned `found`.
 
     Notify the account if it has now used most or all of its bytes.
 
@@ -160,7 +160,7 @@ def count_new(
         raise NotCounted
     use = QuotaUse(int(row[0]) - size, found.limit, row[1])
     check_bytes(use, size)
-    COUNTED_BYTES.tell(tx, account_id, use, now, size)
+    COUNTED_BYTES.emit_level(tx, account_id, use, now, size)
 
 
 def add_bytes(tx: Connection, account_id: str, change: int) -> None:
@@ -170,12 +170,12 @@ def add_bytes(tx: Connection, account_id: str, change: int) -> None:
 
 
 def counted_accounts(tx: Connection, after: str, limit: int) -> list[str]:
-    """Return up to `limit` ids, above `after`, of accounts whose bytes are counted."""
+    """Return up to `limit` ids after `after` of accounts whose bytes are counted."""
     return [row[0] for row in tx.rows(_ACCOUNTS, after=after, limit=limit)]
 
 
 def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
-    """Compare an account's count with a recount; return None if equal, or not counted."""
+    """Compare an account's count with a recount; return None if they are equal, or none is kept."""
     row = tx.row(_RECOUNT, account_id=account_id)
     if row is None or row[0] == row[1]:
         return None
@@ -184,7 +184,10 @@ def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
 
 
 def correct_count(tx: Connection, account_id: str) -> Miscount | None:
-    """Correct an account's count if it is wrong; return the miscount. See `begin_counting`."""
+    """Correct an account's count if it is wrong; return the miscount, or None.
+
+    On PostgreSQL, all pushes wait meanwhile.
+    """
     tx.execute(_HOLD_OBJECTS)
     wrong = find_miscount(tx, account_id)
     if wrong is not None:
@@ -228,10 +231,10 @@ def check_added(
     if use.used > use.limit:
         words = f"the account may have {{limit}} {quota.words}; delete some, or ask the operator"
         refuse(quota, before, words)
-    counted.tell(tx, account_id, before, now, added)
+    counted.emit_level(tx, account_id, before, now, added)
 
 
 def check_restored(tx: Connection, account_id: str, quota: Quota, added: int, now: int) -> None:
-    """Like `check_added`, but read the limit."""
+    """Like `check_added`, but read the account's limit first."""
     limit = limit_of(tx, account_id, quota)
     check_added(tx, account_id, quota, None if limit == quota.default else limit, added, now)

@@ -1,16 +1,17 @@
 """The tables behind the search for a part of a name.
 
-`search_names` has a row for each repository and each tag. Triggers, which the migrations make,
-insert and delete it with the repository or tag itself, however that happens (a push, a restoration,
-a cascade), so no operation needs an extra statement. A tag that moves touches neither table.
+`search_names` has a row for each repository and each tag. Triggers, which the migrations create,
+insert and delete the row with the repository or tag itself, whatever causes that (a push, a
+restoration, a cascade), so no operation needs an extra statement. A tag that moves changes neither
+table.
 
 `search_terms` has a term for each position in a name: up to `TERM_LENGTH` characters from there on.
 Any part of a name is then a prefix of a term, and a page of matches is a range of the primary key.
-Both databases do this alike, without an extension, and no account pays for the names of another,
-which a trigram index of FTS5 or ``pg_trgm`` cannot promise.
+This works the same on both databases, without an extension, and the cost for an account does not
+depend on other accounts' names, which a trigram index of FTS5 or ``pg_trgm`` cannot promise.
 
-Terms cost as many rows as a name has characters, at random places of the index. Written by the
-push itself, a tag of 44 characters would change some 40 pages. So a worker writes and removes them
+Terms cost as many rows as a name has characters, at random places of the index. Written by the push
+itself, a tag of 44 characters would change some 40 pages. So a worker writes and removes them
 later, in batches; until then the search reads the few names whose `state` is not ``indexed``.
 """
 
@@ -24,7 +25,7 @@ from cloudcore.db.schema import ByteOrdered, Id, one_of
 from cloudcore.db.tables import RowNumber, columns, named_index, table
 
 TERM_LENGTH: Final = 12
-"""Characters of a name in a term. Of a longer text, the last ones are looked up."""
+"""The maximum number of characters in a term. Of a longer text, the last ones are looked up."""
 
 IS_UNSETTLED: Final = text("state <> 'indexed'")
 

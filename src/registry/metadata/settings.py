@@ -58,7 +58,7 @@ def find_settings(tx: Connection, account_id: str) -> AccountSettings:
 
 
 def uncounted_pullers_of(tx: Connection, account_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Map account to its patterns of uncounted pullers; those without any are left out."""
+    """Map account ids to patterns of uncounted pullers; accounts without any are left out."""
     rows = tx.rows(_UNCOUNTED, account_ids=text_list(account_ids)) if account_ids else ()
     return {row[0]: _patterns(row[1]) for row in rows if row[1] != "[]"}
 

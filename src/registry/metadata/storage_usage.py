@@ -37,9 +37,9 @@ class LinkSums(NamedTuple):
 
     rows: int
     last: str | None
-    """Digest after which the next slice begins."""
+    """The digest after which the next slice begins; None if this slice is empty."""
     logical_bytes: int
-    """Size if each manifest had its own copies of its blobs."""
+    """The size if each manifest had its own copies of its blobs."""
     size_bytes: int
     exclusive_bytes: int
     """Size of the blobs that no other repository of the account references."""
@@ -72,7 +72,7 @@ class SharedSums(NamedTuple):
     exclusive_bytes: int
     """Size of the blobs that no other live manifest references."""
     restorable_bytes: int
-    """The part of `exclusive_bytes` that something restorable references too."""
+    """The part of `exclusive_bytes` that a restorable image or repository references too."""
 
 
 class NamedRepository(NamedTuple):
@@ -84,7 +84,7 @@ class NamedRepository(NamedTuple):
 
 
 def _needed_by(object_id: Any, *where: Any) -> sa.Exists:  # noqa: ANN401 - SQLAlchemy expressions
-    """Build the condition that a manifest of a repository with `where` references the object."""
+    """Build the condition that in a repository that meets `where`, manifests need the object."""
     return (
         sa.select(ONE)
         .select_from(_other)
@@ -124,7 +124,7 @@ def _live(object_id: Any, *where: Any) -> sa.Exists:  # noqa: ANN401
 
 
 def _sum(amount: Any, *where: Any) -> Any:  # noqa: ANN401
-    """Build the sum over the rows that meet `where`; 0 if there are none."""
+    """Build the sum of `amount` over the rows that meet `where`; 0 if there are none."""
     counted = sa.case((sa.and_(*where), amount), else_=ZERO) if where else amount
     return total(counted)
 
@@ -254,7 +254,8 @@ def list_replaced_objects(
 ) -> list[MeasuredObject]:
     """Return up to `limit` objects after the id `after` that are not current for their digest.
 
-    They were shredded and have no bytes, or retired in favour of one that other KMS keys open.
+    They were either shredded, and have no bytes, or retired because another object with the same
+    digest, under other KMS keys, replaced them.
     """
     return find_all(
         tx, MeasuredObject, _REPLACED_OBJECTS, account_id=account_id, after=after, limit=limit
@@ -262,13 +263,13 @@ def list_replaced_objects(
 
 
 def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectUse]:
-    """Return which live repositories use these objects."""
+    """Return the live repositories whose manifests reference these objects."""
     # No join with the list of ids: PostgreSQL would read all links of all accounts.
     return find_all(tx, ObjectUse, _USES, account_id=account_id, ids=text_list(object_ids))
 
 
 def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:
-    """Return the ids of the objects that a restorable image or repository references."""
+    """Return the ids of those of these objects that a restorable image or repository references."""
     rows = tx.rows(_RESTORABLE, account_id=account_id, ids=text_list(object_ids), now=now)
     return {row[0] for row in rows}
 
@@ -285,7 +286,7 @@ def list_repositories(
 def list_tombstone_ids(
     tx: Connection, repository_id: str, now: int, after: tuple[int, str], limit: int
 ) -> list[tuple[int, str]]:
-    """Return (deletion time, id) of up to `limit` restorable images, sorted."""
+    """Return (deletion time, id) of up to `limit` restorable images after `after`, sorted."""
     deleted_at, last = after
     rows = tx.rows(
         _TOMBSTONES,
@@ -299,7 +300,7 @@ def list_tombstone_ids(
 
 
 def deleted_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:
-    """Map id to size, for objects that these tombstones reference and nothing live does."""
+    """Map ids to sizes of the objects that these tombstones reference and no live image does."""
     return dict(tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones)))
 
 
@@ -319,7 +320,7 @@ def sum_blobs_of(
 
 
 _SLICE: Final = 5000
-"""Objects in one read, which takes some milliseconds."""
+"""The number of objects in one read, which takes some milliseconds."""
 
 _slice = page(
     sa.select(_o.id, _o.account_id, _o.size)
@@ -337,7 +338,7 @@ _SUMS: Final = Statement(
 
 
 async def stored_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to the size of its blobs as pushed, each counted once.
+    """Map account ids to the size of their blobs as pushed, each counted once.
 
     So compression and sealing do not affect bills. Condemned objects do not count. It takes about a
     second per million blobs; other requests run in between.
@@ -355,6 +356,6 @@ async def stored_by_account(database: Database) -> Mapping[str, int]:
 
 
 def _sums(tx: Connection, after: str) -> dict[str, tuple[int, str, int]]:
-    """Map account to (bytes, last id, count) of the next objects."""
+    """Map account ids to (bytes, last id, count) of the next objects after the id `after`."""
     rows = tx.rows(_SUMS, after=after, limit=_SLICE)
     return {row[0]: (int(row[1]), row[2], int(row[3])) for row in rows}

@@ -4,15 +4,14 @@ Moments are microseconds since the epoch (UTC) in 64-bit integers; ids are UUIDs
 text; documents are JSON text. Names and tags sort by byte on both databases.
 
 - A link (`repository_blobs`) cannot be deleted while a manifest references it, nor an object while
-  it has a link.
-- A link's digest, size and account equal its object's, so no link crosses accounts.
-- Tags, children and blob edges stay inside their repository: every key carries `repository_id`.
-- A child of an index cannot be deleted; deleting an index deletes its edges and tags.
-- One live repository per name, one current object per digest and account; counters never negative.
-- Content that a deleted image needs for its restoration cannot be deleted before its tombstone.
-- The counted bytes of an account are not negative.
-- A link is read through a wrap of its object's data key, and one repository, or account, has one
-  current binding to a KMS key.
+  it has a link. - A link's digest, size and account equal its object's, so no link crosses
+  accounts. - Tags, children and blob edges stay inside their repository: every key carries
+  `repository_id`. - A child of an index cannot be deleted; deleting an index deletes its edges and
+  tags. - One live repository per name, one current object per digest and account; counters never
+  negative. - Content that a deleted image needs for its restoration cannot be deleted before its
+  tombstone. - The counted bytes of an account are not negative. - A link is read through a wrap of
+  its object's data key, and each repository and account has at most one active binding to a KMS
+  key.
 
 The tables of policies, pins, history and tombstones, which only the control plane and background
 work use, are in `registry.metadata.control_tables`.
@@ -68,7 +67,7 @@ repositories = table(
 blob_objects = table(
     "blob_objects",
     refers("account_id", "accounts"),
-    # Of the bytes, in the store or in `inline_bytes`; new whenever they are written anew.
+    # Id of the bytes, in the store or in `inline_bytes`; new whenever they are written anew.
     columns(Id, "stored_id"),
     columns(DigestText, "digest"),
     columns(sa.String(16), "encoding, state"),
@@ -93,7 +92,7 @@ blob_objects = table(
 # The bytes of small objects, also of those in quarantine.
 inline_bytes = table("inline_bytes", columns(Id, "stored_id KEY"), columns(sa.LargeBinary, "body"))
 
-# How many bytes of objects an account has, if that is counted: since a limit of them was met.
+# The bytes of an account's objects, counted since its first push under a limit.
 stored_bytes = table(
     "stored_bytes",
     refers("account_id KEY", "accounts"),
@@ -191,8 +190,9 @@ tags = table(
     columns(ByteOrdered, "name KEY"),
     columns(DigestText, "pushed_digest"),
     columns(Moment, "created_at, updated_at"),
-    # Of a tag of the pull-through cache, else null: until when the upstream is not asked, since
-    # when it is not as an upstream said (null: it is), when one said it last, and with which ETag.
+    # Null unless the pull-through cache made the tag: until when the upstream is not asked again,
+    # since when the upstream could not be asked (null: it could), when and with which ETag it
+    # last confirmed the tag.
     columns(Moment, "fresh_until NULL, stale_since NULL, checked_at NULL"),
     columns(sa.Text, "upstream_etag NULL"),
     foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
@@ -206,14 +206,14 @@ uploads = table(
     columns(Id, "lease_holder NULL"),  # the worker process that may append; null: none
     columns(Id, "kms_key_id NULL"),  # that wraps the data key; null: the staged bytes are plain
     columns(sa.String(16), "algorithm NULL"),
-    # Whether a holder that has lost its lease may still write there.
+    # True if a holder that has lost its lease may still write to the stage.
     columns(sa.Boolean, "stage_shared"),
     columns(sa.BigInteger, "received_bytes"),
     columns(sa.BigInteger, "lease_token"),  # grows by one each time it is taken
     columns(Moment, "leased_until NULL, created_at, expires_at"),
     columns(sa.Text, "digests NULL"),
     columns(sa.LargeBinary, "wrapped_data_key NULL"),
-    # What was received, plain or sealed, as long as it may become an inline object; null: a file.
+    # The received bytes, plain or sealed, while they may become an inline object; null: a file.
     columns(sa.LargeBinary, "body NULL"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     not_negative("received_bytes"),
@@ -238,7 +238,7 @@ resource_policies = table(
     one_of("visibility", "private", "shared", "public"),
 )
 
-# The KMS key that seals new blobs of a repository, or of all without a key of their own.
+# The KMS key that seals new blobs of a repository, or of all repositories without a binding.
 encryption_bindings = table(
     "encryption_bindings",
     refers("account_id", "accounts"),

@@ -21,11 +21,12 @@ from registry.oci.media_types import is_foreign_layer
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of a manifest in bytes. distribution-spec asks registries for at least 4 MB."""
 MAX_DESCRIPTORS: Final = 5_000
-"""Maximum of descriptors: config, layers, children and subject. ECR allows 4,200 layers."""
+"""Maximum number of descriptors: config, layers, children and subject. ECR allows 4,200 layers."""
 MAX_ANNOTATIONS: Final = 10_000
-"""Maximum of annotations, of the manifest and of its descriptors together."""
+"""Maximum number of annotations, of the manifest and of its descriptors together."""
 MAX_PARTS: Final = 100_000
-"""Maximum of names and values in the JSON, known or not: a parser makes an object of each."""
+"""Maximum number of names and values in the JSON, known or not: a parser makes an object of
+each."""
 _NAME_BYTES: Final = len(b'"":0')
 """Minimum bytes of a name with its value."""
 
@@ -51,7 +52,7 @@ class Manifest(msgspec.Struct, frozen=True):
     layers: tuple[Descriptor, ...]
     children: tuple[Descriptor, ...]
     subject: str | None
-    """A digest, of any algorithm: the manifest that it names need not be here."""
+    """A digest, of any algorithm: the manifest with this digest need not be in the registry."""
     artifact_type: str | None
     annotations: str
     """JSON object of strings, up to 4 MB; stored in this form."""
@@ -115,7 +116,7 @@ _sizes_decoder: Final = msgspec.json.Decoder(_Sizes)
 def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = False) -> Manifest:
     """Parse `body`, sent with the ``Content-Type`` header `content_type`.
 
-    With `is_stored`, the body is not checked against the maximums: it was when it was pushed.
+    With `is_stored`, the maximums are not checked, as they were checked when the body was pushed.
 
     Raise `ManifestInvalid` if `body` is not JSON, not a manifest, ambiguous, or over a maximum;
     `ManifestTypeUnsupported` if the media type is not one of `media_types.MANIFEST_TYPES`.
@@ -204,7 +205,7 @@ def _check_size(body: bytes) -> None:
 
 
 def is_specific(content_type: str | None) -> bool:
-    """Return True if the header names a media type other than plain JSON or any bytes."""
+    """Return True if the header names a media type other than plain JSON or octet-stream."""
     return _bare(content_type) not in _UNSPECIFIC
 
 
@@ -216,7 +217,8 @@ def _bare(content_type: str | None) -> str:
 def _media_type(document: _Document, content_type: str | None) -> str:
     """Return a document's media type; its header and its ``mediaType`` must agree.
 
-    If the header is not specific, ``mediaType`` decides, and without one the fields present.
+    If the header is not specific, ``mediaType`` decides; if that is missing too, the fields that
+    are present decide.
     """
     sent = _bare(content_type)
     declared = document.media_type

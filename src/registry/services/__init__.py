@@ -2,11 +2,11 @@
 
 A service checks the rights that depend on rows, changes rows by the queries of `registry.metadata`,
 and records events and audit in the same transaction. It is a function of a transaction, and async
-only where it waits for bytes or another server. `context` has what every call needs; `changes`
-records who makes a change. Packages are nouns: `access`, `blobs`, `images`, `lifecycle`,
-`pull_through`, `repositories`, `tags`.
+only where it waits for bytes or another server. `context` has what every service needs; `changes`
+records who makes a change. The packages: `access`, `blobs`, `images`, `lifecycle`, `pull_through`,
+`repositories`, `tags`.
 
-No SQL, no HTTP: it may import metadata, `registry.blobstore.store`, the client of upstreams, keys
-and the kernel. A service may return a response body (`ResponseBody`); in a batch, a failed item has
-its error code in that body (`cloudcore.error_codes`).
+Services contain no SQL and no HTTP. They may import metadata, `registry.blobstore.store`, the
+client of upstreams, keys and the kernel. A service may return a response body (`ResponseBody`); in
+a batch, a failed item has its error code in that body (`cloudcore.error_codes`).
 """

@@ -1,6 +1,6 @@
-"""Changes: who makes them, when and where; changes of ``/v2`` go to the audit log from here.
+"""A change: who makes it, when and in which registry; and its event in the audit log.
 
-Changes of ``/v1`` are recorded by the kernel itself.
+`record_change` writes the events of changes on ``/v2``. The kernel records those on ``/v1``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RegistryHost(NamedTuple):
 
     region: str
     pull_host: str
-    """Host, and port if any, of image references."""
+    """The host, and port if any, in image references."""
 
 
 class Change(NamedTuple):
@@ -37,30 +37,32 @@ class Change(NamedTuple):
     source: SourceIdentity | None = None
     """The source identity behind the principal; None for an unauthenticated client."""
     client: AuditClient | None = None
-    """The request on the data plane; None if nothing or the control plane records the change."""
+    """The client data of a request on the data plane. None if the change is not recorded, or if the
+    kernel records it."""
     details: MutableMapping[str, Any] | None = None
     """Further details of the change's event in the audit log."""
 
     def begin(self) -> None:
-        """Discard collected details, as the transaction begins, perhaps again after a conflict.
+        """Discard the collected details; call this when the transaction begins.
 
-        On ``/v1``, the kernel does this.
+        A transaction may be run again after a conflict. On ``/v1``, the kernel discards the
+        details.
         """
         if self.details is not None:
             self.details.clear()
 
-    def tell(self, kind: str, name: str, value: object) -> None:
-        """Add an audit detail: under `kind`, the thing `name` got the value `value`."""
+    def add_detail(self, kind: str, name: str, value: object) -> None:
+        """Add a detail to the audit event: set `name` to `value` in the object `kind`."""
         if self.details is not None:
             self.details.setdefault(kind, {})[str(name)] = value
 
     @property
     def stored_source(self) -> str | None:
-        """Return the source identity in the form that rows store."""
+        """Return the source identity in the form that rows store, or None."""
         return stored_source(self.source)
 
     def deletion(self, restorable_until: int) -> SoftDeletion:
-        """Return the record of a deletion that this change makes."""
+        """Return a deletion by this change's principal at its time, restorable until then."""
         return SoftDeletion(self.principal, self.stored_source, self.now, restorable_until)
 
 
@@ -69,8 +71,8 @@ def record_change(
 ) -> None:
     """Write the audit event of a repository's change, in the transaction of the change.
 
-    The event includes the details passed to `Change.tell` since `Change.begin`. A transaction that
-    calls `tell` must call `begin` first, as it may be run again after a conflict.
+    The event includes the details passed to `Change.add_detail` since `Change.begin`. A transaction
+    that calls `add_detail` must call `begin` first, as it may be run again after a conflict.
 
     Nothing is recorded for a change without a client: under ``entrepot dev`` nobody signs in, and
     the registry's own runs are recorded when they end.

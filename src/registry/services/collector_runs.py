@@ -18,12 +18,14 @@ from registry.services.runs import RegistryRuns
 
 KIND: Final = "registry.garbage_collection"
 _COUNTS: Final = ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept")
-"""The counters of a run.
+"""The counters of a run:
 
-*unlinked*: links removed because no manifest references them; *condemned*: objects that lost their
-last link by that; *swept*: objects whose rows moved to the quarantine; *removed*: objects whose
-bytes were deleted; *freed_bytes*: the size of these on disk; *kept*: condemned objects that are
-referenced again.
+- *unlinked*: links removed because no manifest references them
+- *condemned*: objects that thereby lost their last link
+- *swept*: objects whose rows moved to the quarantine
+- *removed*: objects whose bytes were deleted
+- *freed_bytes*: the size on disk of the removed objects
+- *kept*: condemned objects that are referenced again
 """
 RUNS: Final = RegistryRuns(
     KIND,
@@ -53,7 +55,7 @@ def start_collection(tx: Connection, account_id: str, run_id: str, change: Chang
 
 
 def status(tx: Connection, account_id: str) -> Status:
-    """Return the collector's status; the cost grows with the number of objects to collect."""
+    """Return an account's status; the cost grows with the number of objects to collect."""
     (last,) = runs.list_runs(tx, KIND, account_id, "", 1) or (None,)
     return Status(
         unreferenced=collection.measure_stage(tx, account_id, "unreferenced"),

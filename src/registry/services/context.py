@@ -55,27 +55,28 @@ class ServiceContext:
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
     upload_ids: UploadIds = field(default_factory=UploadIds)
     push_cache: PushCache = field(default_factory=PushCache)
-    """Where small pushes have just written."""
+    """The targets of recent small pushes."""
     links: BlobLinks | None = None
-    """Makes URLs of blobs to which clients are redirected; None if they are not."""
+    """Makes URLs of blobs to which clients are redirected; None if clients are not redirected."""
     data_keys: DataKeys | None = None
     """Opens and wraps the data keys of blobs; None if this process has no keys."""
     upstream: RegistryClient | None = None
-    """Asks upstream registries. Without it nothing is fetched, and cached content is served."""
+    """The client of upstream registries. If None, only cached content is served, and nothing is
+    fetched."""
     cache_credential: OpenCredential = no_credential
-    """Opens the credential of a rule of the pull-through cache."""
+    """Decrypts the credential of a rule of the pull-through cache."""
     manifest_fetches: SingleFlight[StoredManifest] = field(default_factory=SingleFlight)
-    """Running requests to upstreams for manifests."""
+    """Requests to upstreams for manifests, in progress."""
     upstream_allowed: Allowed = _PUBLIC
-    """Which upstreams rules may name besides those of the public internet."""
+    """The upstreams that rules may name, besides those on the public internet."""
     referrer_fetches: SingleFlight[bytes] = field(default_factory=SingleFlight)
-    """Running requests to them for referrers."""
+    """Requests to upstreams for referrers, in progress."""
     tag_list_fetches: SingleFlight[KeptTags] = field(default_factory=SingleFlight)
-    """Running requests to them for tags."""
+    """Requests to upstreams for lists of tags, in progress."""
     seals: bool = False
-    """New blobs are stored encrypted; then there are `data_keys`."""
+    """True if new blobs are stored encrypted; then `data_keys` is not None."""
     audits: bool = False
-    """Runs that have deleted something are recorded in the audit log."""
+    """True if runs that have deleted something are recorded in the audit log."""
     on_damage: Callable[[], None] = lambda: None
     """Called when a blob or a manifest is newly found damaged."""
     count: Count = count_nothing
@@ -84,9 +85,9 @@ class ServiceContext:
     """Blobs that are being fetched from upstreams."""
     find_topics: FindTopics = no_topics
     resolve_topic: ResolveTopic = no_topic
-    """Tells event rules which topics exist."""
+    """Finds the topic that a request for an event rule names."""
     other_event_types: tuple[str, ...] = ()
-    """Types of events of other families, which rules may name too."""
+    """Event types of other families, which event rules may name too."""
 
     def change_by(
         self,
@@ -94,7 +95,7 @@ class ServiceContext:
         source: SourceIdentity | None = None,
         client: AuditClient | None = None,
     ) -> Change:
-        """Return a change by `principal` now; `source` is the identity behind it.
+        """Return a change by `principal` now; `source` is the identity behind the principal.
 
         With the `client` of a request, the change is recorded in the audit log.
         """

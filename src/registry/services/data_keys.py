@@ -22,12 +22,11 @@ _KEY_BYTES: Final = 32
 
 
 class DataKeys:
-    """Makes, wraps and opens the data keys of an install.
+    """Makes, wraps and opens the data keys of a registry.
 
-    Every method that wraps or opens raises:
-        KmsKeyDeleted: there is no such KMS key, or it was deleted.
-        KmsKeyDisabled: the KMS key is disabled, or its deletion is pending.
-        Unavailable: the provider of the KMS key is unavailable.
+    Every method that wraps or opens raises: KmsKeyDeleted: there is no such KMS key, or it was
+    deleted. KmsKeyDisabled: the KMS key is disabled, or its deletion is pending. Unavailable: the
+    provider of the KMS key is unavailable.
     """
 
     def __init__(self, vault: Vault) -> None:
@@ -46,14 +45,14 @@ class DataKeys:
     async def wrap_all(
         self, account_id: str, kms_key_id: str, data_keys: Sequence[tuple[str, DataKey]]
     ) -> list[bytes]:
-        """Wrap data keys, each paired with its stored id, under one KMS key."""
+        """Wrap data keys, each paired with the stored id of its bytes, under one KMS key."""
         with _translated(KmsKeyDeleted):
             return await self._vault.wrap_all(account_id, kms_key_id, _bound(data_keys))
 
     def usable_version(
         self, tx: Connection, account_id: str, kms_key_id: str, version: int
     ) -> UsableKeys:
-        """Return a version of an enabled KMS key, for use after `tx`."""
+        """Return a version of an enabled KMS key, for use after `tx` has ended."""
         with _translated(KmsKeyDeleted):
             return self._vault.usable_version(tx, VersionRef(account_id, kms_key_id, version))
 
@@ -89,7 +88,7 @@ class DataKeys:
     def usable_for(
         self, tx: Connection, account_id: str, wraps: Sequence[WrappedKey]
     ) -> UsableKeys:
-        """Return the KMS keys of these wraps, if usable, to unwrap them after this transaction.
+        """Return the KMS keys of these wraps, if usable, for unwrapping after `tx` has ended.
 
         Raise `WrapBroken` if one of the wraps is malformed.
         """
@@ -97,7 +96,7 @@ class DataKeys:
             return self._vault.usable_for(tx, account_id, _wraps(wraps))
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return until when the just used KMS keys stay open in this process."""
+        """Return until when these KMS keys, which were just used, stay open in this process."""
         return self._vault.opened_until(usable)
 
     async def open_under(
@@ -130,9 +129,9 @@ def _made(account_id: str, opened: Sequence[bytes]) -> list[DataKey]:
 
 @contextmanager
 def _translated(invalid: type[Exception] = WrapBroken) -> Iterator[None]:
-    """Translate errors of the KMS in the block; CiphertextInvalid becomes `invalid`.
+    """Translate errors of the KMS in the block; `CiphertextInvalid` becomes `invalid`.
 
-    When wrapping, CiphertextInvalid means that the key's version was erased after it was read.
+    When wrapping, `CiphertextInvalid` means that the key's version was erased after it was read.
     """
     try:
         yield

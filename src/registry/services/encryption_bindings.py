@@ -1,7 +1,7 @@
 """Bind repositories, or an account's default, to KMS keys.
 
-A binding applies to later pushes; blobs stay under their former key until they are pushed or
-rewrapped. A key protects the blobs, in repositories and buckets, that its deletion would shred.
+A binding applies to later pushes; blobs stay under their former key until they are pushed again or
+rewrapped. The usage of a key is what its deletion would shred, in repositories and buckets.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _STATUS_OF: dict[KeyState, BindingStatus] = {
 
 
 class KeyToBind(NamedTuple):
-    """A key, already checked, to bind a repository or an account to."""
+    """A key, already checked, to which a repository or an account is to be bound."""
 
     id: str
     binding_id: str
-    """Of the binding, if one is made."""
+    """The id of the new binding, if one is made."""
 
 
 def status_of(state: KeyState, ended_at: int | None = None) -> BindingStatus:
@@ -62,7 +62,7 @@ def effective_binding(tx: Connection, account_id: str, repository_id: str | None
 def bind_key(
     tx: Connection, account_id: str, repository_id: str | None, new: KeyToBind, now: int
 ) -> Binding:
-    """Bind a repository, or the account itself, to a key; an earlier binding ends.
+    """Bind a repository, or the account itself, to a key; its previous binding ends.
 
     A binding to the same key stays as it is. The key cannot be disabled or deleted meanwhile.
 
@@ -87,7 +87,7 @@ def bind_key(
 
 
 def unbind(tx: Connection, account_id: str, repository_id: str | None, now: int) -> None:
-    """End the binding of a repository, or of the account itself, or raise NotFound."""
+    """End the binding of a repository, or of the account itself; raise `NotFound` if not bound."""
     _lock(tx, account_id, repository_id)
     if not rows.end_binding(tx, account_id, repository_id, now):
         whose = "the account" if repository_id is None else "the repository"
@@ -102,7 +102,7 @@ def _lock(tx: Connection, account_id: str, repository_id: str | None) -> None:
 
 
 MOST_LISTED: Final = 100
-"""The most repositories and images that are named."""
+"""The maximum number of repositories, images and buckets that are listed."""
 
 
 class ProtectedImage(ResponseBody):
@@ -149,7 +149,7 @@ class KeyUsageAnswer(ResponseBody):
 def key_usage(
     tx: Connection, account_id: str, region: str, key_id: str, most: int = usage.MOST
 ) -> KeyUsageAnswer:
-    """Return the resources that a key of an account protects, or raise KeyMissing.
+    """Return what a key of an account protects; raise `KeyMissing` if there is no such key.
 
     At most `most` rows of each kind are read.
     """

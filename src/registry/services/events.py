@@ -1,8 +1,8 @@
 """Publish events of the registry to the topics whose rules match, in the change's transaction.
 
 So an event is in the outbox if and only if its change is committed. An account without rules has no
-extra cost. Each rule of an account sends matching events of its resources to one of its topics; the
-notifications family delivers to subscribers.
+extra cost. Each rule of an account sends matching events about its resources to one of its topics;
+the notifications family delivers them to subscribers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RegistryEvent(NamedTuple):
 def descriptions(
     tx: Connection, repository: Repository, ids: Sequence[str]
 ) -> Mapping[str, Description]:
-    """Map image id to its description for events, which is empty if the account has no rules."""
+    """Map image ids to descriptions for events; all are empty if the account has no event rules."""
     found = describe(tx, ids) if repository.has_event_rules else {}
     return dict.fromkeys(ids, Description()) | found
 
@@ -59,10 +59,10 @@ def descriptions(
 def publish(
     tx: Connection, change: Change, repository: Repository, events: Sequence[RegistryEvent]
 ) -> None:
-    """Put the `events` that match a rule of the account into the outbox.
+    """Put those of the `events` that match a rule of the account into the outbox.
 
-    Call it last in a transaction: until that ends, other transactions of the account may wait for
-    it.
+    Call this last in a transaction: until the transaction ends, other transactions of the account
+    may wait for it.
     """
     if not events or not repository.has_event_rules:
         return
@@ -79,25 +79,25 @@ def publish(
 def _wants(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
     """Return True if a rule matches an event's repository, and its type (exactly or by ``*``)."""
     is_of_repository = repository.name.startswith(rule.repository_prefix)
-    return is_of_repository and is_asked_for(event.type, rule.event_types)
+    return is_of_repository and matches_type(event.type, rule.event_types)
 
 
-def topics_asking(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
-    """Return the topics to which an account's rules send events of another family (`TopicsOf`).
+def matching_topics(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
+    """Return the topics to which an account's rules send an event of another family (`TopicsOf`).
 
-    Rules that select repositories do not match such events.
+    Rules with a `repository_prefix` do not match such events.
     """
     return sorted(
         {
             rule.topic
             for rule in find_rules(tx, account_id).rules
-            if not rule.repository_prefix and is_asked_for(event_type, rule.event_types)
+            if not rule.repository_prefix and matches_type(event_type, rule.event_types)
         }
     )
 
 
-def is_asked_for(event_type: str, event_types: Sequence[str]) -> bool:
-    """Return True if a list of types contains this one, exactly or by ``*``."""
+def matches_type(event_type: str, event_types: Sequence[str]) -> bool:
+    """Return True if a rule's list of event types contains this type, exactly or by ``*``."""
     return any(
         event_type.startswith(wanted[:-1]) if wanted.endswith("*") else event_type == wanted
         for wanted in event_types
@@ -129,17 +129,17 @@ def _plain(digest: str | None) -> str | None:
 
 
 class NamedTopic(NamedTuple):
-    """The topic that a rule names, and whether it exists."""
+    """The topic that a rule names; it need not exist."""
 
     id: str | None
-    """None if there is no such topic; then the moments may be known."""
+    """None if there is no such topic; then `missing_since` and `missing_at` may be set."""
     missing_since: int | None = None
     missing_at: int | None = None
-    """When an event was last sent to it, or it was deleted."""
+    """When an event was last sent to the missing topic, or the topic was deleted."""
     waiting: int = 0
-    """Events that were sent to it since; they are delivered once it exists."""
+    """The number of events sent to the missing topic; they are delivered once it exists."""
     dropped: int = 0
-    """Events before these; there were too many."""
+    """The number of earlier events that were dropped, because too many were waiting."""
 
 
 class TopicNotFound(NotFound):
@@ -150,16 +150,16 @@ class TopicNotFound(NotFound):
 
 
 FindTopics = Callable[[Connection, str, Sequence[str]], Mapping[str, NamedTopic]]
-"""Returns the topics of an account, by CRN; of each that is asked for."""
+"""Maps each of these CRNs to the account's topic with this CRN."""
 
 
 ResolveTopic = Callable[[Connection, str, str, Authorize], str]
-"""Returns the CRN of the topic of an account that an id, a name or a CRN means. It raises
-`TopicNotFound`, and otherwise what `cloudcore.resource_references.resolve` does."""
+"""Returns the CRN of the account's topic that an id, a name or a CRN denotes. It raises
+`TopicNotFound`, and otherwise the errors of `cloudcore.resource_references.resolve`."""
 
 
 def no_topic(_tx: Connection, _account_id: str, _value: str, _authorize: Authorize) -> str:
-    """Raise TopicNotFound: the default in an install without the notifications family."""
+    """Raise `TopicNotFound`: the default in a registry without the notifications family."""
     raise TopicNotFound
 
 
@@ -187,7 +187,8 @@ def check_rule(
 ) -> None:
     """Check the event types and the prefix of a rule; `known` are all existing types.
 
-    Raise InvalidInput, with ``field`` and ``reason``, for one that no event can match.
+    Raise `InvalidInput`, with ``field`` and ``reason``, for a type or prefix that no event can
+    match.
     """
     for index, wanted in enumerate(event_types):
         if not _is_known(wanted, known):
@@ -212,12 +213,12 @@ def check_rule(
 def create_rule(
     tx: Connection, rule: EventRule, find_topics: FindTopics
 ) -> tuple[EventRule, NamedTopic]:
-    """Add a rule and return it, with its topic.
+    """Insert a rule; return it with its topic.
 
     Raises:
-        TopicNotFound
+        TopicNotFound: the account has no such topic.
         Conflict: the account has an equal rule.
-        QuotaExceeded: the account has as many rules as it may.
+        QuotaExceeded: the account has the maximum number of rules.
 
     """
     topic = find_topics(tx, rule.account_id, [rule.topic])[rule.topic]
@@ -230,12 +231,12 @@ def create_rule(
     words = "an account has at most {limit} event rules"
     use = EVENT_RULES.counted.check(tx, rule.account_id, words, region=rule.region)
     EVENT_RULES.add(tx, rule)
-    EVENT_RULES.counted.tell(tx, rule.account_id, use, rule.created_at)
+    EVENT_RULES.counted.emit_level(tx, rule.account_id, use, rule.created_at)
     return rule, topic
 
 
 def delete_rule(tx: Connection, rule: EventRule, now: int) -> None:
-    """Delete a rule, or raise NotFound; events already in the outbox are still delivered."""
+    """Delete a rule, or raise `NotFound`; events already in the outbox are still delivered."""
     EVENT_RULES.remove(tx, EVENT_RULES.lock(tx, rule.account_id, rule.id), now)
 
 
@@ -246,7 +247,7 @@ def _is_known(wanted: str, known: Sequence[str]) -> bool:
 
 
 def _near(wanted: str, known: Sequence[str]) -> Sequence[str]:
-    """Return the known types of the same service, or else a pattern for each service."""
+    """Return the known types of the service of `wanted`, or else a pattern for each service."""
     own = [each for each in known if each.partition(".")[0] == wanted.partition(".")[0]]
     return own or list(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in known))
 

@@ -1,4 +1,4 @@
-"""Settings of an account for all its repositories: the undelete period, and whose pulls count.
+"""Settings of an account for all its repositories: the undelete period, and which pulls count.
 
 A pull by a scanner, a replication or a backup does not mean that an image is in use. So pulls by
 principals whose CRNs match a pattern can be excluded from the record.
@@ -30,7 +30,7 @@ def update_settings(
     """Apply `changes` to the settings of an account, and return the settings.
 
     None resets a setting to its default. A new undelete period applies to later deletions only.
-    Raise InvalidInput, with ``field`` and ``reason``.
+    Raise `InvalidInput`, with ``field`` and ``reason``, if a pattern is not allowed.
     """
     found = settings.lock_settings(tx, account_id, now)
     new = {name: _DEFAULTS[name] if value is None else value for name, value in changes.items()}
@@ -42,7 +42,7 @@ def update_settings(
 def counts_pulls_of(
     principal: str, uncounted_pullers: Sequence[str], work: StepBudget | None = None
 ) -> bool:
-    """Return True if pulls by the principal with this CRN count; "" is an anonymous client.
+    """Return True if pulls by the principal with this CRN count; "" is an unauthenticated client.
 
     Raise `TooCostly` if the patterns need more steps than `work` has left.
     """
@@ -52,7 +52,7 @@ def counts_pulls_of(
 def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return the patterns with the account's handle replaced by its id, as in CRNs.
 
-    Every other handle is refused alike, so that the error does not reveal which accounts exist.
+    All other handles are refused, so that the error does not reveal which accounts exist.
     """
     account = find_account(tx, account_id)
     patterns = [*map(lower_ids, patterns)]

@@ -26,15 +26,15 @@ _log = logging.getLogger(__name__)
 
 
 class RegistryRuns(NamedTuple):
-    """A kind of run over a repository, or over a whole account."""
+    """A kind of run, over a repository or over a whole account."""
 
     kind: str
     words: str
     """The name of such a run in the log and the metrics."""
     type: str
-    """Of its CRN."""
+    """The resource type in a run's CRN."""
     action: str
-    """Of its event in the audit log."""
+    """The action of a run's event in the audit log."""
     counts: Sequence[str]
     deletions: Sequence[str]
     """Names of the counts of deleted or moved content; a run with only zeros is not audited."""
@@ -50,9 +50,9 @@ class RegistryRuns(NamedTuple):
         change: Change,
         arguments: Any = None,  # noqa: ANN401 - JSON
     ) -> Run:
-        """Start a run over `repository`, (id, name), or over the whole account if it is None.
+        """Start a run, or return the one that is already running.
 
-        If one is already running, return that one.
+        `repository` is (id, name), or None for a run over the whole account.
         """
         scope_id, name = repository or (account_id, "*")
         new = NewRun(

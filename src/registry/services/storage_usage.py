@@ -25,11 +25,11 @@ from registry.services.images.index_deletion import read_division
 _ObjectList = Callable[[Connection, str, str, int], list[MeasuredObject]]
 
 _SLICE: Final = 500
-"""Links in one read, which takes some milliseconds."""
+"""The number of links in one read, which takes some milliseconds."""
 _FIRST: Final = 10
-"""Objects in the first read, when the number of links per object is unknown."""
+"""The number of objects in the first read, when the number of links per object is unknown."""
 _TOMBSTONES: Final = 100
-"""Deleted images in one read."""
+"""The number of deleted images in one read."""
 
 
 class ImageStorageAnswer(ResponseBody):
@@ -95,14 +95,14 @@ class StorageUsage(ResponseBody):
 
 
 def saved_by_compression(unique: int, stored: int, restorable: int, pending: int) -> int:
-    """Return how many bytes fewer than `unique` are on disk, at least 0; sealing adds a few."""
+    """Return how many of the `unique` bytes compression saves on disk; 0 if sealing adds more."""
     return max(0, unique - (stored - restorable - pending))
 
 
 def measure_image(
     tx: Connection, found: VisibleRepository, reference: str, now: int
 ) -> ImageStorageAnswer:
-    """Return the storage of an image, or raise ManifestUnknown.
+    """Return the storage of an image; raise `ManifestUnknown` if there is no such image.
 
     The cost grows with its descendants and blobs.
     """
@@ -149,7 +149,7 @@ async def measure_restorable(
 ) -> int:
     """Return the bytes that only restorable images of a repository need.
 
-    The cost grows with the number of its restorable images. They are read in slices, as in
+    The cost grows with the number of these images. They are read in slices, as in
     `measure_repository`.
     """
     sizes: dict[str, int] = {}
@@ -167,9 +167,9 @@ async def measure_restorable(
 async def measure_account(
     database: Database, account_id: str, now: int
 ) -> tuple[StorageUsage, Sequence[tuple[NamedRepository, RepositoryStorage]]]:
-    """Return the storage of an account and its repositories, sorted by exclusive bytes, descending.
+    """Return the storage of an account, and of its repositories by descending exclusive bytes.
 
-    It reads each object and each link once: about 1 s per 100,000. Each slice is a transaction of
+    Each object and each link is read once: about 1 s per 100,000. Each slice is a transaction of
     its own, and other requests run in between, so the result is not of a single moment.
     """
     sums = _Sums()
@@ -214,7 +214,7 @@ class _Slice(NamedTuple):
     objects: Sequence[MeasuredObject]
     uses: Sequence[ObjectUse]
     restorable: Collection[str]
-    """The ids of those without a use that a restorable image or repository needs."""
+    """The ids of those unused objects that a restorable image or repository needs."""
 
 
 def _read_slice(
@@ -238,10 +238,9 @@ class _Sums:
     repositories: defaultdict[str, list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0, 0, 0])
     )
-    """What `_storage_of` takes, by the repository's id."""
+    """The arguments of `_storage_of`, by repository id."""
 
     def add(self, part: _Slice) -> None:
-        """Add a slice."""
         uses = Counter(use.object_id for use in part.uses)
         for each in part.objects:
             self.stored_bytes += each.stored_size
@@ -267,5 +266,5 @@ async def _repositories(database: Database, account_id: str) -> AsyncIterator[Na
 
 
 async def _yield() -> None:
-    """Let other tasks run, which reading SQLite does not."""
+    """Let other tasks run, as reads of SQLite do not."""
     await asyncio.sleep(0)

@@ -33,18 +33,19 @@ class AcmeSettings:
     """The names of the server's own certificate, and the ACME authority that signs it."""
 
     tls_acme: str = ""
-    """Host names of the server, separated by commas, of which it orders a certificate by ACME."""
+    """Host names, separated by commas, for which the server orders a certificate by ACME."""
     tls_acme_terms: str = ""
-    """``agree``: its operator agrees to the terms of the authority."""
+    """``agree``: the operator agrees to the terms of the authority."""
     tls_acme_email: str = ""
     """Address for the authority's messages to the operator."""
     tls_acme_directory: str = _DIRECTORY
-    """URL of the authority's directory; that of Let's Encrypt, unless another is named."""
+    """URL of the authority's directory; by default that of Let's Encrypt."""
     tls_acme_roots: str = ""
-    """File of the roots, PEM, of the directory's own certificate; empty: the public ones."""
+    """PEM file of the root certificates that the directory's own certificate is verified with;
+    empty: the public ones."""
     tls_acme_http: str = ""
-    """``host:port`` where the authority is answered by plain HTTP (http-01), and clients are sent
-    to https; empty: it is answered where TLS is served (tls-alpn-01)."""
+    """``host:port`` that answers the authority by plain HTTP (http-01), and redirects clients to
+    https; empty: the authority is answered where TLS is served (tls-alpn-01)."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +55,7 @@ class AcmeSettings:
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        """Return host and port of `tls_acme_http`, or None."""
+        """Return host and port of `tls_acme_http`; None if it is empty or malformed."""
         return parse_address(self.tls_acme_http)
 
     @property
@@ -92,13 +93,14 @@ class CertificateSettings:
 
     certificate_acme_directory: str = ""
     """URL of the directory of an ACME authority that issues the certificates of accounts; empty:
-    the install's own authority does."""
+    the install's own authority issues them."""
     certificate_acme_terms: str = ""
     """``agree``: the operator agrees to the terms of that authority."""
     certificate_acme_email: str = ""
     """Address for that authority's messages to the operator."""
     certificate_acme_roots: str = ""
-    """File of the roots, PEM, of the directory's own certificate; empty: the public ones."""
+    """PEM file of the root certificates that the directory's own certificate is verified with;
+    empty: the public ones."""
     dns_listen: str = ""
     """``host:port``, over UDP and TCP, of the name server of `certificate_zone`; empty: none."""
     dns_name_servers: str = ""
@@ -112,7 +114,7 @@ class CertificateSettings:
 
     @property
     def dns_address(self) -> tuple[str, int] | None:
-        """Return host and port of `dns_listen`, or None."""
+        """Return host and port of `dns_listen`; None if it is empty or malformed."""
         return parse_address(self.dns_listen)
 
     def problem(self, zone: str) -> str:

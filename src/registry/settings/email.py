@@ -17,41 +17,41 @@ EmailSending = Literal["off", "direct", "smarthost"]
 _DOMAIN: Final = re.compile(
     r"(?=.{1,190}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+(?![0-9]+\Z)[a-z0-9-]{2,63}"
 )
-"""So long that an address of it has room for its local part (RFC 5321 §4.5.3.1.3)."""
+"""A domain, short enough that an address in it has room for a local part (RFC 5321 §4.5.3.1.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmailSettings:
-    """Sending of the accounts' mail, and the address that takes bounces.
+    """How the accounts' mail is sent, and where bounces are received.
 
     A property raises `SettingsError` if its setting is malformed.
     """
 
     email_sending: EmailSending = "off"
-    """Way of the accounts' mail: ``off``; ``direct``, to the mail servers of the recipients'
+    """How the mail of accounts is sent: ``off``; ``direct``, to the mail servers of the recipients'
     domains; or ``smarthost``, by the mail server of `smtp_url`."""
     email_host_name: str = ""
-    """Name of the machine by which it greets mail servers, that its address has in the DNS; empty:
-    the host of `public_url`."""
+    """Name with which this machine greets mail servers, the same as in the reverse DNS of its
+    address; empty: the host of `public_url`."""
     email_allowed: str = ""
-    """Networks, separated by commas, of mail servers inside that mail is sent to besides those of
-    the public internet."""
+    """Networks, separated by commas, of internal mail servers that mail may be sent to, besides
+    those on the public internet."""
     email_port: int = 25
-    """Port of the recipients' mail servers; another one is for trials."""
+    """Port of the recipients' mail servers; any other than 25 is for trials."""
     email_rate: int = 10
-    """Messages that are accepted of a sending identity in a second."""
+    """Messages per second that are accepted from a sending identity."""
     email_dedicated_ips: str = ""
-    """Addresses of this machine, separated by commas, that accounts may get for themselves to send
-    from."""
+    """Addresses of this machine, separated by commas, that accounts may get for their exclusive
+    use, to send from."""
     bounce_domain: str = ""
     """Domain, such as ``bounces.example.com``, of the return paths of messages; empty: reports of
     mail that could not be delivered go nowhere."""
     bounce_listen: str = ""
-    """``host:port`` where mail for `bounce_domain` is taken; empty: nowhere."""
+    """``host:port`` where mail for `bounce_domain` is received; empty: none is received."""
 
     @property
     def bounce_address(self) -> tuple[str, int] | None:
-        """Return host and port of `bounce_listen`, or None."""
+        """Return host and port of `bounce_listen`; None if it is empty or malformed."""
         return parse_address(self.bounce_listen)
 
     @property

@@ -41,48 +41,50 @@ class SettingFields:
     s3_port: int = 0
     """Port of the S3 endpoint, at the same `host`; 0: it has none of its own."""
     s3_host: str = ""
-    """Host name of the S3 endpoint, of which buckets are subdomains; empty: it is at `s3_port`
-    alone, and buckets are in paths."""
+    """Host name of the S3 endpoint, with buckets as subdomains; empty: the endpoint is only at
+    `s3_port`, with buckets in paths."""
     s3_any_region: Literal["on", "off"] = "off"
-    """``on``: the S3 endpoint takes requests that are signed for any region."""
+    """``on``: the S3 endpoint accepts requests that are signed for any region."""
     public_url: str = ""
-    """Base URL at which clients reach the registry, a scheme and a host, no path: named in tokens,
-    references and challenges; empty: ``http://`` or, with a certificate, ``https://``, and the
-    first of `allowed_hosts` or ``host:port``."""
+    """Base URL at which clients reach the registry, a scheme and a host, no path. Tokens,
+    references and challenges contain it. Empty: ``http://`` or, with a certificate, ``https://``,
+    and the first of `allowed_hosts` or ``host:port``."""
     allowed_hosts: str = ""
     """`Host` headers, separated by commas, that may appear in sign-in challenges when no
     `public_url` is set. Any other gets the first of these. ``entrepot dev`` answers under these
     names too, besides the loopback names."""
     family_hosts: str = ""
-    """Hosts of their own, such as ``pull=cr.example.com``, separated by commas; before the ``=`` is
-    ``pull``, ``console`` or a family, such as ``auth``. What is not listed is at `public_url`; what
-    is listed twice is at both, and clients are told the first."""
+    """Separate hosts for parts of the install, such as ``pull=cr.example.com``, separated by
+    commas. Before the ``=`` is ``pull``, ``console`` or a family, such as ``auth``. A part that is
+    not listed is at `public_url`; a part that is listed twice is at both hosts, and URLs for
+    clients have the first."""
     region: str = "local"
     """Region that names of resources carry: lower-case letters, digits and hyphens. Never change it
     later."""
     root_key_file: str = ""
     """File of the root key; empty: ``root.key`` in the `data` folder."""
     trusted_proxies: str = ""
-    """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted: of the one
-    that TLS ends at. Without it, all clients of the proxy count as one address, and can block each
-    other's sign-in."""
+    """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted, such as one
+    that terminates TLS. Without this setting, all clients of the proxy count as one address, and
+    can block each other's sign-in."""
     tls: Literal["own", ""] = ""
-    """``own``: without files, serve TLS with a certificate of the install's own authority."""
+    """``own``: without certificate files, serve TLS with a certificate of the install's own
+    authority."""
     tls_certificate: str = ""
-    """File of the certificate that is served, and behind it those of its issuers; empty: plain
-    HTTP."""
+    """File of the certificate to serve, followed by those of its issuers; empty: plain HTTP."""
     tls_key: str = ""
-    """File of its private key."""
+    """File of the certificate's private key."""
     founders: Founders = "nobody"
     """Who may create organizations and accounts through ``/v1``: ``nobody``; ``owners`` of an
-    organization that is not personal, accounts in their own; or ``anyone`` who can sign in."""
+    organization that is not personal, who may create accounts in it; or ``anyone`` who can sign in.
+    """
     container_password_seconds: int = 12 * 3600
-    """Longest life of a named password for container clients that a person makes."""
+    """Maximum lifetime of a named password that a person makes for container clients."""
     sealing: Literal["on", "off"] = "on"
-    """Whether ``entrepot serve`` stores new blobs encrypted. With ``off``, those that are stay
-    readable, and no repository can be bound to a key."""
+    """Whether ``entrepot serve`` stores new blobs encrypted. With ``off``, blobs that are encrypted
+    stay readable, and no repository can be bound to a key."""
     kms_provider: Literal["embedded", "aws"] = "embedded"
-    """Who wraps the material of keys: the root key, or AWS KMS."""
+    """What wraps the material of keys: ``embedded``, the root key; ``aws``, AWS KMS."""
     kms_aws_key: str = ""
     """ARN, id or alias of the key in AWS KMS, which needs the extra ``entrepot[aws]``."""
     kms_aws_endpoint: str = ""
@@ -94,43 +96,44 @@ class SettingFields:
     packaged file."""
     cors_origins: str = ""
     """Origins, such as ``https://app.example.com``, separated by commas, whose web pages may read
-    ``/v1`` and ``/v2`` with a bearer token, never with cookies; of ``entrepot serve`` alone."""
+    ``/v1`` and ``/v2`` with a bearer token, never with cookies. ``entrepot dev`` ignores it."""
     operators: str = ""
-    """Handles of accounts, separated by commas, that act for the install: who has the right in one
-    of them sets quotas of all accounts."""
+    """Handles of the accounts, separated by commas, that operate the install: principals of these
+    accounts who have the right set the quotas of all accounts."""
     audit_seconds: int = 365 * 24 * 3600
     """Age at which events of the audit log are deleted."""
     oidc_internal_origins: str = ""
-    """Origins, separated by commas, of identity providers that may have an address that is not
-    public, and may be plain HTTP."""
+    """Origins, separated by commas, of identity providers that may have a private address and use
+    plain HTTP."""
     upstream_allowed: str = ""
     """Upstream registries that are not on the public internet, separated by commas: origins, such
     as ``http://registry.internal:5000``, which may have any address and be plain HTTP, and
-    networks, such as ``10.20.0.0/16``, whose hosts are asked over https."""
+    networks, such as ``10.20.0.0/16``, whose hosts are reached by https."""
     webhook_allowed: str = ""
     """Webhooks that subscriptions may name besides those on the public internet, separated by
     commas: origins and networks."""
     smtp_url: str = ""
-    """Mail server that takes the platform's own mail, such as that to subscribers:
-    ``smtp://USER:PASSWORD@HOST:PORT``, or ``smtps://``; empty: it sends none, unless
-    `email_sending` is ``direct``."""
+    """Mail server that sends the platform's own mail, such as mail to subscribers:
+    ``smtp://USER:PASSWORD@HOST:PORT``, or ``smtps://``; empty: none is sent, unless `email_sending`
+    is ``direct``."""
     smtp_from: str = ""
-    """Address that the platform's own mail is from."""
+    """Sender address of the platform's own mail."""
     certificate_grants: str = ""
     """Domains, separated by commas, for which accounts get certificates without a proof by DNS,
     such as ``corp.example=acme``; ``=*`` grants one to all accounts."""
     certificate_zone: str = ""
-    """Zone of the platform, such as ``cloud.example.com``, below which the names are that the
-    challenges of certificates lead to; empty: only granted domains get certificates."""
+    """DNS zone of the platform, such as ``cloud.example.com``, with the names to which accounts
+    delegate the challenges of their certificates; empty: only granted domains get certificates."""
     certificate_url: str = ""
-    """Base URL, best of plain HTTP, at which clients of certificates find revocation lists; empty:
-    that of the registry."""
+    """Base URL, preferably plain HTTP, at which clients that verify certificates find revocation
+    lists; empty: that of the registry."""
     dns_resolver: str = ""
-    """Address of the resolver that challenges are looked up with, ``ADDRESS`` or ``ADDRESS:PORT``;
-    empty: those of the machine."""
+    """Resolver with which challenges are looked up, ``ADDRESS`` or ``ADDRESS:PORT``; empty: the
+    machine's resolvers."""
     mirrors: str = ""
-    """Registries whose names clients ask for as such, and the account and prefix of each here, such
-    as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may be a `Host` of requests."""
+    """Upstream registries that this registry mirrors for clients, each with the account and prefix
+    of its images here, such as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may
+    also be a `Host` of requests."""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     billing: BillingSettings = field(default_factory=BillingSettings)

@@ -1,4 +1,4 @@
-"""Groups of settings: limits, delays of the collector, rates of background reading, and billing."""
+"""Groups of settings: limits, delays of the collector, rates of scrubbing and sealing, billing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_INLINE_BYTES: Final = 16 * 1024
 """Most bytes of a blob in the database, whatever the setting."""
 MOST_PORT: Final = 65535
 _MOST_SECONDS: Final = 100 * 366 * 24 * 3600
-"""A hundred years: a moment that much later is still a number of the database."""
+"""A hundred years: a time that far in the future still fits the database's integers."""
 _RANGES: Final = {
     "port": (0, MOST_PORT),
     "s3_port": (0, MOST_PORT),
@@ -49,7 +49,7 @@ _RANGES: Final = {
 
 
 class Microseconds:
-    """A property that returns a setting of seconds in microseconds."""
+    """A property that returns, in microseconds, a setting given in seconds."""
 
     def __init__(self, seconds: str) -> None:
         self._seconds = seconds
@@ -78,9 +78,9 @@ def check_numbers(settings: DataclassInstance) -> None:
             raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
 
 
-def word_problem(settings: DataclassInstance) -> str:
-    """Return a problem if a setting of fixed words has another value, or ""."""
-    for name, words in _words_of(type(settings)).items():
+def choice_problem(settings: DataclassInstance) -> str:
+    """Return the problem of a `Literal` setting whose value is not allowed, or an empty string."""
+    for name, words in _choices_of(type(settings)).items():
         given = getattr(settings, name)
         if given not in words:
             texts = [each or "empty" for each in words]
@@ -91,8 +91,8 @@ def word_problem(settings: DataclassInstance) -> str:
 
 
 @cache
-def _words_of(kind: type) -> Mapping[str, Sequence[str]]:
-    """Map the settings that take one of some fixed words to these words."""
+def _choices_of(kind: type) -> Mapping[str, Sequence[str]]:
+    """Map the name of each `Literal` setting of a class to its allowed values."""
     return {
         name: get_args(each)
         for name, each in get_type_hints(kind).items()
@@ -102,7 +102,7 @@ def _words_of(kind: type) -> Mapping[str, Sequence[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of requests, uploads and touches. Sizes in bytes, times in seconds."""
+    """Limits of blobs, uploads and requests. Sizes in bytes, times in seconds."""
 
     max_blob_bytes: int = 100 * 1024**3
     """Maximum of the bytes of a blob."""
@@ -111,21 +111,22 @@ class Limits:
     max_open_uploads: int = 5000
     """Maximum of open upload sessions of an account; one more is answered 429."""
     max_open_uploads_per_repository: int = 1000
-    """Maximum of those of one repository."""
+    """Maximum of open upload sessions of a repository."""
     max_bucket_bytes: int = 1024**4
     """Maximum of the bytes that an account has in buckets."""
     inline_max_bytes: int = MOST_INLINE_BYTES
-    """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
+    """Size up to which a blob is stored in the database, and not in a file; 0: none is."""
     kept_answers_bytes: int = 32 * 1024**2
-    """Memory of a worker for answers that it gives again; 0: none is kept."""
+    """Memory of a worker for responses that it can repeat; 0: none are kept."""
     touch_after_seconds: int = 12 * 3600
-    """Age of a link's last use from which a HEAD refreshes it: of a blob that no manifest needs
-    yet. Half of `gc_grace_seconds` is the most."""
+    """Age of a blob's last use in a repository from which a HEAD renews it, while no manifest
+    refers to the blob; at most half of `gc_grace_seconds` counts."""
     request_seconds: int = 0
-    """Time after which the server ends any request, in either direction; 0: it ends none."""
+    """Time after which the server ends any request, whether it is receiving or sending; 0: no
+    limit."""
     drain_seconds: int = 0
-    """Time after SIGTERM in which the server takes requests and says that it is not ready, before
-    it drains."""
+    """Time after SIGTERM in which the server still takes requests but reports that it is not ready,
+    before it drains."""
 
     upload_idle = Microseconds("upload_idle_seconds")
     """Idle time of an upload session in microseconds."""
@@ -163,7 +164,7 @@ class Scrubbing:
     scrub_every_seconds: int = 30 * 24 * 3600
     """Time within which the scrub in the background reads the bytes of every blob and manifest."""
     scrub_rate_bytes: int = 32 * 1024**2
-    """Bytes that it may read per second; 0 turns it off."""
+    """Bytes that the scrub may read per second; 0 turns it off."""
 
     every = Microseconds("scrub_every_seconds")
 
@@ -183,7 +184,7 @@ class BillingSettings:
     payment_processor: Literal["embedded", "stripe"] = "embedded"
     """``embedded``: test cards, which move no money; ``stripe``: Stripe."""
     stripe_key_file: str = ""
-    """File of the secret key of Stripe, which others may not read."""
+    """File of the secret key of Stripe; other users must not be able to read it."""
     stripe_endpoint: str = ""
     """URL of Stripe's API; empty: Stripe's own."""
 
@@ -197,8 +198,7 @@ class BillingSettings:
     def read_key(self) -> str:
         """Return the secret key of Stripe.
 
-        Raise `ValueError` if the file cannot be read, or others can read it, or it has no
-        key.
+        Raise `ValueError` if the file cannot be read, other users can read it, or it has no key.
         """
         path = Path(self.stripe_key_file)
         try:

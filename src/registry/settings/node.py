@@ -40,20 +40,21 @@ class NodeSettings:
     """Driver of networks: ``render`` only writes their rules to files; ``nftables``, which needs
     root, makes namespaces, links and rules in this machine's kernel."""
     network_ipv6_ranges: str = ""
-    """Global IPv6 networks, separated by commas, that lead to this machine: VPCs take theirs from
-    them, each its own."""
+    """Global IPv6 networks, separated by commas, that are routed to this machine: each VPC takes
+    its own from them."""
     balancer_driver: BalancerDriver = "embedded"
     """Driver of load balancers: ``embedded``, or ``haproxy``, which must be installed."""
     balancer_vips: str = ""
-    """Networks, separated by commas, whose addresses load balancers get; empty: there are none."""
+    """Networks, separated by commas, from which load balancers get their addresses; empty: there
+    are no load balancers."""
     balancer_targets: str = ""
-    """Networks, separated by commas, that load balancers may connect to by address where networks
-    are only written (``render``): they connect from this machine then, and a VPC may have any
+    """Networks, separated by commas, that load balancers may connect to by address if
+    `network_driver` is ``render``: they connect from this machine then, and a VPC may have any
     private network."""
     compute_driver: ComputeDriver = "off"
     """Driver of instances: ``off`` (none), ``runc``, which needs root, or ``bubblewrap``."""
     compute_first_uid: int = 1_000_000
-    """First of 65,536 user ids of this machine that instances run as, which nothing else has."""
+    """First of 65,536 user ids of this machine for instances; nothing else may use them."""
     compute_disk_mb: int = 1024
     """MiB that an instance may write."""
     database_driver: DatabaseDriver = "off"
@@ -61,10 +62,10 @@ class NodeSettings:
     database_address: str = "127.0.0.1"
     """Address of this machine on which its database servers listen: clients connect to it."""
     database_ports: str = "20000-20999"
-    """First and last port of database servers on this machine, each of which has one."""
+    """First and last port for database servers on this machine; each server has one."""
     database_first_uid: int = 1_100_000
-    """User id of this machine that the server of the first port runs as, the next port's the next
-    one: nothing else has them. Without root, servers run as the user of the service."""
+    """User id of the database server on the first port; each next port has the next user id, and
+    nothing else may use them. Without root, servers run as the user of the service."""
     database_networks: str = ""
     """Networks, separated by commas, that registered database servers may be in, although they
     are not public."""
@@ -75,7 +76,7 @@ class NodeSettings:
         return self.node_name or _host_name()
 
     def node(self, data: Path) -> Node:
-        """Return the record of this machine; `data` is the service's data folder."""
+        """Return the record of this machine, with its kinds of work; `data` is the data folder."""
         found = ["networks", "backups"]
         if self.vips:
             found.append("balancers")
@@ -110,7 +111,7 @@ class NodeSettings:
         """Return the first and last port that database servers may use."""
         found = _PORTS.fullmatch(self.database_ports)
         first, last = (int(each) for each in found.groups()) if found else (1, 0)
-        if not first <= last < _MOST_PORT:  # the number after the last is of verifications
+        if not first <= last < _MOST_PORT:  # the port after the last is for verifications
             raise SettingsError(
                 "database_ports is a range such as 20000-20999, up to 65534, not"
                 f" {self.database_ports!r}"
@@ -150,6 +151,6 @@ def _networks(name: str, text: str) -> Sequence[Network]:
 
 @cache
 def _host_name() -> str:
-    """Return this machine's host name, if it is valid as a node name."""
+    """Return this machine's host name, changed to be valid as a node name, or ``localhost``."""
     found = _NO_NAME.sub("-", socket.gethostname().lower())[:63].strip(".-")
     return found or "localhost"

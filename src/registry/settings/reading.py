@@ -40,7 +40,7 @@ GROUPS: Final = {
     "plain_sealing": PlainSealing,
     "store": StoreSettings,
 }
-"""The groups of settings, by the fields of `Settings` that have them."""
+"""Maps the fields of `Settings` that are groups to the groups' classes."""
 _PAGE: Final = "docs/reference/settings.md"
 _GROUP_OF: Final = {item.name: name for name, group in GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset(
@@ -65,7 +65,7 @@ NAMES: Final = (
     *(item.name for item in fields(Settings) if item.name not in GROUPS),
     *_GROUP_OF,
 )
-"""Every setting, those of the groups too."""
+"""The names of all settings, also of those in groups."""
 
 
 def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings:
@@ -87,7 +87,7 @@ def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings
 
 
 def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings:
-    """Return `defaults` overridden by `values`, by the setting names in `NAMES`."""
+    """Return `defaults` overridden by `values`, which are keyed by the names in `NAMES`."""
     top: dict[str, Any] = {
         name: Path(str(value)) if name == "data" else value
         for name, value in values.items()

@@ -18,7 +18,7 @@ from cloudcore.own_certificate.paths import local_folder, own_certificate, own_f
 from cloudcore.resource_names import REGION_PATTERN
 from cloudcore.serving.tls.paths import TlsFiles
 from registry.settings.fields import SettingFields
-from registry.settings.groups import MOST_PORT, check_numbers, word_problem
+from registry.settings.groups import MOST_PORT, check_numbers, choice_problem
 from registry.settings.store import MOST_S3_BLOB_BYTES
 from registry.settings.texts import (
     HOST,
@@ -62,7 +62,7 @@ class Settings(SettingFields):
         ):
             check_numbers(group)
         for chosen in (self, self.billing, self.email, self.node):
-            if problem := word_problem(chosen):
+            if problem := choice_problem(chosen):
                 raise SettingsError(problem)
         self._check_tls()
         self._check_region()
@@ -151,20 +151,20 @@ class Settings(SettingFields):
 
     @property
     def own_folder(self) -> Path | None:
-        """Return the folder for a certificate of the built-in authority, or None."""
+        """Return the folder of the built-in authority's certificate; None if that is not used."""
         if not self.tls or self.tls_certificate or self.acme.names:
             return None
         return local_folder(self.root_key.absolute().parent)
 
     @property
     def acme_folder(self) -> Path | None:
-        """Return the folder for a certificate ordered by ACME, or None."""
+        """Return the folder of the certificate ordered by ACME; None if none is ordered."""
         if not self.acme.names:
             return None
         return own_folder(self.root_key.absolute().parent, self.acme.tls_acme_directory)
 
     def check_data(self) -> None:
-        """Raise SettingsError if the data folder is, or would be below, a file."""
+        """Raise SettingsError if the data folder, or a folder above it, is a file."""
         with suppress(OSError):  # a folder that may not be read: opening it gives the error
             for place in (self.data, *self.data.parents):
                 if place.exists() and not place.is_dir():
@@ -257,7 +257,7 @@ class Settings(SettingFields):
 
     @property
     def mirrored(self) -> Mapping[str, str]:
-        """Map each registry or host in `mirrors` to its account/prefix."""
+        """Map each registry or host in `mirrors` to its ``account/prefix``."""
         return mirrored_prefixes(self.mirrors)
 
     @property
@@ -287,7 +287,7 @@ class Settings(SettingFields):
 
     @property
     def buckets(self) -> Path:
-        """Return the folder for the bytes of buckets."""
+        """Return the folder for the bytes of accounts' buckets."""
         return self.data.absolute() / "buckets"
 
     @property
@@ -304,7 +304,7 @@ class Settings(SettingFields):
     def url(self) -> str:
         """Return the registry's base URL, as in tokens and references.
 
-        If no name is configured and `host` means every address, it has the loopback address.
+        If no name is configured and `host` means every address, the URL has the loopback address.
         """
         if self.public_url:
             return self.public_url.rstrip("/")
@@ -332,7 +332,7 @@ class Settings(SettingFields):
         return tuple(dict.fromkeys(name for name in found if name))
 
     def check_has_url(self) -> None:
-        """Raise SettingsError if no setting has the URL at which clients reach the registry."""
+        """Raise SettingsError if `host` means every address, and no setting names a URL."""
         if is_every_address(self.host) and not self.public_url and not self.hosts:
             raise SettingsError(
                 f"{self.host or 'an empty host'} is every address of this machine and no URL for"

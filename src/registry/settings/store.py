@@ -1,4 +1,4 @@
-"""Settings of the store of blobs and buckets: on disk, or in an S3 bucket."""
+"""Settings of where blobs and accounts' buckets are stored: on disk, or in an S3 bucket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from registry.settings.groups import word_problem
+from registry.settings.groups import choice_problem
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX: Final = re.compile(r"(?:[A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]*")
@@ -25,31 +25,33 @@ class StoreSettings:
     """Where bytes are stored: in an S3 bucket if one is set, else in the folder `data`."""
 
     store_s3_bucket: str = ""
-    """Bucket of the bytes, which needs the extra ``entrepot[s3]``; empty: they are on the disk."""
+    """S3 bucket that stores the bytes, which needs the extra ``entrepot[s3]``; empty: they are on
+    the disk."""
     store_s3_endpoint: str = ""
-    """URL of the S3; empty: AWS's own of the region."""
+    """URL of the S3 service; empty: that of AWS in the region."""
     store_s3_region: str = ""
-    """Region that requests are signed for; empty: that of boto3's configuration."""
+    """Region that requests are signed for; empty: the one in boto3's configuration."""
     store_s3_prefix: str = ""
     """Prefix of all keys, such as ``entrepot``."""
     store_s3_redirects: Literal["on", "off"] = "off"
     """``on``: clients are sent to the bucket for the bytes of plain blobs."""
     store_s3_public_endpoint: str = ""
-    """URL of the S3 in these redirects; empty: `store_s3_endpoint`."""
+    """URL of the S3 service in these redirects; empty: `store_s3_endpoint`."""
     store_s3_path_style: Literal["on", "off"] = "on"
     """``on``: the bucket is in the path of URLs; ``off``: in their host."""
     store_s3_connect_seconds: int = 2
-    """Longest time to connect."""
+    """Maximum time to connect."""
     store_s3_read_seconds: int = 10
-    """Longest time without a byte of an answer."""
+    """Maximum time without a byte of a response."""
     store_s3_encryption: str = ""
-    """Encryption by the server: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: its default."""
+    """Encryption by the S3 service: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: its own
+    default."""
     store_s3_buffer_mb: int = 256
-    """MiB of uploads that a process keeps in memory at most, until they are sent: of blobs, and as
-    many of the bytes of buckets."""
+    """Maximum MiB of uploads that a process keeps in memory until they are sent: for blobs, and as
+    many again for accounts' buckets."""
     cache_bytes: int = 0
-    """Bytes that this machine keeps of the bucket on its own disk; 0: none. Without a bucket it has
-    no effect."""
+    """Maximum bytes of the bucket that this machine caches on its own disk; 0: none. Without a
+    bucket it has no effect."""
 
     @property
     def problem(self) -> str:
@@ -71,7 +73,7 @@ class StoreSettings:
         for name in ("store_s3_endpoint", "store_s3_public_endpoint"):
             if (url := getattr(self, name)) and not _is_url(url):  # which may have a password
                 return f"{name} is no URL such as https://s3.example.com"
-        if problem := word_problem(self):
+        if problem := choice_problem(self):
             return problem
         if not _ENCRYPTION.fullmatch(self.store_s3_encryption):
             return (

@@ -73,7 +73,7 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def mirrored_prefixes(text: str) -> Mapping[str, str]:
-    """Map each registry or host in the setting ``mirrors`` to account/prefix.
+    """Map each registry or host in the setting ``mirrors`` to its ``account/prefix``.
 
     Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
     """
@@ -112,7 +112,7 @@ _EXAMPLE: Final = "https://registry.example.com"
 
 
 def public_url_problem(url: str) -> str:
-    """Return the problem of a public URL, with a correction, or an empty string.
+    """Return what is wrong with a public URL, and a correction; an empty string if nothing is.
 
     A public URL is ``http://`` or ``https://`` and a host, without a path: container clients look
     for ``/v2`` only at the root of a host.
@@ -143,7 +143,7 @@ def without_port(host: str) -> str:
 
 
 def is_every_address(host: str) -> bool:
-    """Return True if a server that listens on `host` listens on every address of its machine."""
+    """Return True if listening on `host` means to listen on every address of the machine."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:

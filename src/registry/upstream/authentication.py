@@ -48,7 +48,8 @@ _COUNTRY_LETTERS: Final = 2
 def check_realm(origin: str, realm: str, allowed: Allowed) -> Destination:
     """Check that an upstream may name this realm; return the realm's destination.
 
-    Raise NotAllowed with the reason as a sentence.
+    The realm must have the upstream's origin or, if both are https on the usual port, a host in the
+    domain of the upstream. Raise NotAllowed with the reason as a sentence.
     """
     upstream, found = check_url(origin, allowed), check_url(realm, allowed)
     if found.origin == upstream.origin:
@@ -96,7 +97,7 @@ class Challenge(NamedTuple):
 def read_challenges(headers: Sequence[str]) -> list[Challenge]:
     """Parse the Bearer and Basic challenges in ``WWW-Authenticate`` headers, Bearer first.
 
-    Malformed challenges are skipped, also those with a repeated parameter.
+    Malformed challenges are skipped, and so are those with a repeated parameter.
     """
     found = [each for header in headers for each in _challenges(header[:_MAX_HEADER])]
     return sorted(found, key=lambda each: each.scheme == "basic")
@@ -122,9 +123,9 @@ def _challenges(header: str) -> Iterator[Challenge]:
 
 
 MAX_KEPT: Final = 2000
-"""The most tokens a process keeps, and the most realms."""
+"""Maximum number of tokens, and of challenges, that a process caches."""
 MAX_SECONDS: Final = 3600
-"""The longest time for which a token is kept."""
+"""Maximum seconds for which a token is cached."""
 _DEFAULT_SECONDS: Final = 60
 _MARGIN: Final = 0.1
 _REFUSALS: Final = frozenset({400, 401, 403, 404})
@@ -155,7 +156,7 @@ class _TokenAnswer(msgspec.Struct):
 
 
 class Tokens:
-    """Provides the ``Authorization`` headers that upstreams want; one per process."""
+    """Provides the ``Authorization`` headers that upstreams require; one per process."""
 
     def __init__(self, http: HttpClient, clock: Clock) -> None:
         self._http = http
@@ -165,9 +166,10 @@ class Tokens:
         self._locks: dict[_Key, asyncio.Lock] = {}
 
     async def known(self, remote: Remote, scope: str) -> str | None:
-        """Return the header for the upstream's last known challenge, or None.
+        """Return the header for the upstream's last known challenge; None to send no header.
 
-        A challenge that gives no header is forgotten, since the upstream may have changed it.
+        There is none if no challenge is known, or its realm gives no token. A challenge of such a
+        realm is forgotten, since the upstream may have changed it.
 
         Raise `UpstreamFailed` if a token is needed, and its realm cannot be reached.
         """
@@ -187,7 +189,7 @@ class Tokens:
     ) -> str:
         """Return a new header, after `refused` was refused with the challenges in `headers`.
 
-        Raise `UpstreamFailed` if there is none, or it would be the same.
+        Raise `UpstreamFailed` if no header can be made, or only the same Basic header.
         """
         wanted = read_challenges(headers)
         if remote.credential is None:

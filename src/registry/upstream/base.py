@@ -19,7 +19,7 @@ class UpstreamFailed(Exception):
     """An upstream gave no usable answer; the message says why, as a sentence without secrets."""
 
     stage: UpstreamStage = "manifest"
-    """Where it failed."""
+    """The stage at which the request failed."""
     http_status: int | None = None
     """The status of the answer, or None if there was none."""
 
@@ -35,7 +35,7 @@ class UpstreamRefused(UpstreamFailed):
 
     stage: UpstreamStage = "auth"
     is_of_repository: bool = False
-    """True if it may have refused the repository alone, and taken the credential."""
+    """True if the upstream may have accepted the credential, and refused only the repository."""
 
 
 class UpstreamLimited(UpstreamFailed):
@@ -48,7 +48,7 @@ class UpstreamLimited(UpstreamFailed):
 
 
 class UpstreamBroken(UpstreamFailed):
-    """The response is not a registry's: an HTML page, a wrong length, an endless body, a 5xx."""
+    """The response is no registry's: an HTML page, a wrong length, an endless body, a 5xx."""
 
 
 class NotUpstream(Exception):
@@ -76,7 +76,7 @@ class Credential(NamedTuple):
 
 
 class Remote(NamedTuple):
-    """A repository of an upstream, and the cache rule it is fetched for."""
+    """A repository of an upstream, and the cache rule for which it is fetched."""
 
     rule_id: str
     origin: str
@@ -85,14 +85,14 @@ class Remote(NamedTuple):
     """The name at the upstream, with the rule's upstream prefix."""
     credential: Credential | None
     is_locked: bool = False
-    """True if its credential cannot be opened: then it is not asked."""
+    """True if the credential cannot be decrypted; then no requests are sent."""
 
 
 class ManifestHead(NamedTuple):
-    """What a HEAD request for a manifest returned."""
+    """The result of a HEAD request for a manifest."""
 
     digest: Digest | None
-    """None if the upstream does not tell."""
+    """None if the upstream does not state it."""
     etag: str | None
 
 
@@ -121,7 +121,7 @@ class ListedTags(NamedTuple):
     names: list[str]
     """Valid tags, each once."""
     is_whole: bool
-    """False if there are more than are read."""
+    """False if the upstream has more tags than were read."""
 
 
 class RateLimit(NamedTuple):
@@ -136,10 +136,10 @@ class UpstreamObserver(Protocol):
     """Records how upstreams respond; all workers share the recorded states."""
 
     async def check(self, remote: Remote) -> None:
-        """Check that the upstream may be asked now.
+        """Check that a request may be sent to the upstream now.
 
-        Raise `UpstreamLimited` while it wants no requests, `UpstreamUnreachable` if it has just
-        failed.
+        Raise `UpstreamLimited` while the upstream wants no requests, `UpstreamUnreachable` if it
+        has just failed.
         """
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:

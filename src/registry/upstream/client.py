@@ -47,18 +47,19 @@ _BAD_REQUEST: Final = 400
 _ACCEPT_JSON: Final = {"Accept": "application/json"}
 _REFUSED_ELSEWHERE: Final = (401, 403)
 _PAGES: Final = ("text/html", "application/xhtml+xml")
-_TELLING: Final = "application/vnd."
-"""Prefixes of media types of manifests; storage behind a redirect sends others."""
+_MANIFEST_TYPE_PREFIX: Final = "application/vnd."
+"""Prefix of the media types of manifests; storage behind a redirect sends other types."""
 MAX_LIST_SECONDS: Final = 30
-"""No page of referrers is asked for after that."""
+"""Seconds after which no further page of referrers is requested."""
 MAX_PAGES: Final = 20
-"""The most pages of referrers that are read."""
+"""Maximum number of pages of referrers that are read."""
 
 
 class RegistryClient:
     """Sends requests to upstream registries; one per process.
 
-    Every method raises NotUpstream or one of `UpstreamFailed`.
+    Every method raises `NotUpstream` if the upstream lacks the content, or a kind of
+    `UpstreamFailed`.
     """
 
     def __init__(
@@ -122,7 +123,8 @@ class RegistryClient:
     async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
         """Return a manifest, of at most `oci.manifest.MAX_BYTES`.
 
-        Its bytes match the requested digest and, if it is a sha256, the digest in the response.
+        Its bytes match the requested digest, and the digest in the response's headers, if there is
+        one.
         """
         path = _path(remote, "manifests", reference)
         async with self._asked(remote, "GET", path, _ACCEPT_MANIFESTS, _OK) as answer:
@@ -130,7 +132,7 @@ class RegistryClient:
             media_type = response_headers.media_type(answer.head)
             if media_type in _PAGES:
                 raise self._broken(remote, f"answered with {media_type} for a manifest")
-            if media_type is not None and not media_type.startswith(_TELLING):
+            if media_type is not None and not media_type.startswith(_MANIFEST_TYPE_PREFIX):
                 media_type = None  # the manifest says it
             asked = reference if isinstance(reference, Digest) else None
             for digest in (asked, response_headers.content_digest(answer.head)):
@@ -168,7 +170,10 @@ class RegistryClient:
             raise self._broken(remote, str(error)) from None
 
     async def list_tags(self, remote: Remote) -> ListedTags:
-        """Return the tags of the repository, up to a maximum number."""
+        """Return the tags of the repository, up to a maximum number.
+
+        Raise `NotUpstream` if the upstream lists no tags.
+        """
         first = _path(remote, "tags", "list")
         path: str | None = f"{first}?n={lists.PAGE_SIZE}"
         pages = lists.TagPages()
@@ -206,7 +211,7 @@ class RegistryClient:
     async def open_blob(
         self, remote: Remote, digest: Digest, start: int = 0
     ) -> AsyncIterator[BlobStream]:
-        """Request a blob from an offset on; leaving the block ends the request."""
+        """Request a blob from the offset `start` on; leaving the block ends the request."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         expected = _WHOLE_OR_PART if start else _OK
         path = _path(remote, "blobs", digest)
@@ -221,7 +226,10 @@ class RegistryClient:
                 yield BlobStream(first, size, chunks)
 
     def _part(self, remote: Remote, answer: HttpAnswer, start: int) -> tuple[int, int | None]:
-        """Return where a partial response begins, and the size of the whole blob."""
+        """Return the start of a partial response, and the blob's size (None if unknown).
+
+        Raise `UpstreamBroken` if the response is not the rest of the blob from `start`.
+        """
         part = response_headers.content_range(answer.head)
         length = answer.head.length
         if part is None or part.first != start:
@@ -291,8 +299,9 @@ class RegistryClient:
     def _is_hidden(self, remote: Remote, path: str, refused: UpstreamRefused) -> bool:
         """Return True if a refusal is about the repository, not the credential.
 
-        That is so without a credential, or if it was accepted recently: for another repository or,
-        if the request lists tags, for this one, as listing needs more rights than a pull.
+        A refusal that may be about either counts as the repository's if no credential was sent, or
+        if the upstream recently accepted the credential for another repository. For a list of tags,
+        acceptance for the same repository counts too: listing may need more rights than a pull.
         """
         if not refused.is_of_repository or remote.credential is None:
             return refused.is_of_repository

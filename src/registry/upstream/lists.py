@@ -73,9 +73,9 @@ PAGE_SIZE: Final = 1000
 """Page size of tags in requests; many upstreams send fewer."""
 MAX_PAGES: Final = 200
 MAX_NAMES_BYTES: Final = 1024 * 1024
-"""The most bytes of names that are read: tens of thousands of tags."""
+"""Maximum bytes of names that are read: tens of thousands of tags."""
 MAX_SECONDS: Final = 30
-"""No further page is requested after that; the pages so far are returned."""
+"""Seconds after which no further page is requested; the tags so far are returned."""
 
 
 class BadTagPage(Exception):
@@ -92,7 +92,7 @@ class TagPages:
 
     def __init__(self) -> None:
         self.count = 0
-        """Of pages."""
+        """Number of pages added."""
         self._names: dict[str, None] = {}
         self._bytes = 0
         self._is_cut = False

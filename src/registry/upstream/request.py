@@ -26,7 +26,8 @@ from registry.upstream.response_headers import failure_of, failure_of_status, or
 
 MAX_REDIRECTS: Final = 5
 ANSWER_SECONDS: Final = 60
-"""Until the head of an answer has come, with its token and redirects."""
+"""Seconds until the head of the response must have arrived, with the token request and
+redirects."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MISSING: Final = frozenset({404, 410})
 _UNAUTHORIZED: Final = 401
@@ -40,9 +41,9 @@ class Request(NamedTuple):
     path: str
     headers: Mapping[str, str]
     scope: str
-    """Of the token; empty for one without a scope."""
+    """Scope of the token to request; empty for a token without one."""
     expected: frozenset[int]
-    """The statuses that are answers; others are failures."""
+    """The statuses of a usable response; others are failures."""
 
 
 class Exchange:

@@ -74,7 +74,7 @@ class ContentRange(NamedTuple):
 
 
 def content_range(head: AnswerHead) -> ContentRange | None:
-    """Return the ``Content-Range`` of a 206, or None."""
+    """Return the ``Content-Range`` of a 206, or None if it is missing or malformed."""
     found = _CONTENT_RANGE.fullmatch(head.get("content-range") or "")
     if found is None:
         return None
@@ -86,7 +86,7 @@ def content_range(head: AnswerHead) -> ContentRange | None:
 
 
 def content_digest(head: AnswerHead) -> Digest | None:
-    """Return the ``Docker-Content-Digest``, or None."""
+    """Return the ``Docker-Content-Digest``, or None if it is missing or malformed."""
     try:
         return Digest.parse(head.get("docker-content-digest") or "")
     except DigestInvalid:
@@ -94,7 +94,7 @@ def content_digest(head: AnswerHead) -> Digest | None:
 
 
 def etag(head: AnswerHead) -> str | None:
-    """Return a valid ``ETag``, or None."""
+    """Return the ``ETag``, or None if it is missing or malformed."""
     text = head.get("etag") or ""
     return text if is_etag(text) else None
 
@@ -105,7 +105,7 @@ def is_etag(text: str) -> bool:
 
 
 def media_type(head: AnswerHead) -> str | None:
-    """Return the ``Content-Type`` without parameters in lower case, or None."""
+    """Return the ``Content-Type`` without parameters in lower case, or None if malformed."""
     text = (head.get("content-type") or "").partition(";")[0].strip().lower()
     return text if _MEDIA_TYPE.fullmatch(text) else None
 
@@ -128,7 +128,7 @@ def retry_at(head: AnswerHead, now: int) -> int:
 
 
 def rate_limit(head: AnswerHead) -> RateLimit | None:
-    """Return the rate limit in the response headers, or None."""
+    """Return the rate limit in the response headers, or None if they state none."""
     for prefix in ("ratelimit", "x-ratelimit"):
         left = _RATE.fullmatch((head.get(f"{prefix}-remaining") or "").strip())
         if left is not None:

@@ -1,9 +1,9 @@
 """The namespaces of an instance: its network, with a link to the shim's own, and its users.
 
-The metadata service is at the far end of that link, so port 80 is free for the instance's program
-on all its addresses. Nothing else listens there and nothing is routed further: over the link an
-instance reaches neither other instances nor the machine, and they do not reach the metadata
-service.
+The metadata service is at the shim's end of that link, so port 80 is free for the instance's
+program on all its addresses. Nothing else listens at that end, and nothing is routed further: over
+the link an instance reaches neither other instances nor the machine, and they do not reach the
+metadata service.
 
 The kernel limits some resources for each user, such as instances of inotify and bytes of message
 queues, and also charges them to the user who created the namespace (`user_namespaces(7)`,
@@ -26,7 +26,7 @@ from cloudcore.compute.metadata_server import ADDRESS, PORT
 from cloudcore.nodes.shim import run
 
 INSTANCE_FD: Final = 100
-"""The descriptor by which the instance's namespace is known, in the shim and its children."""
+"""The descriptor of the instance's network namespace, in the shim and its children."""
 _NEAR: Final = "169.254.169.253"
 """The instance's end of the link."""
 _CLONE_NEWNET: Final = 0x40000000
@@ -54,7 +54,7 @@ def separate() -> None:
         f"address add {_NEAR}/32 dev metadata0 scope link",
         f"route add {ADDRESS}/32 dev metadata0 src {_NEAR}",
     )
-    # The first is made whole only when both ends are up; each batch is one process.
+    # The link works only when both ends are up; each batch is one process.
     run("ip", "-batch", "-", text="\n".join(far), pass_fds=(INSTANCE_FD,))
     with in_instance():
         run("ip", "-batch", "-", text="\n".join(near))
@@ -80,7 +80,7 @@ def metadata_listener() -> socket.socket:
 
 
 def port_of_instance(port: int) -> socket.socket:
-    """Begin to connect to a port of the instance's loopback; return the socket."""
+    """Begin to connect to a port of the instance's loopback; return the non-blocking socket."""
     with in_instance():
         made = socket.socket()
     made.settimeout(0)
@@ -102,11 +102,12 @@ def _checked(result: int) -> None:
 
 
 USERS_FD: Final = 104
-"""The descriptor by which the namespace is known, in the shim and its children."""
+"""The descriptor of the user namespace, in the shim and its children."""
 SHARED_WATCHERS: Final = 32
-"""Instances of inotify, of the 128 that Linux gives to the user whom all instances are."""
+"""Instances of inotify: a share of the 128 that Linux gives to the user as whom all instances
+run."""
 SHARED_QUEUE_BYTES: Final = 200_000
-"""Of message queues, of 819,200: two queues of ten messages of 8 KiB."""
+"""Bytes of message queues, a share of 819,200: two queues of ten messages of 8 KiB."""
 _RLIMIT_MSGQUEUE: Final = 12  # the library of Python has no name for it
 _CLONE_NEWUSER: Final = 0x10000000
 _PR_SET_SECUREBITS, _NO_SETUID_FIXUP = 28, 1 << 2
@@ -116,9 +117,9 @@ class Users(NamedTuple):
     """A user namespace to make."""
 
     maker: int
-    """Who makes it: an id that no user of the machine has."""
+    """The user id that makes the namespace; no user of the machine has it."""
     first: int
-    """The id here of who is 0 in it."""
+    """The id on the machine of user 0 in the namespace."""
     ids: int
 
 
@@ -144,7 +145,7 @@ def hold_users(users: Users) -> None:
 
 
 def bound_share() -> None:
-    """Lower this user's limits, where one user creates the namespaces of all instances."""
+    """Lower this user's limits for one instance, as this user creates the namespaces of all."""
     Path("/proc/sys/user/max_inotify_instances").write_text(str(SHARED_WATCHERS), "ascii")
     hard = resource.getrlimit(_RLIMIT_MSGQUEUE)[1]
     most = SHARED_QUEUE_BYTES if hard == resource.RLIM_INFINITY else min(SHARED_QUEUE_BYTES, hard)
@@ -152,7 +153,10 @@ def bound_share() -> None:
 
 
 def _make(maker: int, told: socket.socket) -> None:
-    """Make a namespace as user `maker`, report that to `told`, and exit once it is not needed."""
+    """Make a namespace as user `maker`, send its descriptor or an error to `told`, and exit.
+
+    It exits after the other end of `told` is closed or shut down.
+    """
     try:
         LIBC.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP)  # some kernels ask for CAP_SYS_ADMIN
         os.seteuid(maker)

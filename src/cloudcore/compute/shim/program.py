@@ -1,8 +1,8 @@
 """The program of the shim, which a driver starts in an instance's folder.
 
 It makes the root, the network and the sockets, and then reads commands, one per line. It answers
-``ready`` when all of these exist, and ``go`` when the instance's program runs, started by `runc` or
-`bwrap`. Then it serves metadata to the instance.
+``ready`` when all of these exist, and ``go`` when `runc` or `bwrap` has started the instance's
+program. It also serves metadata to the instance.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PID_FILE: Final = "program.pid"
 
 
 def start_by_runc(argv: Sequence[str], output: int) -> Program:
-    """Start a program with `runc run --detach`; it becomes a child of this process."""
+    """Start a program with `runc run --detach`; the program becomes a child of this process."""
     runtime = start_process(argv, output, (USERS_FD,), within=namespaces.in_instance)
     if runtime.wait():
         raise CommandFailed(f"runc ended with {runtime.returncode}")
@@ -58,7 +58,7 @@ _CHUNK: int = 32_768
 
 
 def serve_metadata(loop: Loop, listener: socket.socket, service: MetadataService) -> None:
-    """Serve the metadata of the instance."""
+    """Serve the metadata of the instance at `listener`."""
     gate = Gate(loop, MAX_CONNECTIONS)
     gate.listen(listener, lambda accepted: _Answering(loop, accepted, service, gate).begin())
 
@@ -110,14 +110,14 @@ PORTS: Final = "ports"
 
 def main() -> None:
     """Run the shim of this folder's instance until its program has ended."""
-    run_shim(InstanceShim, 0o022)  # of the instance's own files; the folder is this user's alone
+    run_shim(InstanceShim, 0o022)  # for the instance's files; other users cannot enter the folder
 
 
 class InstanceShim(Shim):
-    """An instance: its order, its processes and its state."""
+    """The shim of one instance: its order, its processes and its state."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Record this process's identity now: later, /proc shows only the new namespace."""
+        """Record this process's id now: later, /proc shows only the new namespace."""
         super().__init__(order)
         self.note(status="starting", shim=int(Path("/proc/self").readlink().name))
         self._control = unix_listener(CONTROL)
@@ -148,6 +148,6 @@ class InstanceShim(Shim):
         return start_in_instance(argv, self._writer, self._order["groups"])
 
     def obey(self, word: str) -> None:
-        """Start the program, unless it was already started."""
+        """At the word ``go``, start the program unless it has been started; ignore other words."""
         if word == "go" and self._state["status"] == "starting":
             self.start()

@@ -16,16 +16,16 @@ _MS_NOSUID, _MS_NODEV = 2, 4
 
 
 class Root(NamedTuple):
-    """The layers of the root, and its mount point."""
+    """The layers of an instance's root, its mount point, and its limits."""
 
     layers: list[str]
-    """The lowest first."""
+    """The folders of the image's layers, the lowest first."""
     at: str
-    """The folder that it hides in the shim's mount namespace."""
+    """The mount point: a folder that the root hides in the shim's mount namespace."""
     disk_bytes: int
     owner: int | None
-    """User and group id of the root folder. None without root: then what is written is in memory,
-    as no other bound can be had, and counts as the instance's memory."""
+    """User and group id of the root folder. None without root: then written files are in memory,
+    since no other disk can be limited, and count as the instance's memory."""
     hosts: str
     """Text of `/etc/hosts`, which programs may change."""
 
@@ -35,7 +35,7 @@ def mount_root(root: Root) -> None:
     for folder in ("lower", "disk"):
         Path(folder).mkdir(exist_ok=True)
     for number, layer in enumerate(root.layers):
-        Path("lower", str(number)).symlink_to(layer)  # the kernel takes one page of options
+        Path("lower", str(number)).symlink_to(layer)  # short: all options are in one page
     if root.owner is None:
         inodes = root.disk_bytes // _BYTES_AN_INODE
         bounds = f"size={root.disk_bytes},nr_inodes={inodes},mode=700"
@@ -52,12 +52,12 @@ def mount_root(root: Root) -> None:
     options = [
         "lowerdir=" + ":".join(map(str, reversed(range(len(root.layers))))),
         "upperdir=../disk/upper,workdir=../disk/work",
-        "volatile",  # it ends with the instance: nobody waits for the machine's disk
+        "volatile",  # it ends with the instance: no need to sync to the machine's disk
         *(["userxattr"] if root.owner is None else []),
     ]
     os.chdir("lower")
     try:
-        # By the call itself: mount(8) gives each option to the kernel, which takes 255 bytes then.
+        # By mount(2): mount(8) passes single options, each of which may have 255 bytes at most.
         arguments = (b"overlay", root.at.encode(), b"overlay", _MS_NOSUID | _MS_NODEV)
         if LIBC.mount(*arguments, ",".join(options).encode()) != 0:
             raise OSError(ctypes.get_errno(), f"overlay: {os.strerror(ctypes.get_errno())}")

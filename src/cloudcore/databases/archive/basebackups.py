@@ -1,8 +1,8 @@
 """Backups of registered clusters by pg_basebackup, each one compressed tar in the bucket.
 
-Beside each tar is a note, written last and deleted first: a backup with a note is complete, and one
-without is ignored. The server decides the content of the tar; its manifest is checked when it is
-restored.
+Beside each tar is a note, written last and deleted first: a backup with a note is complete, and a
+tar without a note is ignored. The server decides the content of the tar; the backup's manifest is
+checked when the backup is restored.
 """
 
 from __future__ import annotations
@@ -62,16 +62,19 @@ class BaseBackups:
     """Networks that servers may be in, besides the public internet."""
 
     async def back_up(
-        self, target: BackupTarget, backup_id: str, tell: Callable[[int], None]
+        self, target: BackupTarget, backup_id: str, on_progress: Callable[[int], None]
     ) -> ListedBackup:
-        """Back up a server; call `tell` with the percentage done."""
+        """Back up a server and return the backup; call `on_progress` with the percentage done.
+
+        Raise `BackupFailed`, or `BackupProgramMissing` if this machine has no pg_basebackup.
+        """
         assert target.endpoint is not None
         needs, begun = self.storage, self.storage.clock()
         bucket = await bucket_files.find_bucket(needs, target)
         wanted = await self._command(target.endpoint, program(target.version, "pg_basebackup"))
         try:
             async with started(wanted, stderr=asyncio.subprocess.PIPE) as process:
-                sent = _Sent(process, tell)
+                sent = _Output(process, on_progress)
                 tar = _key(target, backup_id, "tar.gz")
                 stored = await bucket_files.store(needs, bucket, tar, sent)
             note = _Note(sent.size_bytes, stored, begun, needs.clock())
@@ -107,7 +110,10 @@ class BaseBackups:
     async def restore(
         self, target: BackupTarget, into: Path, user: User, label: str, most: int
     ) -> None:
-        """Unpack a backup of at most `most` bytes into an empty folder, and check its manifest."""
+        """Unpack a backup of at most `most` bytes into an empty folder, and check its manifest.
+
+        Raise `BackupFailed` if the backup is larger, cannot be read, or differs from its manifest.
+        """
         bucket = await bucket_files.find_bucket(self.storage, target)
         script = "/unpacking.py"
         unpack = ConfinedProgram(
@@ -122,7 +128,7 @@ class BaseBackups:
             ) as process:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                with suppress(BrokenPipeError, ConnectionResetError):  # it says why below
+                with suppress(BrokenPipeError, ConnectionResetError):  # the output says why
                     async for part in bucket_files.read(
                         self.storage, bucket, _key(target, label, "tar.gz")
                     ):
@@ -155,7 +161,8 @@ class BaseBackups:
         files = {} if endpoint.ca is None else {_ROOTS: endpoint.ca.encode()}
         env = {"PGPASSWORD": endpoint.password, "HOME": "/nonexistent"}
         if endpoint.ca is None:
-            # Nobody knows who it is: it gets no password that it could use elsewhere (libpq 16).
+            # The server is not authenticated: send no password that it could use elsewhere.
+            # (libpq 16)
             env["PGREQUIREAUTH"] = "scram-sha-256"
         dsn = " ".join(f"{name}='{_quoted(value)}'" for name, value in words.items())
         return ConfinedProgram(
@@ -171,13 +178,15 @@ class BaseBackups:
         )
 
 
-class _Sent:
+class _Output:
     """The output of pg_basebackup; reading the end raises `BackupFailed` if the program failed."""
 
-    def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[int], None]) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, on_progress: Callable[[int], None]
+    ) -> None:
         self.size_bytes = 0
         self._process = process
-        self._tell = tell
+        self._on_progress = on_progress
         self._told = 0
         self._said: deque[str] = deque(maxlen=_LAST_LINES)
         self._following = asyncio.create_task(self._follow())
@@ -194,7 +203,7 @@ class _Sent:
         return data
 
     async def _follow(self) -> None:
-        """Read the program's progress and errors."""
+        """Read what the program prints, its progress and its errors, to the end."""
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
             text = line.decode(errors="replace").rstrip()
@@ -205,7 +214,7 @@ class _Sent:
             self.size_bytes = int(found[2]) * 1024
             if self._told < int(found[3]) < 100:
                 self._told = int(found[3])
-                self._tell(self._told)
+                self._on_progress(self._told)
 
 
 def program(version: int, name: str) -> str:
@@ -225,7 +234,7 @@ def program(version: int, name: str) -> str:
 
 
 def _interpreter() -> dict[Path, str]:
-    """Map the folder of the Python installation to its path inside, unless it is in ``/usr``."""
+    """Map Python's installation folder to its path in the sandbox; empty if it is in ``/usr``."""
     prefix = Path(sys.base_prefix)
     return {} if prefix.is_relative_to("/usr") else {prefix: str(prefix)}
 

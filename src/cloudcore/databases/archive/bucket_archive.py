@@ -43,9 +43,10 @@ from cloudcore.storage.needs import StorageNeeds
 
 _MEASURE_SECONDS: Final = 1
 _SPARE: Final = 0.1
-"""The part of the free disk that a restore leaves to what else runs on the machine."""
+"""The part of the free disk that a restore leaves to other programs of the machine."""
 _PATIENCE_SECONDS: Final = 150
-"""WAL is waited for so long: a server archives within a minute of a change."""
+"""How long to wait for WAL that is not in the bucket yet: a server archives within a minute of a
+change."""
 Places = Callable[[BackupTarget], ServerPlace]
 """Returns the folders of the server of a managed cluster on this machine."""
 
@@ -53,7 +54,8 @@ Places = Callable[[BackupTarget], ServerPlace]
 class BucketArchive:
     """Makes, lists, deletes and restores backups in buckets; it reads and writes no rows.
 
-    Each call may be repeated after the service was killed at any point. All raise `BackupFailed`.
+    Each call may be repeated after the service was killed at any point. A failed call raises
+    `BackupFailed`, or `BackupProgramMissing` if a program or a setting is missing.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class BucketArchive:
     ) -> None:
         """Store the dependencies; `bridge` is None if the install has no S3 endpoint.
 
-        `networks` are where registered servers may be, besides the public internet.
+        Registered servers may be in `networks`, besides the public internet.
         """
         self._storage = storage
         self._base_backups = BaseBackups(storage, networks)
@@ -76,7 +78,7 @@ class BucketArchive:
         self._repositories = None if bridge is None else Repositories(self._access, bridge, folder)
 
     def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
-        """Raise `BackupProgramMissing` if this machine cannot back the cluster up."""
+        """Raise `BackupProgramMissing` if this machine cannot make a backup of this kind."""
         if target.type == "managed":
             program()
             self._opened()
@@ -88,21 +90,25 @@ class BucketArchive:
             basebackups.program(target.version, "pg_basebackup")
 
     async def back_up(
-        self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
+        self,
+        target: BackupTarget,
+        backup_id: str,
+        kind: BackupKind,
+        on_progress: Callable[[int], None],
     ) -> ListedBackup:
-        """Make a backup, after waiting for any run that a killed service has left.
+        """Make a backup and return it; wait first for any run that a killed service has left.
 
-        Look for `backup_id` in `listed` before calling this again. `tell` is called with the
-        percentage done, 0 to 100, ascending. The caller must push WAL meanwhile. A requested
-        incremental backup never becomes a base.
+        Before calling this again for the same backup, look for `backup_id` in `listed`.
+        `on_progress` is called with the percentage done, 0 to 100, ascending. The caller must push
+        WAL meanwhile. A requested incremental backup never becomes a base.
         """
         self.check(target, kind)
         if target.type == "registered":
-            made = await self._base_backups.back_up(target, backup_id, tell)
+            made = await self._base_backups.back_up(target, backup_id, on_progress)
         else:
             async with self._opened().changing(target) as repository:
-                made = await repository.back_up(backup_id, kind, self._places(target), tell)
-        tell(100)
+                made = await repository.back_up(backup_id, kind, self._places(target), on_progress)
+        on_progress(100)
         return made
 
     async def listed(self, target: BackupTarget) -> Sequence[ListedBackup]:
@@ -139,8 +145,10 @@ class BucketArchive:
     ) -> Recovery:
         """Replace the content of a folder by the files of a backup; return how to recover from it.
 
-        `target` is the cluster that was backed up. The files will belong to `user`. They are
-        untrusted: anyone who may write to the bucket may have changed them.
+        `target` is the cluster that was backed up, `label` names the backup, and `target_time` is
+        when the recovery is to end (None: as soon as the files are consistent). The files will
+        belong to `user`. They are untrusted: anyone who may write to the bucket may have changed
+        them.
 
         Raise `BackupFailed` if they have more than `max_bytes`, or more than the disk has room for.
         """
@@ -177,7 +185,7 @@ class BucketArchive:
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
         """Move the WAL in the spool of a managed server to the bucket, oldest first.
 
-        Files that cannot be moved stay for the next call; that raises no error.
+        If a file cannot be moved, it stays for the next call, and the result has the error.
         """
         if not wal.has_files(spool):
             return PushedWal(0, None)
@@ -219,7 +227,7 @@ def _empty(folder: Path) -> None:
 
 
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
-    """Run `running`, which fills a folder; cancel it once the folder has more than `most` bytes."""
+    """Run `running`, which fills a folder; raise `BackupFailed` once it has over `most` bytes."""
     run = asyncio.create_task(running)
     try:
         while not run.done():

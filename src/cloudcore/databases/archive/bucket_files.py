@@ -2,8 +2,8 @@
 
 Files are read and written in the name of the bucket's account, so its quota and the KMS key of the
 bucket apply to backups as to other objects. The S3 keys belong to a session of a role that the
-platform makes in the account for each cluster. A run has a session of its own, which ends with the
-run; pushes of WAL share one.
+platform makes in the account for each cluster. Each run of a backup program has its own session,
+which ends with the run; all pushes of WAL share one session.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cloudcore.storage.upload_rows import Upload
 T = TypeVar("T")
 
 PART_BYTES: Final = 64 << 20
-"""Of an object that comes as a stream: 10,000 parts are 625 GiB."""
+"""The size of the parts of an object that comes as a stream: 10,000 parts are 625 GiB."""
 _PAGE: Final = 500
 
 
@@ -38,11 +38,11 @@ class ByteSource(Protocol):
     """A source of bytes, such as the output of a program."""
 
     async def read(self, count: int, /) -> bytes:
-        """Return at most `count` bytes; empty at the end."""
+        """Return at most `count` bytes, or empty bytes at the end."""
 
 
 def text(content: bytes) -> ByteSource:
-    """Wrap a few bytes as a source."""
+    """Return a source of these few bytes."""
     made = asyncio.StreamReader()
     made.feed_data(content)
     made.feed_eof()
@@ -157,11 +157,11 @@ class _Part:
 
 _SHARED_SECONDS: Final = 3600
 _RENEWED_SECONDS: Final = 900
-"""A shared session is replaced so long before it ends."""
+"""A shared session is replaced this long before it expires."""
 
 
 class Keys(NamedTuple):
-    """Credentials of a program for the bucket."""
+    """A bucket, and a session whose credentials allow access to one cluster's files in it."""
 
     bucket: Bucket
     session: RoleSession
@@ -180,7 +180,8 @@ class BucketAccess:
     async def keys(self, target: BackupTarget, name: str, seconds: int) -> AsyncIterator[Keys]:
         """Yield keys that expire after `seconds`, or at the end of the block.
 
-        Raise `BackupFailed` if the bucket was deleted, or the account is suspended.
+        `name` is the session's name. Raise `BackupFailed` if the bucket was deleted, or the account
+        is suspended.
         """
         made = await self._begin(target, name, seconds)
         try:
@@ -191,7 +192,7 @@ class BucketAccess:
             )
 
     async def shared_keys(self, target: BackupTarget) -> Keys:
-        """Return the keys that all pushes of WAL share.
+        """Return the keys that all pushes of WAL share, valid for at least 15 minutes.
 
         Raises:
             BackupFailed: as `keys`.

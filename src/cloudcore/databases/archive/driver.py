@@ -14,9 +14,10 @@ BackupKind = Literal["base", "incremental"]
 SPOOL_FILES: Final = 64
 """WAL files that a spool holds at most; more stay in the data of the server."""
 WANTED: Final = "wanted"
-"""The folder in the spool in which a recovering server creates a file named as the WAL it needs."""
+"""The folder in the spool in which a recovering server creates a file with the name of the WAL file
+that it needs."""
 GIVEN: Final = "given"
-"""The folder in the spool in which it finds that WAL, or `NAME.absent`."""
+"""The folder in the spool in which the server then finds that WAL file, or `NAME.absent`."""
 
 
 class BackupProgramMissing(Exception):
@@ -24,7 +25,7 @@ class BackupProgramMissing(Exception):
 
 
 class BackupFailed(Exception):
-    """A run failed; the message has the program's last lines, and no secret."""
+    """A backup, a restore or another run failed; the message has the last lines, and no secret."""
 
 
 class BucketGone(BackupFailed):
@@ -39,8 +40,8 @@ class RegisteredEndpoint(NamedTuple):
     username: str
     password: str
     ca: str | None
-    """PEM certificates of the authorities that may have issued its certificate, which must then be
-    for `host`. None: the connection is encrypted, and its certificate is not checked."""
+    """PEM certificates of the authorities that may have issued the server's certificate, which must
+    then be for `host`. None: the connection is encrypted, but the certificate is not checked."""
 
     def __repr__(self) -> str:
         """Return the address alone: the password must not get into logs."""
@@ -57,9 +58,9 @@ class BackupTarget(NamedTuple):
     bucket_id: str
     type: Literal["managed", "registered"]
     endpoint: RegisteredEndpoint | None = None
-    """Of a registered one."""
+    """The endpoint of a registered cluster; None for a managed one."""
     port: int = 0
-    """Of a managed one: `ServerSpec.port`."""
+    """`ServerSpec.port` of a managed cluster; 0 for a registered one."""
 
 
 class ListedBackup(NamedTuple):
@@ -68,13 +69,15 @@ class ListedBackup(NamedTuple):
     label: str
     kind: BackupKind
     backup_id: str | None
-    """What `BucketArchive.back_up` was given; None if another program made the backup."""
+    """The `backup_id` passed to `BucketArchive.back_up`; None if another program made the
+    backup."""
     base_label: str | None
-    """The label of the base backup at the start of the chain of an incremental one."""
+    """For an incremental backup, the label of the base backup at the start of its chain; else
+    None."""
     size_bytes: int
-    """Of the files that a restore writes."""
+    """The size of the files that a restore writes."""
     stored_bytes: int
-    """Of the objects that this backup added to the bucket."""
+    """The size of the objects that this backup added to the bucket."""
     started_at: int
     """Microseconds since the epoch, as all times here."""
     completed_at: int
@@ -84,8 +87,8 @@ class Recovery(NamedTuple):
     """The point to which a server replays WAL after a restore, before it accepts connections."""
 
     target_time: int | None
-    """Replay stops before the first transaction that was committed after this moment. None: as soon
-    as the files of the backup are consistent."""
+    """Replay stops before the first transaction that was committed after this moment. None: replay
+    stops as soon as the files of the backup are consistent."""
     uses_archive: bool
     """WAL comes from the archive (`restore_command`); else it is among the restored files."""
     is_to_end: bool = False
@@ -98,14 +101,15 @@ class PushedWal(NamedTuple):
     pushed: int
     """How many files were moved to the bucket."""
     error: str | None
-    """Why the next one could not be moved."""
+    """Why the next file could not be moved; None if no move failed."""
 
 
 def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
     """Return a server's ``archive_command``; `spool` is the path that the server sees.
 
-    A file appears in the spool complete or not at all. pgBackRest makes a backup only if the
-    command contains pgBackRest's name, so a comment mentions it.
+    The command fails while the spool has `most` files. A file appears in the spool complete or not
+    at all. pgBackRest makes a backup only if the command contains pgBackRest's name, so a comment
+    mentions it.
     """
     return (
         f"test -e {spool}/%f && cmp -s %p {spool}/%f || "
@@ -116,7 +120,7 @@ def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
 
 
 def restore_command(spool: str) -> str:
-    """Return a recovering server's ``restore_command``; `spool` is the path that it sees."""
+    """Return a recovering server's ``restore_command``; `spool` is a path that the server sees."""
     given = f"{spool}/{GIVEN}/%f"
     return (
         f": >{spool}/{WANTED}/%f; "

@@ -1,7 +1,7 @@
-"""Backups of managed clusters by pgBackRest, in a repository of the cluster's own in the bucket.
+"""Backups of managed clusters by pgBackRest; each cluster has its own repository in its bucket.
 
-The source is pgBackRest's user guide and configuration reference, 2.41 and later. A killed run is
-not in its `info`, and the next run deletes its files.
+The source is pgBackRest's user guide and configuration reference, 2.41 and later. A backup whose
+run was killed is not listed by `info`, and the next run deletes its files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cloudcore.storage.needs import StorageNeeds
 
 STANZA: Final = "main"
 KEYS_SECONDS: Final = 12 * 3600
-"""A backup or a restore takes no longer."""
+"""The keys of a backup or a restore expire after this time; neither takes longer."""
 _CONFIG: Final = "/etc/pgbackrest/pgbackrest.conf"
 _ROOTS: Final = "/etc/pgbackrest/roots.pem"
 _SOCKETS: Final = "/run/postgresql"
@@ -57,18 +57,18 @@ _FILE: Final = "DETAIL: backup file "
 _PERCENT: Final = re.compile(r", ([0-9]{1,3})(?:\.[0-9]{1,3})?%\)")
 _LABEL: Final = re.compile(r"[0-9]{8}-[0-9]{6}F(?:_[0-9]{8}-[0-9]{6}I)?")
 _ALL: Final = "9999999"
-"""More bases than there are: `expire` deletes only the backup that it is given."""
+"""More base backups than there can be, so that `expire` deletes only the one named by `--set`."""
 _ALMOST: Final = 99
-"""The progress in percent when all files are stored, and their WAL is not."""
+"""The progress in percent when all files are stored, but their WAL is not."""
 _NOISE: Final = re.compile(r"P[0-9]{2} +(?:DETAIL|INFO): |\s*(?:\*\*\* |<\?xml|[a-z0-9-]+: )")
-"""Lines that tell nobody why a run failed: its progress, counters, and headers of HTTP."""
+"""Lines that do not say why a run failed: progress, counters and HTTP headers."""
 _S3_ERROR: Final = re.compile(r"<Error><Code>([^<]*)</Code><Message>([^<]*)</Message>.*")
 _KEPT_LINES: Final = 60
-"""Of a run: an error of S3 comes with all headers."""
+"""How many lines of a run's output are used: an error of S3 comes with all headers."""
 _LAST_LINES: Final = 6
 _MOST_WORDS: Final = 1000
 _ENDING_SECONDS: Final = 20
-"""Within these a run ends whose service was killed."""
+"""How long a run may still take to end after its service was killed."""
 
 
 class ServerPlace(NamedTuple):
@@ -77,9 +77,9 @@ class ServerPlace(NamedTuple):
     data: Path
     user: User
     socket_folder: Path | None = None
-    """None if the server does not run, or is not connected to."""
+    """None if the server does not run, or the caller does not connect to it."""
     port: int = 0
-    """In the name of the socket."""
+    """The port in the name of the socket."""
     data_inside: str = DATA_INSIDE
     superuser: str = SUPERUSER
 
@@ -126,9 +126,10 @@ class _Stanza(msgspec.Struct):
 
 _STANZAS: Final = msgspec.json.Decoder(list[_Stanza])
 _READ: Final = range(4)
-"""Codes of what `info` could read: a repository, or that there is none yet, or no backup in it."""
+"""Status codes of a repository that `info` could read: with or without backups, or not yet
+created."""
 _MADE: Final = (0, 2)
-"""Of these, the codes of a repository: with backups, or none."""
+"""Of these codes, those of a repository that exists: with or without backups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ class BackupRepository:
     storage: StorageNeeds
     bridge: Bridge
     lock: int | None = None
-    """A descriptor that each run holds to its end."""
+    """The descriptor of a file lock, which each run inherits and thereby holds until it ends."""
 
     async def run(
         self,
@@ -150,10 +151,10 @@ class BackupRepository:
         wal: Path | None = None,
         each_line: Callable[[str], None] = lambda _line: None,
     ) -> ProgramResult:
-        """Run a pgBackRest command to its end.
+        """Run a pgBackRest command to its end; return its exit status and last lines.
 
-        `wal` is a folder that pgBackRest sees as ``/wal``. It may write there and, with `writes`,
-        into the data folder, and nowhere else.
+        `each_line` is called with each line of its output. pgBackRest may write only to `wal`, a
+        folder that it sees as ``/wal``, and, with `writes`, to the data folder of `place`.
         """
         said = deque[str](maxlen=_KEPT_LINES)
 
@@ -188,7 +189,7 @@ class BackupRepository:
         return ended._replace(said=self._told(said))
 
     def _told(self, lines: Iterable[str]) -> str:
-        """Return what a run says to the owner: its error, or its last lines.
+        """Return what the owner may see of a run's output: its error, or else its last lines.
 
         Headers, counters and secrets are left out.
         """
@@ -201,7 +202,10 @@ class BackupRepository:
         return _S3_ERROR.sub(r"\1: \2", said)[:_MOST_WORDS]
 
     async def backups(self) -> Sequence[ListedBackup]:
-        """Return the backups in `info`, oldest first; raise `BackupFailed` if it is unreadable."""
+        """Return the backups that `info` lists, oldest first.
+
+        Raise `BackupFailed` if `info` fails, or its output is malformed.
+        """
         found = [_listed(each) for stanza in await self._info() for each in stanza.backup]
         return sorted((each for each in found if each), key=lambda each: each.completed_at)
 
@@ -220,7 +224,7 @@ class BackupRepository:
         except msgspec.DecodeError as error:
             raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
         for status in (each for stanza in stanzas for each in _statuses(stanza)):
-            if status.code not in _READ:  # it ends well then too, and lists nothing
+            if status.code not in _READ:  # then, too, the exit status is 0, but nothing is listed
                 words = self._told(status.message.splitlines())
                 raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
         return stanzas
@@ -230,9 +234,17 @@ class BackupRepository:
         checked(await self.run("stanza-create", f"--stanza={STANZA}", place=place))
 
     async def back_up(
-        self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
+        self,
+        backup_id: str,
+        kind: BackupKind,
+        place: ServerPlace,
+        on_progress: Callable[[int], None],
     ) -> ListedBackup:
-        """Back up a running server; never make a base when an incremental backup was requested."""
+        """Back up a running server; return the new backup.
+
+        Raise `BackupFailed` if the run failed, or an incremental backup was requested and has no
+        base: then pgBackRest would make, or has made, a base instead.
+        """
         stanzas = await self._info()
         if kind == "incremental" and not any(each.backup for each in stanzas):
             raise BackupFailed("there is no base backup that an incremental one could follow")
@@ -244,7 +256,7 @@ class BackupRepository:
             *("--no-expire-auto", "--start-fast", "--archive-copy", "--no-resume"),
             *("--log-level-console=detail", f"--annotation={_ANNOTATION}={backup_id}"),
         )
-        checked(await self.run(*words, place=place, each_line=_Progress(tell).read))
+        checked(await self.run(*words, place=place, each_line=_Progress(on_progress).read))
         made = [each for each in await self.backups() if each.backup_id == backup_id]
         if not made:
             raise BackupFailed("pgBackRest lists no such backup, though it ended well: try again")
@@ -254,7 +266,7 @@ class BackupRepository:
         return made[-1]
 
     async def expire(self, label: str) -> None:
-        """Delete a backup with those that need it, and WAL from before the oldest base left."""
+        """Delete a backup with those that need it, and WAL older than the oldest remaining base."""
         found = await self.backups()
         if all(each.label != label for each in found):
             return
@@ -262,7 +274,7 @@ class BackupRepository:
         words = ["expire", f"--stanza={STANZA}", f"--repo1-retention-full={_ALL}"]
         if left:
             words += [f"--set={label}", f"--repo1-retention-archive={left}"]
-        else:  # pgBackRest never deletes the last base; what is not there is not listed any more
+        else:  # pgBackRest never deletes the last base, but it does not list one without files
             storage, bucket = self.storage, self.keys.bucket
             for each in found:
                 folder = f"{folder_of(self.cluster_id)}backup/{STANZA}/{each.label}/"
@@ -300,7 +312,7 @@ class Repositories:
     access: BucketAccess
     bridge: Bridge
     folder: Path
-    """Where it is noted that a repository is being changed."""
+    """The folder of lock files: one for each repository, held while the repository is changed."""
 
     async def shared(self, target: BackupTarget) -> BackupRepository:
         """Return a repository for reading and for pushing WAL, with shared keys."""
@@ -311,7 +323,10 @@ class Repositories:
 
     @asynccontextmanager
     async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[BackupRepository]:
-        """Open a repository with keys of its own, which expire when the block ends."""
+        """Open a repository with keys of its own, which expire when the block ends.
+
+        `name` is the name of the session that the keys belong to.
+        """
         async with self.access.keys(target, name, KEYS_SECONDS) as keys:
             yield BackupRepository(
                 cluster_id=target.cluster_id,
@@ -325,6 +340,7 @@ class Repositories:
         """Open a repository exclusively, to make or delete backups.
 
         A run that a killed service has left holds the lock until the kernel has ended that run.
+        Raise `BackupFailed` if another run holds the lock for 20 seconds.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(
@@ -344,7 +360,7 @@ def program() -> str:
 
 
 def checked(ended: ProgramResult) -> None:
-    """Raise `BackupFailed`, with the last lines of its output, if a run failed."""
+    """Raise `BackupFailed`, with the last lines of the output, if a run failed."""
     if ended.status != 0:
         words = ended.said or f"its exit status is {ended.status}"
         raise BackupFailed(f"pgBackRest failed: {words}")
@@ -398,7 +414,7 @@ def _listed(found: _Backup) -> ListedBackup | None:
         size_bytes=found.info.size,
         stored_bytes=found.info.repository.delta,
         started_at=found.timestamp.start * MICROSECONDS,
-        # It counts whole seconds: what the server wrote in the rest of this one may come before.
+        # `stop` has whole seconds: what the server wrote in the rest of it may be included.
         completed_at=(found.timestamp.stop + 1) * MICROSECONDS,
     )
 
@@ -406,8 +422,8 @@ def _listed(found: _Backup) -> ListedBackup | None:
 class _Progress:
     """Reports each percentage of a backup once."""
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_progress: Callable[[int], None]) -> None:
+        self._on_progress = on_progress
         self._told = 0
 
     def read(self, line: str) -> None:
@@ -415,4 +431,4 @@ class _Progress:
         found = _PERCENT.search(line) if _FILE in line else None
         if found is not None and self._told < int(found[1]) <= _ALMOST:
             self._told = int(found[1])
-            self._tell(self._told)
+            self._on_progress(self._told)

@@ -33,9 +33,9 @@ class S3Address(NamedTuple):
     host: str
     port: int
     name: str
-    """Its name in ``Host``; buckets are in paths."""
+    """The name of the endpoint, for the header ``Host``; buckets are named in paths."""
     certificate: Path | None
-    """The file of the certificate that it shows; None if it speaks plain HTTP."""
+    """The file of the certificate that the endpoint presents; None if it speaks plain HTTP."""
 
 
 class Bridge:
@@ -113,7 +113,7 @@ class Bridge:
         pinned = self.endpoint.certificate
         order = self.endpoint._asdict() | {
             "certificate": descriptor,
-            "listens": self._port,  # as one before: what runs knows that one's port
+            "listens": self._port,  # the port of the previous bridge, which runs still use; 0: any
             "pinned": None if pinned is None else str(pinned),
         }
         running.stdin.write(json.dumps(order).encode() + b"\n")

@@ -2,7 +2,7 @@
 
 It runs as a program that imports only the standard library, so that gigabytes of backups do not
 pass through a server process. It relays bytes and has no credentials. It exits when its standard
-input closes, and so together with the process that started it.
+input closes, which happens at the latest when the process that started it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CHUNK = 1 << 16
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until either side ends, then close."""
+    """Copy bytes until either side ends, then close `writer`."""
     with contextlib.suppress(OSError):
         while data := await reader.read(_CHUNK):
             writer.write(data)
@@ -46,7 +46,7 @@ async def _relay(
 
 
 def _pinned(file: str) -> ssl.SSLContext:
-    """Trust only the certificate in a file, which is our own server's, and no authority.
+    """Return a TLS context that trusts only the certificate in a file, that of our own server.
 
     The file is read for each connection, as the certificate is renewed.
     """

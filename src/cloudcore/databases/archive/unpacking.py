@@ -15,13 +15,17 @@ import tarfile
 from pathlib import PurePosixPath
 
 _MEMORY = 1 << 30
-"""Headers of a tar may be as large as its maker likes."""
+"""Bytes of address space: an untrusted tar may have headers of any size."""
 _MOST_FILES = 2_000_000
 _CHUNK = 1 << 18
 
 
 def unpack(folder: str, most: int) -> None:
-    """Unpack standard input into `folder`; raise `ValueError` if an entry is refused."""
+    """Unpack the compressed tar on standard input into `folder`.
+
+    Raise `ValueError` if an entry is refused, or if there are more than `most` bytes or 2,000,000
+    files.
+    """
     left, files = most, 0
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|gz") as tar:
         for each in tar:

@@ -32,10 +32,10 @@ _SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _LOOK_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 2
 _GIVE_UP_SECONDS: Final = 300
-"""After which it is a fault that a recovering server cannot be given the WAL that it needs."""
+"""A recovery fails after WAL for the server could not be fetched for this long."""
 _log = logging.getLogger(__name__)
 _MOST: Final = 16
-"""Files that one call pushes: other clusters wait for their turn too."""
+"""How many files one call pushes at most, as other clusters wait for their turn."""
 
 
 class WalMissing(BackupFailed):
@@ -43,7 +43,10 @@ class WalMissing(BackupFailed):
 
 
 async def push(repository: BackupRepository, spool: Path, place: ServerPlace) -> PushedWal:
-    """Move files of a spool to the repository, oldest first, until one fails."""
+    """Move files of a spool to the repository, oldest first, until one fails.
+
+    At most 16 are moved in one call. Return how many were moved, and the error.
+    """
     pushed = 0
     try:
         with open_folder(spool) as folder, _staging(spool, "pushing", place.user) as staging:
@@ -59,7 +62,7 @@ async def push(repository: BackupRepository, spool: Path, place: ServerPlace) ->
 
 
 def has_files(spool: Path) -> bool:
-    """Return True if a spool has files to push."""
+    """Return True if a spool has WAL files to push; False also if it cannot be read."""
     try:
         with open_folder(spool) as folder:
             return bool(_named(folder))
@@ -77,12 +80,11 @@ def has_all_of(data: Path, spool: Path) -> bool:
 async def serving(
     repository: BackupRepository, spool: Path, place: ServerPlace, patience_seconds: float
 ) -> AsyncIterator[None]:
-    """Serve a recovering server the files that it requests, during the block.
+    """During the block, serve the WAL files that a recovering server requests.
 
-    Wait up to `patience_seconds` for a segment that the repository does not have.
-
-    Once files could not be fetched for `_GIVE_UP_SECONDS`, cancel what the block awaits and raise
-    `BackupFailed`, as the server itself would wait forever.
+    Wait up to `patience_seconds` for a segment that the repository does not have. If files cannot
+    be fetched for `_GIVE_UP_SECONDS`, or the repository has lost one, cancel the block and raise
+    `BackupFailed`; the server itself would wait forever.
     """
     with open_folder(spool) as folder:
         for name in (WANTED, GIVEN):
@@ -119,7 +121,7 @@ async def _give(
     repository: BackupRepository, spool: Path, folder: int, place: ServerPlace, patience: float
 ) -> None:
     until: dict[str, float] = {}
-    """Until when each segment is waited for, on the monotonic clock."""
+    """When to stop waiting for each segment, on the monotonic clock."""
 
     def is_waited_for(name: str) -> bool:
         now = time.monotonic()
@@ -151,7 +153,10 @@ async def _give_wanted(
     place: ServerPlace,
     is_waited_for: Callable[[str], bool],
 ) -> bool:
-    """Serve the requested files; return True if some are awaited that the repository lacks."""
+    """Serve the requested files; return True if the repository still lacks some that may arrive.
+
+    Raise `WalMissing` if it lacks a segment, but has later ones.
+    """
     is_waiting = False
     with (
         open_folder(WANTED, folder) as wanted,
@@ -164,7 +169,7 @@ async def _give_wanted(
                 is_waiting = True
                 continue
             if not is_there and (newest := await _newer_than(repository, name)):
-                # Segments are archived in their order: it has come meanwhile, or does not come.
+                # Segments are archived in order: by now this one has arrived, or it never will.
                 is_there = await _fetched(repository, name, place, staging)
                 if not is_there:
                     raise WalMissing(
@@ -183,18 +188,18 @@ async def _give_wanted(
 async def _fetched(
     repository: BackupRepository, name: str, place: ServerPlace, staging: Path
 ) -> bool:
-    """Fetch a file from the repository into `staging`; return False if there is no such file."""
+    """Fetch a file from the repository into `staging`; return False if it is not there."""
     lines: list[str] = []
     words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
     ended = await repository.run(*words, place=place, wal=staging, each_line=lines.append)
-    if ended.status == _ABSENT and not lines:  # bwrap, too, fails with 1, and says why
+    if ended.status == _ABSENT and not lines:  # bwrap also fails with 1, but prints why
         return False
     checked(ended)
     return True
 
 
 async def _newer_than(repository: BackupRepository, name: str) -> str:
-    """Return the newest segment if it follows `name` on the same timeline, or an empty string."""
+    """Return the repository's newest segment if it is after `name` on its timeline; else ""."""
     if not _SEGMENT.fullmatch(name):
         return ""
     newest = await repository.newest_wal()

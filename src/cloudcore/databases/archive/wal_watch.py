@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS: Final = 2
 _FAILING_SECONDS: Final = 300
-"""After which it is a fault that WAL cannot be archived."""
+"""A cluster gets a fault after its WAL could not be pushed for this long."""
 
 
 def wal_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
@@ -26,13 +26,13 @@ def wal_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
 
 
 class WalWatch:
-    """Pushes WAL; adds a fault to a cluster whose WAL cannot be pushed for long."""
+    """Pushes WAL; adds a fault to a cluster whose WAL cannot be pushed for five minutes."""
 
     def __init__(self, needs: DatabaseNeeds, driver: BubblewrapServers) -> None:
         self._needs = needs
         self._driver = driver
         self._failing: dict[str, int] = {}
-        """Since when pushes fail, by the id of the cluster."""
+        """Since when pushes fail (microseconds since the epoch), by the id of the cluster."""
 
     async def turn(self) -> None:
         """Push the WAL in the spools of this machine, cluster by cluster."""
@@ -46,12 +46,15 @@ class WalWatch:
                 try:
                     target = states.target_of(needs.keyring, each)
                     error = (await needs.archive.push_wal(target, spool)).error
-                except PlatformError as failed:  # of this cluster alone: others are pushed too
+                except PlatformError as failed:  # of this cluster; go on with the others
                     error = failed.message
             await self._note(each, error)
 
     async def _note(self, found: Cluster, error: str | None) -> None:
-        """Add the fault after five minutes without a success; remove it after a success."""
+        """Add the fault `ARCHIVE_FAILING` if pushes have failed for five minutes.
+
+        Remove the fault after a success (`error` is None).
+        """
         now = self._needs.clock()
         is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
         if error is None:

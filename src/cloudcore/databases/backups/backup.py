@@ -1,4 +1,4 @@
-"""Describe backups of clusters."""
+"""Backups as a resource: the record, its events and its faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BACKUP_EVENTS: Final[Mapping[str, str]] = {
     FAILED: "A backup of a database cluster failed, or cannot be restored",
     VERIFIED: "A backup was restored into a server of its own, and all its data could be read",
 }
-"""The types of the events of backups, with what they mean."""
+"""The event types of backups, with their meanings."""
 _KINDS: Final[Mapping[str, BackupKind]] = {
     "base": "base",
     "full": "base",
@@ -61,7 +61,7 @@ class Backup(Placed, kw_only=True, frozen=True):
     """When it was last shown that it can be restored."""
     verified_by: Annotated[Proof | None, own(heading="PROOF", shows_null=True)] = None
     """How that was shown: `checksums`, by the checksum of every page; `rows`, by reading every row
-    of a server without such."""
+    of a server whose pages have no checksums."""
     base_id: Annotated[str | None, own(shows_null=True)] = None
     """Id of the base backup that an incremental one needs."""
     label: Annotated[str, own(hidden=True)] = ""
@@ -81,7 +81,7 @@ BACKUP: Final = Resource(
     table="database_backups",
     key="id",
     methods=(),
-    told=(),
+    methods_with_events=(),
     refers={"cluster": ReferenceTarget(CLUSTER, CLUSTER.action("get"))},
     warnings=frozenset({NODE_LOST}),
 )

@@ -41,12 +41,12 @@ def request(
     new_id: Callable[[], str],
     now: int,
 ) -> Backup:
-    """Insert a pending backup, which is made after the cluster's earlier ones.
+    """Insert a pending backup, which is made after the cluster's earlier backups.
 
     Raises:
         NotFound: the cluster is gone.
-        Conflict: it cannot be backed up now; or an incremental one was requested, and there is
-            no base.
+        Conflict: the cluster cannot be backed up now; or an incremental backup was requested, and
+            there is no base.
         QuotaExceeded: the account has reached its quota.
 
     """
@@ -76,7 +76,7 @@ def request(
         faults=tuple(each for each in cluster.faults if each.code == NODE_LOST),
     )
     BACKUPS.add(tx, new)
-    BACKUPS.counted.tell(tx, cluster.account_id, use, now)
+    BACKUPS.counted.emit_level(tx, cluster.account_id, use, now)
     BACKUP_WORK.wake(tx, new, now)
     return new
 
@@ -92,9 +92,10 @@ def check_can_back_up(cluster: Cluster) -> None:
 
 
 def verify(tx: Connection, seen: Backup, now: int) -> Backup:
-    """Begin the verification of a backup, unless it has already begun.
+    """Begin the verification of a backup, unless one has already begun; return the backup.
 
-    Raise `NotFound` if it is gone, `Conflict` if it has not succeeded.
+    Raise `NotFound` if the backup is gone, `Conflict` if it has not succeeded or its machine runs
+    no servers.
     """
     BACKUP_WORK.wake(tx, seen, now)  # first: a step too locks its job, and then the record
     found = BACKUPS.lock(tx, seen.account_id, seen.id)
@@ -108,17 +109,18 @@ def verify(tx: Connection, seen: Backup, now: int) -> Backup:
 
 
 def check_succeeded(found: Backup) -> None:
-    """Raise `Conflict` unless a backup has succeeded, so that it can be restored."""
+    """Raise `Conflict` unless a backup has succeeded; only such a backup can be restored."""
     if found.status != "succeeded":
         words = f"the backup is {found.status}; only one that succeeded can be restored"
         raise Conflict(words, reason="not_succeeded", status=found.status)
 
 
 def delete(tx: Connection, seen: Backup, now: int, *, is_cascade: bool) -> None:
-    """Begin the deletion of a backup; one that is being made is deleted when that has ended.
+    """Begin the deletion of a backup; one that is being made is deleted when its run has ended.
 
-    Raise `NotFound` if it is gone, `Conflict` if incremental backups need it and `is_cascade` is
-    False, or a cluster is being restored from it.
+    With `is_cascade`, the incremental backups that need it are deleted too. Raise `NotFound` if the
+    backup is gone; `Conflict` if incremental backups need it and `is_cascade` is False, or a
+    cluster is being restored from one of these backups.
     """
     CLUSTERS.lock(tx, seen.account_id, seen.cluster.id)  # no incremental one begins meanwhile
     found = BACKUPS.find(tx, seen.account_id, seen.id)

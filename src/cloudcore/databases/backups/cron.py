@@ -1,8 +1,8 @@
 """Schedules of five cron fields, in UTC: ``minute hour day month weekday``.
 
 The source is POSIX, `crontab`, with steps and names of days and months as in most crons: a field is
-``*``, a number, a range or a list of these; ``/n`` is each n-th. If both day and weekday are given,
-either matches.
+``*``, a number, a range or a list of these; ``/n`` selects every n-th value. If both day and
+weekday are restricted, a date matches if either does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MONTHS: Final = (
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _PART: Final = re.compile(r"(\*|[a-z0-9]{1,3}(?:-[a-z0-9]{1,3})?)(?:/([0-9]{1,2}))?")
 _FURTHEST_DAYS: Final = 8 * 366
-"""The 29th of February may be so far away."""
+"""The next 29 February may be this far away."""
 
 
 class _Field(NamedTuple):
@@ -52,7 +52,10 @@ class Cron(NamedTuple):
     is_any_weekday: bool
 
     def after(self, moment: int) -> int:
-        """Return the first moment after `moment` that matches, in microseconds since the epoch."""
+        """Return the first matching moment after `moment`; both in microseconds since the epoch.
+
+        Raise `ValueError` if no date ever matches.
+        """
         start = datetime.fromtimestamp(moment // MICROSECONDS, UTC)
         start = start.replace(second=0) + timedelta(minutes=1)
         for number in range(_FURTHEST_DAYS):
@@ -74,7 +77,10 @@ class Cron(NamedTuple):
 
 
 def read_cron(text: str) -> Cron:
-    """Parse five fields; raise `ValueError` with the reason if one is malformed."""
+    """Parse a schedule of five fields.
+
+    Raise `ValueError`, with the reason, if a field is malformed or no date ever matches.
+    """
     parts = text.lower().split()
     if len(parts) != len(_FIELDS):
         raise ValueError("it has five fields: minute hour day month weekday")

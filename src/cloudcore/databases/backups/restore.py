@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 _MIB: Final = 1024 * 1024
 TOO_EARLY: Final = "recovery ended before configured recovery target was reached"
-"""The error of PostgreSQL if no transaction in its WAL was committed after the moment."""
+"""PostgreSQL's error if no transaction in the WAL was committed after the target time."""
 _ARCHIVING_SECONDS: Final = 420
-"""After this time all WAL of a moment is in the bucket, or `ARCHIVE_FAILING` stands on the cluster:
-a minute until a server gives it away, five until a failure is a fault, and one to spare."""
+"""After this time all WAL of a moment is in the bucket, or the cluster has the fault
+`ARCHIVE_FAILING`: a minute until the server archives the WAL, five until a failure is a fault, and
+one to spare."""
 _LOOK_SECONDS: Final = 2
-"""Between two looks whether the owner still wants what is being restored."""
+"""Between two checks that the owner still wants the cluster that is being restored."""
 
 
 async def restore_while_wanted(needs: DatabaseNeeds, found: Cluster) -> bool:
@@ -67,10 +68,10 @@ def _is_wanted(tx: Connection, found: Cluster) -> bool:
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     """Restore the data of a new cluster from its backup.
 
-    After a crash it starts from the beginning: no client has connected to the cluster yet.
+    After a crash, the restoration starts over, as no client has connected to the cluster yet.
 
-    Raise `BackupFailed` if the backup is gone, or cannot be read; `ServerFailed` if the server does
-    not recover, or the bucket does not have its WAL yet.
+    Raise `BackupFailed` if the backup is gone or cannot be read; `ServerFailed` if the server does
+    not recover, or the bucket does not have the WAL yet that it needs.
     """
     source = found.source
     assert source is not None
@@ -91,13 +92,13 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
 async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
     """Return True if no more WAL from before `since` is expected in the bucket.
 
-    A server ends its recovery at the first commit after the target time. A source that runs on this
-    machine is made to commit and to archive that now; a source elsewhere may never commit again.
+    A recovery ends at the first commit after the target time. If `origin` runs on this machine,
+    make it commit a transaction and archive it now; on another machine, it may never commit again.
     """
     if origin.node == needs.node.name and (servers := needs.servers) is not None:
         spec = spec_of(origin)
         if origin.status == "active":
-            with suppress(ServerFailed):  # it has just ended, and its WAL may be there all the same
+            with suppress(ServerFailed):  # it has just ended; its WAL may be in the bucket
                 await servers.switch_wal(spec)
             return False
         paths = servers.paths(spec)
@@ -121,7 +122,8 @@ async def restore(
 ) -> None:
     """Replace the data of a server by a backup of `target`, and let the server recover.
 
-    With `is_all_archived`, the bucket has all WAL until `target_time`. The caller holds the server.
+    The server is locked meanwhile. `is_all_archived`: the bucket already has all WAL until
+    `target_time`, so do not wait for more.
     """
     servers, archive = needs.servers, needs.archive
     if servers is None:
@@ -141,7 +143,7 @@ async def restore(
             return
         try:
             await _recover(needs, servers, target, spec, recovery, waits=not is_all_archived)
-        except BackupFailed:  # of the bucket: the server would wait for its WAL for ever
+        except BackupFailed:  # the bucket has failed: the server would wait for WAL forever
             await servers.stop(spec.id)
             raise
 
@@ -155,7 +157,10 @@ async def _recover(
     *,
     waits: bool,
 ) -> None:
-    """Let a restored server replay the archive's WAL until the moment in `recovery`."""
+    """Let a restored server replay the archive's WAL until the moment in `recovery`.
+
+    With `waits`, more WAL may still arrive in the bucket.
+    """
     archive, paths, target_time = needs.archive, servers.paths(spec), recovery.target_time
     async with archive.serving_wal(target, paths.data, paths.spool, paths.user, waits=waits):
         try:
@@ -167,7 +172,7 @@ async def _recover(
                 until = rfc3339(target_time)
                 words = f"the bucket does not have all WAL until {until} yet: it is waited for"
                 raise ServerFailed(words) from failed
-            # Nothing was committed after the moment: the end of the WAL is what there was then.
+            # Nothing was committed after the moment: replay all WAL to get the state then.
             await servers.recover(spec, recovery._replace(is_to_end=True))
 
 
@@ -176,18 +181,18 @@ _CPU_MILLIS: Final = 1000
 _MORE_MB: Final = 1024
 """For WAL that the server writes while it recovers."""
 _LOCK: Final = "databases/verification.lock"
-"""Held by the process of a machine that verifies a backup."""
+"""The lock file that a process holds while it verifies a backup."""
 
 
 async def prove(
     needs: DatabaseNeeds, cluster: Cluster, target: BackupTarget, found: Backup
 ) -> Proof | None:
-    """Restore a backup into a temporary server and read all of it; return how that was proved.
+    """Restore a backup into a temporary server and read all its data; return the kind of proof.
 
     Return None if another backup is being verified on this machine.
 
-    Raise `BackupFailed` if it cannot be read, `ServerFailed` if the server does not start from it,
-    or its data are damaged.
+    Raise `BackupFailed` if the backup cannot be read, `ServerFailed` if the server does not start
+    from it or the data are damaged.
     """
     if (servers := needs.servers) is None:
         raise ServerFailed(
@@ -198,7 +203,7 @@ async def prove(
             return None
         for left in await needs.database.read(rows.verifying_on, needs.node.name):
             await servers.remove(left, at_once=True)
-        # It listens on a Unix socket alone; that and its user are of a port that no cluster has.
+        # It listens only on a Unix socket. No cluster has this port, which selects its user.
         spec = _spec(cluster, found, needs.terms.last_port + 1)
         try:
             await restore(needs, target, spec, found.label)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _SPARE = 2
-"""A new cluster has so many times the disk that the files of a backup take."""
+"""By default, the disk of a new cluster is this many times the size of the backup's files."""
 
 
 def create(
@@ -34,16 +34,18 @@ def create(
 ) -> Cluster:
     """Insert a cluster to be restored from its source: another cluster's backup or point in time.
 
+    `size` is None for the size of the source.
+
     Raises:
         NotFound: the source or the backup is gone.
         InvalidInput: the disk of the new cluster is smaller than the data.
-        Conflict: the backup has not succeeded, or none was complete at the time; or as for any
-            new cluster.
+        Conflict: the backup has not succeeded, or none was complete at the point in time; or as for
+            any new cluster.
 
     """
     source = new.source
     assert source is not None
-    origin = CLUSTERS.hold(tx, new.account_id, source.cluster_id)  # its backups stay meanwhile
+    origin = CLUSTERS.hold(tx, new.account_id, source.cluster_id)  # so that its backups stay
     if origin is None:
         raise CLUSTERS.missing()
     if source.backup_id is not None:

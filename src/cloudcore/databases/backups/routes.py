@@ -48,7 +48,7 @@ class CreateBackup(RequestBody):
 
 
 class RestoreBackup(RequestBody):
-    """A new cluster with what a backup has."""
+    """A new cluster with the data of a backup."""
 
     name: str
     size: GivenSize | None = None
@@ -60,7 +60,7 @@ class RestoreBackup(RequestBody):
 
 
 class RestoreCluster(RestoreBackup):
-    """A new cluster with what another one had: as a backup has it, or at a moment."""
+    """A new cluster with the data of another one: from a backup, or as of a moment."""
 
     backup: str | None = None
     """Id of a backup."""
@@ -76,10 +76,10 @@ class BackupsQuery(PageQuery, kw_only=True):
 
 
 class DeleteBackupQuery(Struct, kw_only=True):
-    """What is deleted too."""
+    """What else is deleted."""
 
     cascade: bool = False
-    """The incremental backups that need it, too."""
+    """Delete the incremental backups that need it, too."""
 
 
 @_ANSWERS.creates(_ALL, "database:CreateBackup", status=202, statuses=(409,))
@@ -89,10 +89,10 @@ async def create_backup(
     needs: Needs[DatabaseNeeds],
     data: JSONBody[CreateBackup | None] = None,
 ) -> Reply[ResponseBody]:
-    """Back a cluster up, after the backups that were asked for before.
+    """Back a cluster up, after the backups that were requested before.
 
     It is 409 if the cluster has no bucket or does not run, if a program is missing on its machine,
-    and if it is to be an incremental backup and no base backup has succeeded.
+    and if an incremental backup is requested while no base backup has succeeded.
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     kind = read_kind(None if data is None else data.kind)
@@ -140,14 +140,14 @@ async def get_backup(
 async def verify_backup(
     cluster_id: FromPath[str], backup_id: FromPath[str], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Restore a backup into a server of its own, and read all that it has, to prove it.
+    """Restore a backup into a temporary server and read all its data, to verify it.
 
     `verified_at` says when that last succeeded, and `verified_by` how. It is 409 if the backup has
     not succeeded, and where the cluster's machine runs no servers.
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     found, now = await ctx.database.read(backups.find, cluster, backup_id), ctx.clock()
-    return await ctx.commit(backups.verify, found, now, wrap=_wrap(cluster), told=_told_at(now))
+    return await ctx.commit(backups.verify, found, now, wrap=_wrap(cluster), details=_told_at(now))
 
 
 @post(
@@ -162,7 +162,7 @@ async def restore_backup(
     ctx: Context,
     needs: Needs[DatabaseNeeds],
 ) -> Reply[NewCluster]:
-    """Make a new cluster with what a backup has.
+    """Make a new cluster with the data of a backup.
 
     The caller needs `database:CreateCluster` for the new one. Its owner has a new password.
     """
@@ -182,10 +182,10 @@ async def restore_cluster(
     ctx: Context,
     needs: Needs[DatabaseNeeds],
 ) -> Reply[NewCluster]:
-    """Make a new cluster with what a backup has, or with what the cluster had at a moment.
+    """Make a new cluster with the data of a backup, or the data that the cluster had at a moment.
 
     The caller needs `database:CreateCluster` for the new one. It is 409 for a moment before the end
-    of the first backup, and for one that has not come.
+    of the first backup, and for a moment in the future.
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     if (data.backup is None) == (data.target_time is None):
@@ -204,7 +204,7 @@ async def restore_cluster(
 async def delete_backup(
     cluster_id: FromPath[str], backup_id: FromPath[str], ctx: Context
 ) -> Response[bytes]:
-    """Delete a backup; it is `deleting` until nothing of it is in the bucket, and then 404.
+    """Delete a backup; it is `deleting` until none of its files are in the bucket, and then 404.
 
     A backup that is being made is deleted when it has ended. The answer is 409 while a cluster is
     being restored from it, and if incremental backups need it, unless `cascade` deletes them too.

@@ -1,4 +1,4 @@
-"""Tables and queries of backups, and which of them depend on others or exceed the retention."""
+"""Tables and queries of backups, their dependencies, and backups beyond the retention."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def list_backups(
 
 
 def count_backups(tx: Connection, account_id: str, cluster_id: str, kind: str) -> int:
-    """Count what `list_backups` lists."""
+    """Count the backups that `list_backups` returns on all its pages."""
     return count(tx, _COUNT, account_id=account_id, cluster_id=cluster_id, kind=kind)
 
 
@@ -161,12 +161,12 @@ def kept(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
 
 
 def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return the pending backups of a cluster."""
+    """Return a cluster's backups that are pending, being deleted or to be verified, by age."""
     return _found(tx, _WAITING, account_id, cluster_id)
 
 
 def newest_base(tx: Connection, account_id: str, cluster_id: str) -> Backup | None:
-    """Return the last base backup that succeeded, or None."""
+    """Return the base backup of a cluster that succeeded last, or None."""
     bases = [each for each in succeeded(tx, account_id, cluster_id) if each.kind == "base"]
     return bases[-1] if bases else None
 
@@ -194,7 +194,7 @@ def verifying_on(tx: Connection, node: str) -> Sequence[str]:
 
 
 def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None:
-    """Store the progress of a running backup."""
+    """Store the progress of a backup in percent, if it is running."""
     of = {"account_id": found.account_id, "of_id": found.id}
     tx.execute(_SET_PROGRESS, **of, progress=progress, now=now)
 
@@ -213,7 +213,7 @@ def take_turn(tx: Connection, found: Backup) -> bool:
     return holder is not None and holder[0] == found.id
 
 
-def release_turn(tx: Connection, found: Backup) -> None:
+def release_lock(tx: Connection, found: Backup) -> None:
     """Release the lock of a cluster, if this backup holds it."""
     tx.execute(_RELEASE, backup_id=found.id, account_id=found.account_id)
 
@@ -232,14 +232,20 @@ def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None
 
 
 def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> bool:
-    """Change the due time of a schedule from `was`; return False if another process already has."""
+    """Replace the due time `was` of a schedule; return False if it is not `was` any more.
+
+    If `due_at` is None, delete the due time.
+    """
     if due_at is None:
         return tx.execute(_FORGET_DUE, cluster_id=cluster_id) == 1
     return tx.execute(_MOVE_DUE, of_id=cluster_id, was=was, due_at=due_at) == 1
 
 
 def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:
-    """Return the due schedules after a cluster id, as (account, cluster, due time)."""
+    """Return a page of schedules due at `now`, as (account, cluster, due time), by cluster id.
+
+    `after` is the last cluster id of the previous page.
+    """
     return [(a, b, c) for a, b, c in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 
@@ -252,8 +258,8 @@ def _found(
 def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
     """Return the backups that cannot be restored without this one, except those being deleted.
 
-    An incremental backup has only the changes since the one before it, so it needs all of them back
-    to its base.
+    An incremental backup has only the changes since the previous backup, so it needs every backup
+    back to its base.
     """
     base: Backup | None = found
     if found.kind == "incremental":
@@ -272,10 +278,10 @@ def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
     ]
 
 
-def outlived(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
-    """Return base backups beyond the retention, oldest first, each with those that depend on it.
+def beyond_retention(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
+    """Return base backups beyond the retention, oldest first, each after those that depend on it.
 
-    A backup is left out if a cluster is being restored from it.
+    If a cluster is being restored from one of these, that base is left out with its dependents.
     """
     if cluster.retention is None:
         return ()

@@ -31,7 +31,7 @@ def put(tx: Connection, cluster: Cluster) -> None:
 
 
 async def take_turns(needs: DatabaseNeeds) -> None:
-    """Request the backups and verifications that are due; several missed ones count as one."""
+    """Request the backups and verifications that are due; several missed times count as one."""
     now, after = needs.clock(), ""
     while found := await needs.database.read(rows.due, now, after, _PAGE):
         for account_id, cluster_id, due_at in found:
@@ -82,7 +82,7 @@ def _take_turn(
 def _back_up(
     tx: Connection, needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind, now: int
 ) -> None:
-    """Request a scheduled backup, unless one is pending; store a refusal as the cluster's fault."""
+    """Request a scheduled backup, unless one is pending; if refused, add a fault to the cluster."""
     for each in rows.waiting(tx, cluster.account_id, cluster.id):
         if (each.status, each.trigger, each.kind) == ("pending", "schedule", kind):
             return
@@ -93,7 +93,7 @@ def _back_up(
 
 
 def _is_due(cron: str | None, due_at: int, now: int) -> bool:
-    """Return True if a cron schedule is due after `due_at` and up to `now`."""
+    """Return True if a cron schedule is due from `due_at` to `now`, inclusive."""
     return cron is not None and read_cron(cron).after(due_at - 1) <= now
 
 

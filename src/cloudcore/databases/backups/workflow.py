@@ -1,7 +1,7 @@
 """The workflow of backups: make them, verify that they can be restored, and delete them.
 
 One backup of a cluster at a time may change its bucket (`backup_turns`); the others wait, and are
-woken when it ends. After a process was killed, its backup is looked up in the archive before it is
+woken when it ends. After its process was killed, a backup is looked up in the archive before it is
 made again.
 """
 
@@ -31,7 +31,7 @@ from cloudcore.databases.backups.backup import (
     VERIFIED,
     Backup,
 )
-from cloudcore.databases.backups.rows import BACKUPS, outlived
+from cloudcore.databases.backups.rows import BACKUPS, beyond_retention
 from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import target_of
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 Outcome = StepDone[Backup] | StepRetry[Backup]
 DELETION_FAILED: Final = "BACKUP_DELETION_FAILED"
 TRIES: Final = 3
-"""Runs of a backup until it has failed."""
+"""How often a backup is tried before it has failed."""
 _LOOK_SECONDS: Final = 60
-"""Between two tries to get the turn of a cluster, unless the end of another backup comes first."""
+"""Between two tries to get the lock of a cluster; the end of another backup also causes a try."""
 _TELL_SECONDS: Final = 2
-"""Between two changes of the progress."""
+"""Between two writes of the progress."""
 _STEP_SECONDS: Final = 12 * 3600
 _SLOTS: Final = 4
 _RUN, _VERIFY, _REMOVE = range(3)
@@ -60,7 +60,7 @@ _NEXT: Final = {_RUN: "run", _VERIFY: "verify", _REMOVE: "remove"}
 
 
 def goal(found: Backup, _now: int) -> Goal | None:
-    """Return the next step for a backup, or None."""
+    """Return the goal of a backup's next steps, or None if there is nothing to do."""
     if found.status == DELETING:
         return Goal("wait", _REMOVE)
     if found.status in ("pending", "running"):
@@ -69,7 +69,7 @@ def goal(found: Backup, _now: int) -> Goal | None:
 
 
 async def _wait(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
-    """Wait for the cluster's lock; before deleting a base, until no incremental backup needs it."""
+    """Take the cluster's lock, or retry later; delete no base while incremental backups need it."""
     doing = attempt.goal.generation
 
     def take(tx: Connection) -> bool:
@@ -93,8 +93,8 @@ async def _run(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Out
     try:
         made = await _listed(found, needs, target)
         if made is None:
-            async with _telling(found, needs) as tell:
-                await needs.archive.back_up(target, found.id, found.kind, tell)
+            async with _progress_writer(found, needs) as on_progress:
+                await needs.archive.back_up(target, found.id, found.kind, on_progress)
             made = await _listed(found, needs, target)
         if made is None:
             return _failed(needs, cluster, "the archive does not have it; it may be full")
@@ -131,9 +131,9 @@ def _succeeded(
         now = after.updated_at
         of = cluster.account_id, cluster.id
         if changed := CLUSTERS.change(tx, *of, lambda one: one.without_faults(BACKUP_FAILED), now):
-            delete_all(tx, outlived(tx, changed[1]), now)
+            delete_all(tx, beyond_retention(tx, changed[1]), now)
         _release(tx, after, now)
-        needs.events.tell(tx, after.account_id, SUCCEEDED, [told(after)], now)
+        needs.events.emit(tx, after.account_id, SUCCEEDED, [told(after)], now)
 
     return StepDone(change=changed, also=also)
 
@@ -146,13 +146,13 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
         now = after.updated_at
         note_failed(tx, cluster, words, now)
         _release(tx, after, now)
-        needs.events.tell(tx, after.account_id, FAILED, [told(after)], now)
+        needs.events.emit(tx, after.account_id, FAILED, [told(after)], now)
 
     return StepDone(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
 
 
 async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Restore a backup into a temporary server, and read all of it."""
+    """Restore a backup into a temporary server and read all its data; store the result."""
     cluster, target = await _of(found, needs)
     words, proof = "", None
     try:
@@ -174,7 +174,7 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
     def also(tx: Connection, _before: Backup, after: Backup) -> None:
         _release(tx, after, after.updated_at)
         event = FAILED if words else VERIFIED
-        needs.events.tell(tx, after.account_id, event, [told(after)], after.updated_at)
+        needs.events.emit(tx, after.account_id, event, [told(after)], after.updated_at)
 
     faults = [Problem(VERIFICATION_FAILED, words)] if words else []
     return StepDone(change=changed, also=also, faults=faults)
@@ -184,7 +184,7 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
     """Delete the files of a backup."""
     cluster, target = await _of(found, needs)
     if found.verification == "running" and needs.servers is not None:
-        try:  # what a killed service has left of it; without this row nobody would know it
+        try:  # stop the server that a killed service has left; only this row names it
             await needs.servers.remove(found.id, at_once=True)
         except ServerFailed as error:
             return _removed_later(str(error))
@@ -195,20 +195,23 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
         if made is not None:
             await needs.archive.remove(target, [made.label])
     except BucketGone:
-        pass  # and with it all that the bucket had of the backup
+        pass  # and with it the files of the backup
     except (BackupFailed, BackupProgramMissing) as error:
         return _removed_later(str(error))
     return StepDone(also=_let_go)
 
 
 def _removed_later(words: str) -> Outcome:
-    """Release the cluster's lock and retry later. Wake no other: two failing ones would loop."""
+    """Return an outcome that releases the cluster's lock and retries later.
+
+    It wakes no other backup: two whose deletions fail would wake each other forever.
+    """
     problem = Problem(DELETION_FAILED, words)
     return StepDone(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_give_turn)
 
 
 def _give_turn(tx: Connection, _before: Backup, after: Backup) -> None:
-    rows.release_turn(tx, after)
+    rows.release_lock(tx, after)
 
 
 def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
@@ -217,7 +220,7 @@ def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
 
 def _release(tx: Connection, found: Backup, now: int) -> None:
     """Release the lock of the cluster, and wake the backups that wait for it."""
-    rows.release_turn(tx, found)
+    rows.release_lock(tx, found)
     for each in rows.waiting(tx, found.account_id, found.cluster.id):
         if each.id != found.id:
             BACKUP_WORK.wake(tx, each, now)
@@ -232,7 +235,7 @@ def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
 
 
 def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
-    """Add a fault to a cluster: one of its backups failed."""
+    """Add the fault `BACKUP_FAILED` to a cluster."""
     of = cluster.account_id, cluster.id
     CLUSTERS.change(tx, *of, lambda found: found.with_fault(BACKUP_FAILED, words, now), now)
 
@@ -261,11 +264,13 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 
 
 @asynccontextmanager
-async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callable[[int], None]]:
-    """Yield a function that takes a run's progress, which is stored every two seconds."""
+async def _progress_writer(
+    found: Backup, needs: DatabaseNeeds
+) -> AsyncIterator[Callable[[int], None]]:
+    """Yield a function that takes a run's progress in percent; store it every two seconds."""
     progress, changed = 0, asyncio.Event()
 
-    def tell(percent: int) -> None:
+    def on_progress(percent: int) -> None:
         nonlocal progress
         progress = percent
         changed.set()
@@ -281,7 +286,7 @@ async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callabl
 
     task = asyncio.create_task(store(), name=f"progress of backup {found.id}")
     try:
-        yield tell
+        yield on_progress
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,6 +1,7 @@
 """Clusters: servers of PostgreSQL, run here or registered from elsewhere.
 
-`cluster` describes one; `routes`, `clusters` and `rows` create, change and delete them. `workflow`
-makes, starts and stops the server through a driver, or connects to a registered one (`endpoints`).
-`states` stores and publishes their status.
+`cluster`: the resource; `routes`, `bodies`, `clusters` and `rows` implement ``/v1``.
+`workflow`: makes, starts and stops a server through a driver, or checks a registered one
+    (`endpoints`).
+`states`: stores and publishes the status of a cluster.
 """

@@ -44,18 +44,18 @@ class GivenEndpoint(RequestBody):
 
 
 class GivenCredentials(RequestBody):
-    """How to come in to a server that runs elsewhere from now on; what is left out stays."""
+    """New credentials for a server that runs elsewhere; omitted fields stay as they are."""
 
     password: Annotated[str, Meta(min_length=1, max_length=1000)]
     """It is sealed, and in no answer."""
     username: Identifier | UnsetType = UNSET
     ca: Annotated[str, Meta(max_length=MOST_CA_CHARACTERS)] | UnsetType | None = UNSET
     """Roots in PEM: then the server's certificate must be for its host. Null: the connection is
-    encrypted, whoever it is with."""
+    encrypted, and the certificate is not checked."""
 
 
 class GivenSize(RequestBody):
-    """What a server that is run here may use."""
+    """The resources that a server that is run here may use."""
 
     memory_mb: Annotated[int, Meta(ge=128, le=64 * 1024)] = 512
     """MiB of memory."""
@@ -76,7 +76,7 @@ class EndpointRecord(ResponseBody):
 
 
 class SizeRecord(ResponseBody):
-    """What a server may use."""
+    """The resources that a server may use."""
 
     memory_mb: int
     cpu_millis: int
@@ -96,7 +96,7 @@ class ClusterConnection(ResponseBody):
 
 
 class ClusterSource(ResponseBody):
-    """What a cluster was restored from."""
+    """The backup or the moment that a cluster was restored from."""
 
     cluster_id: Uuid
     cluster_name: str
@@ -125,9 +125,9 @@ def read_endpoint(given: GivenEndpoint, networks: Sequence[Network]) -> Endpoint
 
 
 def with_credentials(old: Endpoint, given: GivenCredentials) -> Endpoint:
-    """Return an endpoint with other credentials, but without their password.
+    """Return an endpoint with another user name and other roots; it never has the password.
 
-    Raise `InvalidInput`, which names the field, if they are malformed.
+    Raise `InvalidInput`, which names the field, if a credential is malformed.
     """
     username = old.username if given.username is UNSET else given.username
     ca = old.ca if given.ca is UNSET else given.ca
@@ -168,7 +168,7 @@ def shown_size(found: Cluster) -> SizeRecord | None:
 
 
 def shown_connection(found: Cluster) -> ClusterConnection | None:
-    """Return the address for clients of a cluster, or None until it is known."""
+    """Return what clients of a cluster connect to, or None until it is known."""
     if (of := found.endpoint) is not None:
         return ClusterConnection(**structs.asdict(of))
     if found.host is None or found.port is None:
@@ -179,7 +179,7 @@ def shown_connection(found: Cluster) -> ClusterConnection | None:
 
 
 def shown_source(found: Cluster) -> ClusterSource | None:
-    """Return the backup or the point in time that a cluster was restored from, for an answer."""
+    """Return the source of a restored cluster for an answer; None if it was not restored."""
     if (of := found.source) is None:
         return None
     return ClusterSource(

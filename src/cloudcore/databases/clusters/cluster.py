@@ -19,7 +19,7 @@ Status = Literal["provisioning", "active", "updating", "stopped", "unavailable",
 VERSIONS: Final = (15, 16, 17)
 """Major versions that registered servers may have."""
 PUT_OBJECT: Final = "storage:PutObject"
-"""The action that a caller needs on the bucket that is to have the backups of a cluster."""
+"""The action that a caller needs on the bucket that a cluster's backups are to go to."""
 SERVERS_CAPABILITY: Final = "databases"
 BACKUPS_CAPABILITY: Final = "backups"
 """Every machine has it: it backs up registered clusters."""
@@ -31,7 +31,7 @@ SERVERS_OFF: Final = "DATABASES_OFF"
 SERVER_CRASHING: Final = "SERVER_CRASHING"
 """A server ended five times in ten minutes."""
 DISK_EXCEEDED: Final = "DISK_EXCEEDED"
-"""A server was stopped, as it has more than its disk."""
+"""A server was stopped because it has more data than its disk allows."""
 ARCHIVE_FAILING: Final = "ARCHIVE_FAILING"
 """WAL could not be put into the bucket for five minutes."""
 MEMORY: Final = Quota("database_memory_mb", 32 * 1024, "MiB of memory of database clusters")
@@ -51,8 +51,8 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
     database: str
     username: str
     ca: str | None = None
-    """PEM certificates of the authorities that may have issued its certificate, which must then be
-    for `host`. None: the connection is encrypted, and its certificate is not checked."""
+    """PEM certificates of the authorities that may have issued the server's certificate, which must
+    then be for `host`. None: the connection is encrypted, but the certificate is not checked."""
 
 
 Cron = Annotated[str, Meta(min_length=9, max_length=100)]
@@ -71,8 +71,8 @@ class Retention(Struct, frozen=True, forbid_unknown_fields=True):
     """Which backups stay."""
 
     base_count: Annotated[int, Meta(ge=1, le=100)] = 7
-    """So many of the newest base backups, with the incremental ones that need them; older ones are
-    deleted when the next has succeeded."""
+    """How many of the newest base backups stay, with the incremental ones that need them; older
+    ones are deleted when the next has succeeded."""
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
@@ -149,8 +149,8 @@ class Cluster(Placed, frozen=True, kw_only=True):
 def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
     """Check the backup schedules of a new or changed cluster; return the cluster.
 
-    Raise `InvalidInput`, naming the field, if one is malformed, or this cluster cannot have such
-    backups.
+    Raise `InvalidInput`, naming the field, if a schedule is malformed or asks for backups that this
+    cluster cannot have.
     """
     for name, cron in structs.asdict(new.schedule or Schedule()).items():
         if cron is not None:

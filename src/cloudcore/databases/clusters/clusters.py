@@ -53,7 +53,7 @@ _PASSWORD_BYTES: Final = 24
 
 
 def shown_bucket(found: Cluster) -> ResourceRef | None:
-    """Return the bucket of a cluster's backups for an answer."""
+    """Return the bucket of a cluster's backups for an answer; None if it has no backups."""
     if found.bucket is None:
         return None
     crn = BUCKET.crn(found.region, found.account_id, found.bucket_name)
@@ -97,7 +97,8 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
-        Conflict: its name is taken, or no machine runs servers, or none has a free port.
+        Conflict: the cluster's name is taken, no machine runs servers, or the chosen machine has no
+            free port.
         QuotaExceeded: the account has reached its quota.
 
     """
@@ -115,7 +116,7 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
     """Insert a cluster, whose bucket is resolved, on a machine with room; start its workflow.
 
-    Raise `Conflict` if its name is taken, no machine runs database servers, or the one with room
+    Raise `Conflict` if the name is taken, no machine runs database servers, or the chosen machine
     has no free port; `QuotaExceeded` if the account has reached its quota.
     """
     capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
@@ -128,11 +129,11 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
     new = structs.replace(new, node=node)
     if new.type == "managed":
         of = new.account_id
-        MEMORY_WANTED.check_and_tell(
+        MEMORY_WANTED.check_and_emit(
             tx, of, new.memory_mb, now, "MiB of memory of database clusters"
         )
-        DISK_WANTED.check_and_tell(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
-        can_run(tx, node, capability)  # this holds its row: ports are given one after the other
+        DISK_WANTED.check_and_emit(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
+        can_run(tx, node, capability)  # locks the machine's row, so that ports are unique
         port = rows.free_port(tx, node, terms.first_port, terms.last_port)
         if port is None:
             words = f"the machine {node} has no port left: the operator sets database_ports"
@@ -146,7 +147,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
     """Begin to start or stop a managed cluster, unless it is already in the wanted state.
 
-    Raise `NotFound` if it is gone, `Conflict` if it is registered, or being deleted.
+    Raise `NotFound` if the cluster is gone, `Conflict` if it is registered or being deleted.
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
     old = _managed(tx, found)
@@ -168,7 +169,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
     """Store a new password for a managed cluster's owner; the workflow sets it on the server.
 
-    Raise `NotFound` if it is gone, `Conflict` if it is registered, or being deleted.
+    Raise `NotFound` if the cluster is gone, `Conflict` if it is registered or being deleted.
     """
     WORK.wake(tx, found, now)
     old = _managed(tx, found)
@@ -181,8 +182,8 @@ def change_credentials(
 ) -> Cluster:
     """Store a registered cluster's new credentials, which the server has accepted; check it soon.
 
-    Raise `NotFound` if it is gone, `Conflict` if it is being deleted, or another request has
-    changed the credentials since `found` was read.
+    Raise `NotFound` if the cluster is gone; `Conflict` if it is being deleted, or another request
+    has changed the credentials since `found` was read.
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
     old = CLUSTERS.lock(tx, found.account_id, found.id)
@@ -214,11 +215,11 @@ def check_registered(found: Cluster) -> None:
 def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> None:
     """Begin the deletion of a cluster with all its backups.
 
-    Raise `NotFound` if it is gone, `Conflict` if another cluster is being restored from its
-    backups, or if it has backups and `is_cascade` is False.
+    Raise `NotFound` if the cluster is gone; `Conflict` if another cluster is being restored from
+    its backups, or if it has backups and `is_cascade` is False.
     """
     WORK.wake(tx, found, now)
-    old = CLUSTERS.lock(tx, found.account_id, found.id)  # no restore of it begins meanwhile
+    old = CLUSTERS.lock(tx, found.account_id, found.id)  # locked, so that no restore from it begins
     if restored := rows.restores_of(tx, old.account_id, old.id):
         name = min(restored.values())
         words = f"the cluster {name} is being restored from its backups; wait for it, or delete it"

@@ -27,7 +27,7 @@ _CONNECT_SECONDS: Final = "10"
 _WHOLE_SECONDS: Final = 30
 _MOST_REASON: Final = 300
 _SETS_REQUIRED_AUTH: Final = 160_000
-"""The version of libpq that can refuse to send a password as it is."""
+"""The first version of libpq that can refuse to send a password in plain text."""
 
 
 class EndpointUnreachable(Exception):
@@ -45,7 +45,8 @@ async def addresses_of(
 ) -> Sequence[Address]:
     """Resolve a host to its addresses.
 
-    Raise `EndpointUnreachable` if it has none, or one of them may not be connected to.
+    Raise `EndpointUnreachable` if the host has none, or if connections to one of them are
+    forbidden.
     """
     literal = literal_address(host)
     try:
@@ -59,7 +60,7 @@ async def addresses_of(
 
 
 def conninfo(endpoint: RegisteredEndpoint, addresses: Sequence[Address]) -> dict[str, str]:
-    """Return libpq's parameters for a server: its host name and checked addresses."""
+    """Return libpq's parameters for a server: host name, checked addresses, user and TLS mode."""
     return {
         "host": ",".join(endpoint.host for _ in addresses),
         "hostaddr": ",".join(map(str, addresses)),
@@ -76,7 +77,7 @@ async def server_version(
 ) -> int:
     """Connect to a server and return its major version.
 
-    Raise `EndpointUnreachable` if it could not be reached, or refused the login.
+    Raise `EndpointUnreachable` if the server could not be reached, or refused the login.
     """
     addresses = await addresses_of(endpoint.host, endpoint.port, networks)
     try:
@@ -123,7 +124,7 @@ def _parameters(
         "autocommit": True,
     }
     if endpoint.ca is None and pq.version() >= _SETS_REQUIRED_AUTH:
-        # Nobody knows who it is: it gets no password that it could use elsewhere.
+        # The server is not authenticated: send no password that it could use elsewhere.
         found["require_auth"] = "scram-sha-256"
     return found
 

@@ -65,10 +65,10 @@ class NewPassword(ResponseBody):
 
 
 class DeleteQuery(Struct, kw_only=True):
-    """What is deleted too."""
+    """The query of a deletion: whether backups are deleted too."""
 
     cascade: bool = False
-    """Its backups too."""
+    """Delete its backups too."""
 
 
 @post(
@@ -79,10 +79,10 @@ class DeleteQuery(Struct, kw_only=True):
 async def create_cluster(
     data: JSONBody[CreateDatabaseCluster], ctx: Context, needs: Needs[DatabaseNeeds]
 ) -> Reply[NewCluster]:
-    """Create a database cluster, which is active by and by. An account has at most 50.
+    """Create a database cluster, which becomes active some time later. An account has at most 50.
 
-    A bucket needs the right to see it, and to write objects below ``entrepot/``. It is 409 if no
-    machine runs servers.
+    If a bucket is named, the caller needs the right to see it, and to write objects below
+    ``entrepot/`` in it. It is 409 if no machine runs servers.
     """
     values = METHODS.given(data)
     endpoint, size = values.pop("endpoint"), values.pop("size")
@@ -136,9 +136,9 @@ async def stop_cluster(cluster_id: FromPath[str], ctx: Context) -> Reply[Respons
 async def reset_cluster_password(
     cluster_id: FromPath[str], ctx: Context, needs: Needs[DatabaseNeeds]
 ) -> Reply[NewPassword]:
-    """Give the owner of a cluster that is run here another password, some seconds later.
+    """Give the owner of a cluster that is run here a new password, which works some seconds later.
 
-    A stopped one gets it when it is started.
+    If the cluster is stopped, the password works when it is started.
     """
     found = await METHODS.authorized(ctx, cluster_id)
     password = clusters.new_password()
@@ -161,10 +161,10 @@ async def change_cluster_credentials(
     ctx: Context,
     needs: Needs[DatabaseNeeds],
 ) -> Reply[ResponseBody]:
-    """Change how a cluster that runs elsewhere is come in to: password, role and roots.
+    """Change the credentials for a cluster that runs elsewhere: password, role and roots.
 
-    They are tried before they are stored: it is 409, with the server's own words, if that does not
-    let them in.
+    They are tried before they are stored: it is 409, with the server's own words, if the server
+    refuses them.
     """
     found = await METHODS.authorized(ctx, cluster_id)
     clusters.check_registered(found)
@@ -191,10 +191,11 @@ async def change_cluster_credentials(
     opt={"action": CLUSTER.action("delete"), "query": DeleteQuery, "statuses": (409,)},
 )
 async def delete_cluster(cluster_id: FromPath[str], ctx: Context) -> Response[bytes]:
-    """Let a cluster be deleted; it is `deleting` until all of it is gone, and then 404.
+    """Delete a cluster; it is `deleting` until all of it is gone, and then 404.
 
-    The data of one that is run here are kept for a day, out of reach. One with backups is 409
-    unless `cascade` says that they go too, and while another cluster is being restored from them.
+    The data of a cluster that is run here are retained for a day, but cannot be reached. It is 409
+    if the cluster has backups, unless `cascade` deletes them too, and while another cluster is
+    being restored from them.
     """
     found = await METHODS.authorized(ctx, cluster_id)
     if found.status != DELETING:
@@ -211,5 +212,5 @@ async def _set_wanted(
     return await ctx.commit(
         lambda tx: clusters.set_wanted(tx, found, now, is_wanted=is_wanted),
         wrap=METHODS.one,
-        told=METHODS.changed_at(now),
+        details=METHODS.details_if_changed(now),
     )

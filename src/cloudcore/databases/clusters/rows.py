@@ -26,7 +26,7 @@ CLUSTERS: Final = Rows(
     sa.CheckConstraint("(type = 'managed') = (port IS NOT NULL)", name="port"),
     sa.CheckConstraint("applied <= generation", name="applied"),
     sa.Index("ix_database_clusters_node_id", "node", "id"),
-    # So no two servers of a machine listen on the same.
+    # So that no two servers of a machine listen on the same port.
     partial_index("uq_database_clusters_node_port", "node", "port", where=_HAS_PORT, unique=True),
     partial_index("ix_database_clusters_check_at", "check_at", "id", where=_IS_LOOKED_AT),
     types={"node": ByteOrdered, "bucket": Id},
@@ -87,25 +87,28 @@ def ports_on(tx: Connection, node: str) -> frozenset[int]:
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
     """Return the lowest free port of a machine, or None if all are taken.
 
-    The caller should hold a lock on the machine's row; without it, the constraint may refuse the
-    port.
+    The caller should hold a lock on the machine's row; without it, two callers may get one port,
+    which a constraint of the table then refuses to the second.
     """
     taken = ports_on(tx, node)
     return next((each for each in range(first, last + 1) if each not in taken), None)
 
 
 def due_checks(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str]]:
-    """Return (account, cluster) ids of registered clusters due for a check, after a cluster id."""
+    """Return a page of (account, cluster) ids of registered clusters that are due for a check.
+
+    `after` is the last cluster id of the previous page.
+    """
     return [(a, b) for a, b in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 
 async def memory_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to the MiB of memory of its servers."""
+    """Map account id to the MiB of memory of its managed clusters that are to run."""
     return await database.read(_by_account, _MEMORY_BY_ACCOUNT)
 
 
 async def cpu_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to the processors of its servers, in thousandths."""
+    """Map account id to the thousandths of a processor of its managed clusters that are to run."""
     return await database.read(_by_account, _CPU_BY_ACCOUNT)
 
 

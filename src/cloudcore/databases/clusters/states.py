@@ -51,7 +51,7 @@ def spec_of(found: Cluster) -> ServerSpec:
 
 
 def seal_password(keyring: Keyring, cluster_id: str, password: str) -> bytes:
-    """Seal the password of a cluster."""
+    """Seal the password of a cluster, for `open_password`."""
     return keyring.seal(password.encode(), _context(cluster_id))
 
 

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 Outcome = StepDone[Cluster] | StepRetry[Cluster]
 StepRun = Callable[[Cluster, Any, StepAttempt], Awaitable[Outcome]]
 CHECK_SECONDS: Final = 300
-"""Between two looks at a registered cluster."""
+"""Between two checks of a registered cluster."""
 BACKUP_FAILED: Final = "BACKUP_FAILED"
 _LOOK_SECONDS: Final = 1
 _BATCH: Final = 100
-"""Backups that are deleted at a time."""
+"""How many backups are deleted at a time."""
 _WATCHED: Final = (SERVER_CRASHING, ARCHIVE_FAILING)
-"""Faults that the watches remove, and no start of the server."""
+"""Faults that only the watches remove; they remain when the server is started."""
 _OFF: Final = Problem(
     SERVERS_OFF,
     "this cluster's machine runs no database servers (any more): its operator sets database_driver",
@@ -52,14 +52,14 @@ _OFF: Final = Problem(
 
 
 def goal(found: Cluster, now: int) -> Goal | None:
-    """Return the next step for a cluster, or None."""
+    """Return the goal of a cluster's next steps, or None if there is nothing to do."""
     if found.status == DELETING:
         return Goal("backups")
     if found.check_at is not None:
         return Goal("check", found.check_at) if found.check_at <= now else None
     if found.type == "registered":
         return None
-    # Of one that was stopped before its machine was lost, which is back.
+    # It was to be stopped when its machine was lost; the machine is back.
     is_stopped = found.status == "unavailable" and not found.is_wanted and not found.faults
     if found.applied == found.generation and not is_stopped:
         return None
@@ -69,7 +69,7 @@ def goal(found: Cluster, now: int) -> Goal | None:
 def _by_servers(
     act: Callable[[Cluster, DatabaseNeeds, BubblewrapServers], Awaitable[Outcome]],
 ) -> StepRun:
-    """Return a step that calls `act` with this machine's servers; a failure becomes a fault."""
+    """Return a step that calls `act` with this machine's servers; its errors become faults."""
 
     async def step(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
         if needs.servers is None:
@@ -88,7 +88,7 @@ async def _make(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers
         return StepDone(next="start", keeps_faults=True)
     if found.source is not None:
         if not await restore.restore_while_wanted(needs, found):
-            return StepRetry(seconds=0)  # of what is wanted now, there is another step
+            return StepRetry(seconds=0)  # the owner has changed the goal, which has another step
         version = found.version
     else:
         version = servers.versions[-1]
@@ -117,17 +117,16 @@ async def _password(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapSer
     """Set the owner's password on the server, and delete it from the row."""
     if found.secret is not None:
         await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
-    return _came_to("active", found)
+    return _has_reached("active", found)
 
 
 async def _stop(found: Cluster, _needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
-    """Stop a server."""
     await servers.stop(found.id)
-    return _came_to("stopped", found)
+    return _has_reached("stopped", found)
 
 
 async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Connect to a registered server, and store its version or the reason of a failure."""
+    """Connect to a registered server; store its version, or why the connection failed."""
     endpoint = endpoint_of(needs.keyring, found)
     assert endpoint is not None
     assert found.endpoint is not None
@@ -158,7 +157,7 @@ async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) ->
 
 
 async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Wait until the cluster has no backups left."""
+    """Begin the deletion of the cluster's backups; retry until none is left."""
     if await needs.database.write(_delete_backups, found, needs.clock()):
         return StepDone(next="remove", keeps_faults=True)
     return StepRetry(seconds=_LOOK_SECONDS)
@@ -167,8 +166,8 @@ async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) 
 def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     """Begin the deletion of a cluster's backups; return True if none is left.
 
-    If a cluster is being restored from one, delete none, as that one may need others. `delete`
-    refuses such clusters, but an older version of the service may have allowed it.
+    While a cluster is being restored from one of the backups, delete none, as that backup may need
+    others. `delete` refuses such clusters, but an older version of the service may have allowed it.
     """
     found = rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
     if not restores_of(tx, cluster.account_id, cluster.id):
@@ -197,8 +196,8 @@ def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
     remove_uses(tx, before.account_id, before.id)
 
 
-def _came_to(status: str, found: Cluster) -> Outcome:
-    """Return the outcome of a step after which the server is as its owner wanted."""
+def _has_reached(status: str, found: Cluster) -> Outcome:
+    """Return the outcome of a step after which the server has the status that its owner wanted."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_newest = current.generation == found.generation
@@ -232,7 +231,7 @@ WORK: Final[Work[Cluster, DatabaseNeeds]] = Work(
         "backups": Step(_backups),
         "remove": Step(_remove),
     },
-    step_seconds=12 * 3600,  # of a restore of much
+    step_seconds=12 * 3600,  # a large restore takes so long
     node_of=lambda found: found.node,
     events=lambda needs: needs.events,
 )

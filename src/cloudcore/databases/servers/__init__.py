@@ -1,7 +1,11 @@
 """Servers of PostgreSQL on a machine, which outlive the service.
 
-`bubblewrap` runs them: each server is confined, has neither credentials nor a network, and has a
-`shim` process beside it; `driver` has the parameter and result types. `watch` restarts servers that
-ended and sets aside the data of those without a row. Restored data are untrusted (`data_folders`).
-Only `watch` reads and writes rows.
+`driver`: parameter and result types.
+`bubblewrap`: runs the servers. Each is confined (`confinement`), has neither credentials nor a
+    network, and has a `shim` process beside it.
+`postgres`: command lines, settings and SQL of a server.
+`data_folders`: makes restored data, which are untrusted, safe to start.
+`locks`: one process of a machine at a time works on a server.
+`watch`: restarts servers that ended, and sets aside the data of those without a row. Only this
+    module reads and writes rows.
 """

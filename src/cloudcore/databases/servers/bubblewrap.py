@@ -1,8 +1,8 @@
 """Database servers of this machine, each confined by bubblewrap, with a shim beside it.
 
 A server has a folder: `data`, `sockets` and `spool` belong to the server's own user, the rest to
-the service. The file `unfit` exists until restored data have recovered and roles have lost their
-extra rights; until then the data are not served.
+the service. After a restore, the file `unfit` exists until the data have recovered and their roles
+have lost their extra rights; until then the data are not served.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from cloudcore.databases.servers.driver import (
     Proof,
     ServerFailed,
     ServerPaths,
-    ServerSeen,
     ServerSpec,
+    ServerState,
 )
 from cloudcore.databases.servers.locks import ServerLocks
 from cloudcore.databases.servers.shim import INPUT
@@ -54,18 +54,19 @@ _THREADS: Final = ThreadPoolExecutor(8, "database-servers")
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "unshare": "util-linux", "setpriv": "util-linux"}
 _SHIM: Final = "cloudcore.databases.servers.shim"
 _OWN_USERS: Final = ("--user", "--map-root-user")
-"""Of the shim, without root."""
+"""Options of the shim, if the service is not root."""
 _GROUP: Final = "entrepot-database-"
-_UNFIT: Final = "unfit"
+_NOT_RECOVERED: Final = "unfit"
 _FAST_SECONDS: Final = 60.0
-"""That a fast shutdown may take, then it is a crash, from which the server recovers."""
+"""How long a fast shutdown may take; then the server is killed, which is a crash that it recovers
+from."""
 _SINGLE_SECONDS: Final = 600.0
 _ASK_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
 _LONGEST_LOOK_SECONDS: Final = 0.5
 _MEASURED_SECONDS: Final = 60.0
 _PROCESSES: Final = 64
-"""Of a server beside its sessions."""
+"""How many processes a server may have beside those of its sessions."""
 _TOLD_BYTES: Final = 2000
 _TRIAL: Final = ".trial"
 
@@ -76,7 +77,8 @@ class Listening(NamedTuple):
     address: str
     first_port: int
     first_uid: int
-    """The server of the first port has it, the next one the next; as root alone."""
+    """The user id of the server on the first port; the server on the next port has the next id.
+    Only used if the service is root."""
 
 
 class BubblewrapServers:
@@ -93,7 +95,8 @@ class BubblewrapServers:
         self._prefix = groups_prefix
         self._programs = ServerLocks(_THREADS, self._base)
         self._sizes: dict[str, tuple[float, int]] = {}
-        """The size of each server, and when it is measured again."""
+        """When each server is measured again, on the monotonic clock, and its last size in
+        bytes."""
 
     @property
     def versions(self) -> Sequence[int]:
@@ -125,15 +128,15 @@ class BubblewrapServers:
         """Lock a server against other processes of this machine during the block.
 
         Each method takes this lock itself, except those that only look at a server or only send it
-        commands, such as `set_password`. All of them and the block raise `ServerBusy` if another
-        process holds the lock for more than some seconds.
+        commands, such as `set_password`. The block, and each method that takes the lock, raise
+        `ServerBusy` if another process holds it for ten seconds.
         """
         return self._programs.held_from_others(server_id)
 
     async def create(self, spec: ServerSpec) -> None:
         """Create the data of a new server, without starting it; do nothing if it already has data.
 
-        Raise `ServerFailed` if they cannot be created.
+        Raise `ServerFailed` if the data cannot be created.
         """
         await self._programs.alone(spec.id, lambda: self._create(spec))
 
@@ -142,23 +145,21 @@ class BubblewrapServers:
         return self._own_folder(spec, "restoring")
 
     async def adopt_restored(self, spec: ServerSpec) -> None:
-        """Make restored files the data of a server, without starting it.
-
-        Do nothing if that is already done.
+        """Make restored files the data of a server, without starting it; do nothing if it has data.
 
         The files are untrusted: links, and files that configure the server, are removed.
 
-        Raise `ServerFailed` if they are not data of this version.
+        Raise `ServerFailed` if the files are not data of this version.
         """
         await self._programs.alone(spec.id, lambda: self._adopt(spec))
 
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        """Let a restored server replay its WAL, and take the rights of `SUPERUSER` from its roles.
+        """Let a restored server replay its WAL; leave superuser rights to no role but `SUPERUSER`.
 
-        It listens on its Unix socket alone, and has stopped when this returns. Do nothing if it has
-        already recovered.
+        The server listens only on its Unix socket, and has stopped when this returns. Do nothing if
+        it has already recovered.
 
-        Raise `ServerFailed`, with the end of its log, if it ends too early.
+        Raise `ServerFailed`, with the end of the log, if the server ends too early.
         """
         async with self._programs.held(spec.id):
             await self._recover(spec, recovery)
@@ -166,7 +167,7 @@ class BubblewrapServers:
     async def start(self, spec: ServerSpec) -> None:
         """Start a server, and return when it accepts connections; do nothing if it already runs.
 
-        Raise `ServerFailed`, with the end of its log, if it ends.
+        Raise `ServerFailed`, with the end of the log, if the server ends.
         """
         async with self._programs.held(spec.id):
             await self._recover(spec, Recovery(None, uses_archive=False))
@@ -174,7 +175,7 @@ class BubblewrapServers:
             await self._ready(spec)
 
     async def switch_wal(self, spec: ServerSpec) -> None:
-        """Commit a transaction, and have a running server archive all WAL up to that.
+        """Commit a transaction, and have a running server archive its WAL up to that transaction.
 
         Raise `ServerFailed` if the server does not answer.
         """
@@ -204,7 +205,7 @@ class BubblewrapServers:
         await self._programs.run(lambda: data_folders.delete_expired(self._base))
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
-        """Set the password of a role of a running server; it is not logged."""
+        """Set the password of a role of a running server; the password is not logged."""
         name = username.replace('"', '""')
         verifier = await self._programs.run(lambda: postgres.verifier(password))
         await postgres.execute(
@@ -212,7 +213,7 @@ class BubblewrapServers:
         )
 
     async def check_data(self, spec: ServerSpec) -> Proof:
-        """Read all data of a server that was restored for verification; return the proof.
+        """Read all data of a server that was restored for verification; return the kind of proof.
 
         Raise `ServerFailed` if a checksum is wrong, or a row cannot be read.
         """
@@ -235,8 +236,8 @@ class BubblewrapServers:
         """Write the certificate and key of a server; a running server reloads them."""
         await self._programs.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
 
-    async def seen(self) -> Mapping[str, ServerSeen]:
-        """Map id to server, for all with a folder on this machine."""
+    async def seen(self) -> Mapping[str, ServerState]:
+        """Map server id to state, for each server with a folder on this machine."""
         return await self._programs.run(self._seen)
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
@@ -244,7 +245,7 @@ class BubblewrapServers:
         folder = self._folder(spec.id)
         return ServerPaths(folder / "data", folder / "sockets", folder / "spool", self._user(spec))
 
-    # What follows runs in threads, one thing a server at a time.
+    # The methods below run in threads, one at a time for each server.
 
     def _create(self, spec: ServerSpec) -> None:
         data = self._folder(spec.id) / "data"
@@ -260,7 +261,7 @@ class BubblewrapServers:
 
     def _adopt(self, spec: ServerSpec) -> None:
         folder = self._folder(spec.id)
-        self._own_folder(spec, "spool")  # it is given WAL there, before it asks
+        self._own_folder(spec, "spool")  # WAL is put there even before the server asks for it
         if (folder / "data").exists():
             return
         self._end(spec.id)
@@ -269,24 +270,27 @@ class BubblewrapServers:
             data_folders.ask_for_recovery(folder / "restoring", self._user(spec))
         except (OSError, RecursionError) as error:
             raise ServerFailed(f"what was restored cannot be used: {error}") from error
-        (folder / _UNFIT).touch()
+        (folder / _NOT_RECOVERED).touch()
         settle(folder / "restoring", folder / "data")
 
-    def _make_fit(self, spec: ServerSpec) -> None:
-        """Remove from a recovered server the rights that no role of restored data may have."""
+    def _take_rights(self, spec: ServerSpec) -> None:
+        """Stop a recovered server; remove rights that no role of restored data may have."""
         self._stop(spec.id)
         said = self._single(spec, "template1", data_folders.ROLES)
         catalog = data_folders.catalog_of(said)
         self._single(spec, "template1", catalog.owning)
         for each in catalog.owned:
             self._single(spec, each, data_folders.EVERYWHERE)
-        (self._folder(spec.id) / _UNFIT).unlink()
+        (self._folder(spec.id) / _NOT_RECOVERED).unlink()
 
     def _single(self, spec: ServerSpec, database: str, text: str) -> str:
         return self._run(spec, postgres.single_user(spec.version, database), text=text)
 
     def _begin(self, spec: ServerSpec, argv: Sequence[str]) -> None:
-        """Start the program of a server, unless it runs; if it serves clients, listen for them."""
+        """Start a server with the command `argv`, unless it already runs with this command.
+
+        If it serves clients, listen for them first. Raise `ServerFailed` if it cannot be started.
+        """
         folder = self._folder(spec.id)
         if not (folder / "data").exists():
             raise ServerFailed("it has no data")
@@ -337,7 +341,10 @@ class BubblewrapServers:
         listener: int | None,
         text: str | None = None,
     ) -> DetachedProcess:
-        """Start a shim that runs a program; the server's previous shim must have ended."""
+        """Start a shim that runs a program, after killing all processes of the server.
+
+        `text` is the program's standard input; None for none.
+        """
         self._end(spec.id)
         folder, user = self._folder(spec.id), self._user(spec)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -385,11 +392,11 @@ class BubblewrapServers:
             raise ServerFailed(str(error)) from error
 
     async def _recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        if await self._programs.run((self._folder(spec.id) / _UNFIT).exists):
+        if await self._programs.run((self._folder(spec.id) / _NOT_RECOVERED).exists):
             private = postgres.server(spec, recovery, is_private=True)
             await self._programs.done_to(spec.id, lambda: self._begin(spec, private))
             await self._ready(spec)
-            await self._programs.done_to(spec.id, lambda: self._make_fit(spec))
+            await self._programs.done_to(spec.id, lambda: self._take_rights(spec))
 
     async def _ready(self, spec: ServerSpec) -> None:
         """Wait until a server accepts connections; raise `ServerFailed` if it ends."""
@@ -413,7 +420,7 @@ class BubblewrapServers:
         write_file(path, pem.encode(), 0o400, owner=self._user(spec))
         process = living(self._folder(spec.id))
         if process is not None:
-            with suppress(NoAnswer, OSError):  # it reads it when it starts
+            with suppress(NoAnswer, OSError):  # it reads the file when it starts
                 ask(self._folder(spec.id), process, "reload", _ASK_SECONDS)
 
     def _stop(self, server_id: str) -> None:
@@ -437,7 +444,7 @@ class BubblewrapServers:
         self._sizes.pop(server_id, None)
         return is_kept
 
-    def _seen(self) -> Mapping[str, ServerSeen]:
+    def _seen(self) -> Mapping[str, ServerState]:
         try:
             entries = [*self._base.iterdir()]
         except FileNotFoundError:
@@ -445,16 +452,18 @@ class BubblewrapServers:
         found = [each for each in entries if each.is_dir() and not each.name.startswith(".")]
         return {each.name: self._seen_one(each) for each in found}
 
-    def _seen_one(self, folder: Path) -> ServerSeen:
+    def _seen_one(self, folder: Path) -> ServerState:
         data = folder / "data"
         if not data.exists():
-            return ServerSeen("missing")
+            return ServerState("missing")
         size = self._size(folder)
         certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
         if detached_process.find(folder) is None:
-            return ServerSeen("stopped", self._words(folder), size, certified_at)
-        is_ready = not (folder / _UNFIT).exists() and data_folders.status_of(data) == "ready"
-        return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
+            return ServerState("stopped", self._words(folder), size, certified_at)
+        is_ready = (
+            not (folder / _NOT_RECOVERED).exists() and data_folders.status_of(data) == "ready"
+        )
+        return ServerState("running" if is_ready else "starting", "", size, certified_at)
 
     def _size(self, folder: Path) -> int:
         measure_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
@@ -462,7 +471,7 @@ class BubblewrapServers:
         if begun > measure_at:
             size = data_folders.size_of(folder) or size
             now = time.monotonic()
-            # A walk over all files: of many, it takes a hundredth of the time at most.
+            # It walks over all files: let that take a hundredth of the time at most.
             self._sizes[folder.name] = now + max(_MEASURED_SECONDS, 100 * (now - begun)), size
         return size
 

@@ -1,9 +1,9 @@
 """Confine servers, and programs that read untrusted files, by bubblewrap.
 
-If the service is root, each server has a user id of its own, which owns its files and nothing else.
-Otherwise it runs as the service's user, in a user namespace with nothing else mounted. A server or
-a program sees the programs of the machine, read-only, and the folders passed to it, in namespaces
-of its own. A program also ends with this process, even when that is killed.
+Each runs in namespaces of its own, and sees only the machine's programs, read-only, and the folders
+passed to it. If the service is root, each server has a user id of its own, which owns the server's
+files and nothing else. Otherwise a server runs as the service's user, in a user namespace. A
+program, unlike a server, ends with this process, even when that is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WITHOUT_ROOT: Final = (
     *("--unshare-user", "--disable-userns", "--uid", str(_INNER_ID), "--gid", str(_INNER_ID)),
 )
 AS_ROOT: Final = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
-"""To become the server's user, who has none."""
+"""Capabilities of a command that switches to the server's user; that user has none."""
 _PARENTS: Final = ("/usr", "/usr/share", "/etc")
 _SEEN: Final = (
     *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/share/postgresql"),
@@ -52,8 +52,8 @@ def confined(
 ) -> Sequence[str]:
     """Return a shim's command: bubblewrap, which runs the program as its first process.
 
-    The program may write into `folders` and read `files`; both map a path here to the path that it
-    sees. The options of bwrap are in the order in which it mounts (bwrap(1)).
+    The program may write into `folders` and read `files`; both map a path of this machine to the
+    path that the program sees. The options of bwrap are in the order in which it mounts (bwrap(1)).
     """
     options = (
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
@@ -100,8 +100,8 @@ def password_line(user: User) -> str:
 def user_of(first_uid: int, offset: int) -> User:
     """Return (user id, group id) for the server with the port `offset` above the first port.
 
-    None unless the service is root. A server stays on its port when the operator changes the range,
-    so `offset` may be negative; it then gets one of the last ids.
+    Return None if the service is not root. A server stays on its port when the operator changes the
+    range, so `offset` may be negative; the server then gets one of the last ids.
     """
     uid = first_uid + offset % _PORTS
     return (uid, uid) if os.geteuid() == 0 else None
@@ -110,11 +110,11 @@ def user_of(first_uid: int, offset: int) -> User:
 _LAST_LINES: Final = 6
 _MOST_LINE: Final = 500
 _LIMIT: Final = 32 << 20
-"""Bytes of a line of output: pgBackRest lists all backups on one line, each with those it needs."""
+"""Bytes of a line of output: pgBackRest lists all backups on one line, with their dependencies."""
 _BY_SIGNAL: Final = 128
 _SIGNALS: Final = 65
 _MEMORY: Final = 4 << 30
-"""Bytes of address space of a program: what it reads may be made to fill the memory."""
+"""Bytes of address space of a program, as its untrusted input may make it fill the memory."""
 _ETC: Final = ("/etc/ld.so.cache", "/etc/localtime")
 _LINKS_OR_FOLDERS: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
@@ -126,14 +126,14 @@ class ConfinedProgram:
     argv: Sequence[str]
     user: User
     readable: Mapping[Path, str] = field(default_factory=dict)
-    """Paths of this machine, and where the program sees them."""
+    """Maps paths of this machine to the paths that the program sees."""
     writable: Mapping[Path, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files in memory that only the program sees, such as keys, by path."""
     env: Mapping[str, str] = field(default_factory=dict)
     has_network: bool = False
     pass_fds: Sequence[int] = ()
-    """Descriptors that all processes of the run hold to their end."""
+    """Descriptors that all processes of the run inherit and hold until they end."""
 
 
 class ProgramResult(NamedTuple):
@@ -157,7 +157,10 @@ def require(program: str, package: str) -> str:
 async def run(
     wanted: ConfinedProgram, each_line: Callable[[str], None] = lambda _line: None
 ) -> ProgramResult:
-    """Run a program to its end; pass each line of output to `each_line`. Cancelling kills it."""
+    """Run a program to its end; return the exit status and the last lines of output.
+
+    `each_line` is called with each line. If this is cancelled, the program is killed.
+    """
     async with started(wanted, stderr=asyncio.subprocess.STDOUT) as process:
         assert process.stdout is not None
         kept: deque[str] = deque(maxlen=_LAST_LINES)
@@ -174,7 +177,7 @@ async def run(
 
 
 def ended_by(status: int) -> str:
-    """Name the signal that ended a program; empty if no signal did.
+    """Return a phrase that names the signal that ended a program; empty if no signal did.
 
     `bwrap` exits with 128 plus the signal that ended its program.
     """
@@ -189,12 +192,12 @@ async def started(
     """Start a program and yield its process; kill it at the end of the block."""
     with ExitStack() as opened:
         uid, gid = wanted.user or (os.geteuid(), os.getegid())
-        # Programs ask for the name of their user; those of the machine are none of their business.
+        # Programs look up the name of their user; they need not see the other users of the machine.
         named = {"/etc/passwd": f"run:x:{uid}:{gid}::/:/bin/false\n".encode()}
         contents = named | dict(wanted.files)
         files = {path: _in_memory(opened, content) for path, content in contents.items()}
         options, inner = _confined(wanted, files)
-        # No argument: all users of the machine see those.
+        # Not as arguments, which all users of the machine can see.
         words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
         process = await asyncio.create_subprocess_exec(
             *(
@@ -269,7 +272,10 @@ def _system_mounts() -> Iterator[str]:
 
 
 def _mounts(wanted: ConfinedProgram, files: Mapping[str, int]) -> Iterator[str]:
-    """Yield a run's mount options; make parents first, as bwrap's would be for root alone."""
+    """Yield the options that mount the files and folders of a run.
+
+    The parent folders are made first: bwrap itself would make them accessible only to root.
+    """
     for there in (*_ETC, *wanted.readable.values(), *wanted.writable.values(), *files):
         for folder in [*Path(there).parents][-2::-1]:
             yield from ("--perms", "0755", "--dir", str(folder))

@@ -28,9 +28,9 @@ _OURS: Final = (
     *("recovery.conf", "recovery.signal", "standby.signal", "tablespace_map"),
     *("postmaster.pid", "postmaster.opts", "current_logfiles"),
 )
-"""Files that say how a server runs, or that another one was."""
+"""Files that configure how a server runs, or that a previous run of a server left."""
 OTHERS_DATABASE: Final = "restored_postgres"
-"""What the database `postgres` of a server that ran elsewhere is called here."""
+"""The new name of a database `postgres` that was restored from a server elsewhere."""
 _SIZE_SECONDS: Final = 30
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENCODED_NAME: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
@@ -39,7 +39,7 @@ _ENCODED_NAME: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
 def clean(data: Path, version: int) -> None:
     """Remove all but plain files and folders, and all files that configure the server.
 
-    Raise `ServerFailed` if the folder does not hold data of this version of PostgreSQL.
+    Raise `ServerFailed` if the folder does not have data of this version of PostgreSQL.
     """
     with open_folder(data) as folder:
         found = _read(folder, "PG_VERSION").strip()
@@ -87,7 +87,10 @@ def before_start(data: Path) -> None:
 
 
 def status_of(data: Path) -> str:
-    """Return the status that a running server writes in the eighth line of `postmaster.pid`."""
+    """Return the status that a running server writes in the eighth line of `postmaster.pid`.
+
+    Return an empty string if it cannot be read.
+    """
     try:
         with open_folder(data) as folder:
             lines = _read(folder, "postmaster.pid").splitlines()
@@ -110,9 +113,9 @@ def size_of(folder: Path) -> int | None:
 
 
 def owner_of(data: Path, user: User) -> User:
-    """Return the owner of a server's data, or `user` if it has no data, or without root.
+    """Return the owner of a server's data; `user` if it has no data or the service is not root.
 
-    It differs from `user` if the operator has changed the ports or the ids since the server
+    The owner differs from `user` if the operator has changed the ports or the ids since the server
     started.
     """
     with suppress(FileNotFoundError):
@@ -122,11 +125,14 @@ def owner_of(data: Path, user: User) -> User:
 
 
 def give(folder: Path, user: User) -> None:
-    """Make `user` the owner of all files of a stopped server, unless it already is."""
+    """Make `user` the owner of all files of a stopped server, unless the data already belong to it.
+
+    Do nothing if `user` is None. Raise `ServerFailed` if the owner cannot be changed.
+    """
     if user is None or owner_of(folder / "data", user) == user:
         return
     argv = ("chown", "-R", "-P", "--no-dereference", f"{user[0]}:{user[1]}", "--")
-    for each in ("conf/server.pem", "spool", "data"):  # the data last: they say whose all is
+    for each in ("conf/server.pem", "spool", "data"):  # data last: its owner shows all is done
         if (folder / each).exists():
             done = subprocess.run((*argv, str(folder / each)), capture_output=True, check=False)  # noqa: S603 - ours
             if done.returncode != 0:
@@ -134,7 +140,10 @@ def give(folder: Path, user: User) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, however deeply a server has nested it, and whatever modes it has set."""
+    """Remove a folder, however deeply a server has nested it, and whatever modes it has set.
+
+    Raise `ServerFailed` if a part of it remains.
+    """
     for argv in (("chmod", "-R", "u+rwX"), ("rm", "-r", "-f", "--one-file-system")):
         if os.path.lexists(folder):
             subprocess.run((*argv, "--", str(folder)), capture_output=True, check=False)  # noqa: S603 - ours
@@ -159,13 +168,14 @@ UPDATE pg_subscription SET subenabled = false
 UPDATE pg_database SET datallowconn = true WHERE datname IN ('postgres', 'template1')
 SELECT encode(convert_to(datname::text, 'UTF8'), 'hex') FROM pg_database
 """.replace("OWNER", OWNER).replace("SUPERUSER", SUPERUSER)
-"""What roles lose. The first superuser of a server has the id 10, whatever it is called; what users
-have made has ids from 16384 on (PostgreSQL, ``FirstNormalObjectId``)."""
+"""Statements that take rights from roles. The first superuser of a server has the id 10, whatever
+its name is; what users have made has ids from 16384 on (PostgreSQL, ``FirstNormalObjectId``)."""
 EVERYWHERE: Final = """\
 UPDATE pg_event_trigger SET evtenabled = 'D'
 UPDATE pg_proc SET prosecdef = false WHERE proowner = 10 AND oid >= 16384
 """
-"""What each database loses: code that would run with the rights of the platform's role."""
+"""Statements for each database: they disable code that would run with the rights of the platform's
+role."""
 _OWNING: Final = """\
 ALTER ROLE OWNER LOGIN CREATEDB INHERIT CONNECTION LIMIT -1 VALID UNTIL 'infinity'
 UPDATE pg_database SET datdba = (SELECT oid FROM pg_authid WHERE rolname = 'OWNER') \
@@ -181,7 +191,7 @@ class Catalog(NamedTuple):
 
     databases: Sequence[str]
     is_foreign: bool
-    """Its first superuser was none of ours: it comes from elsewhere."""
+    """The name of its first superuser is not `SUPERUSER`: it comes from elsewhere."""
     has_owner: bool
 
     @property
@@ -203,12 +213,12 @@ class Catalog(NamedTuple):
 
     @property
     def owned(self) -> frozenset[str]:
-        """Return the databases that exist after `owning`."""
+        """Return the databases that exist after the statements of `owning`."""
         return frozenset({*self.databases, *self._renamed.values(), DATABASE, "postgres"})
 
 
 def catalog_of(said: str) -> Catalog:
-    """Parse the output of the query `ROLES`."""
+    """Parse the output of the statements `ROLES`."""
     found = (
         bytes.fromhex(each).decode(errors="surrogateescape") for each in _ENCODED_NAME.findall(said)
     )
@@ -218,7 +228,10 @@ def catalog_of(said: str) -> Catalog:
 
 @contextmanager
 def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
-    """Open a folder, relative to `folder` if passed; raise `OSError` if it is a link or a file."""
+    """Open a folder and yield its descriptor; `path` is relative to the open `folder`, if passed.
+
+    Raise `OSError` if it is a link or a file.
+    """
     descriptor = os.open(path, _FOLDER, dir_fd=folder)
     try:
         yield descriptor
@@ -227,7 +240,10 @@ def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
 
 
 def _read(folder: int, name: str) -> str:
-    """Return the start of a plain file; raise `ServerFailed` if it is not a plain file."""
+    """Return the start of a plain file in an open folder, as text.
+
+    Raise `ServerFailed` if there is no such file, or it is not a plain file.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         file = os.open(name, flags, dir_fd=folder)
@@ -242,16 +258,16 @@ def _read(folder: int, name: str) -> str:
 
 
 DELETED: Final = ".graves"
-"""The folder of data of deleted clusters, which are kept for a day."""
+"""The folder for the data of deleted clusters, which are retained for a day."""
 ROWLESS: Final = ".unknown"
-"""The folder of all that there is of clusters without a row: WAL that no bucket has yet, too."""
+"""The folder for all files of clusters without a row, including WAL that is not in a bucket yet."""
 _KEPT_SECONDS: Final = 24 * 3600
 
 
 def keep(folder: Path, kept: Path) -> bool:
     """Move a server's data to `kept`, a folder of retained data; return False if it has no data.
 
-    Of a deleted cluster, only the data are retained.
+    To `ROWLESS`, all files of the server are moved.
     """
     data = folder / "data"
     if not data.exists():

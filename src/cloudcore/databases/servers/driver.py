@@ -15,11 +15,11 @@ DATA_INSIDE: Final = "/data"
 """The path of the data folder, as the server sees it."""
 SPOOL_INSIDE: Final = "/spool"
 Proof = Literal["checksums", "rows"]
-"""The proof that data are complete: the checksum of each page, or reading each row."""
+"""The kind of proof that data are complete: the checksum of each page, or reading each row."""
 
 
 class ServerFailed(Exception):
-    """A server could not be made, started or changed; the message is from the server's own log."""
+    """A server could not be made, started or changed; the message has the reason."""
 
 
 class ServerBusy(ServerFailed):
@@ -34,19 +34,18 @@ class ServerSpec(NamedTuple):
     version: int
     """The major version."""
     memory_mb: int
-    """Of 1,048,576 bytes, which its control group bounds."""
+    """MiB of memory, which its control group limits."""
     cpu_millis: int
     """Thousandths of a processor."""
     disk_mb: int
     """MiB that its folder may have; a server with more is stopped."""
     port: int
-    """Where it listens on the address of the setting; unique on the machine, as is its user, who
-    follows from it."""
+    """The port on which it listens; unique on the machine. Its user id is derived from the port."""
     has_archive: bool = False
     """It archives its WAL into its spool."""
 
 
-class ServerSeen(NamedTuple):
+class ServerState(NamedTuple):
     """The state of a server."""
 
     status: Literal["starting", "running", "stopped", "missing"]
@@ -54,9 +53,9 @@ class ServerSeen(NamedTuple):
     words: str = ""
     """Why it has stopped, from the end of its log."""
     data_bytes: int = 0
-    """The bytes of its folder, when they were counted last."""
+    """The size of its folder in bytes, when that was measured last."""
     certified_at: int = 0
-    """When it was given its certificate, in microseconds since the epoch; 0 if it has none."""
+    """When it got its certificate, in microseconds since the epoch; 0 if it has none."""
 
 
 class ServerPaths(NamedTuple):
@@ -64,7 +63,7 @@ class ServerPaths(NamedTuple):
 
     data: Path
     socket_folder: Path
-    """Of the socket of `ServerSpec.port`, over which `SUPERUSER` comes in."""
+    """The folder of the socket of `ServerSpec.port`, through which `SUPERUSER` connects."""
     spool: Path
     user: tuple[int, int] | None
     """User and group id of its processes and files. If None, they are those of the service."""

@@ -32,7 +32,7 @@ class _Lock:
 
     holders: int = 0
     threads: set[asyncio.Future[Any]] = field(default_factory=set)
-    """What is done to the server; it goes on when who waits for it is cancelled."""
+    """Calls about the server that run in threads; they continue if their caller is cancelled."""
     descriptor: int | None = None
     taking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -51,7 +51,7 @@ class ServerLocks(ProgramThreads):
 
     @asynccontextmanager
     async def held(self, program_id: str) -> AsyncIterator[None]:
-        """Block all other calls about a server during the block; errors as `held_from_others`."""
+        """Exclude all other calls about a server during the block; errors as `held_from_others`."""
         async with super().held(program_id), self.held_from_others(program_id):
             while threads := self._held[program_id].threads:  # whose callers were cancelled
                 await asyncio.wait(threads)
@@ -63,7 +63,7 @@ class ServerLocks(ProgramThreads):
             return await self.done_to(program_id, act)
 
     async def done_to(self, server_id: str, act: Callable[[], T]) -> T:
-        """Run `act` in a thread that keeps the lock until it returns, even if this is cancelled.
+        """Run `act` in a thread that keeps the lock until `act` returns, even if this is cancelled.
 
         The caller holds the server.
         """
@@ -81,10 +81,10 @@ class ServerLocks(ProgramThreads):
 
     @asynccontextmanager
     async def held_from_others(self, server_id: str) -> AsyncIterator[None]:
-        """Keep other processes from a server during the block; blocks of this process may overlap.
+        """Lock a server against other processes; several blocks of this process may overlap.
 
-        Raise `ServerBusy` if another process holds it for ten seconds, `ServerFailed` if the lock
-        file cannot be made.
+        Raise `ServerBusy` if another process holds the lock for ten seconds, `ServerFailed` if the
+        lock file cannot be made.
         """
         lock = self._held.setdefault(server_id, _Lock())
         lock.holders += 1
@@ -125,7 +125,7 @@ async def _taken(path: Path) -> int:
         except BlockingIOError:
             os.close(descriptor)
         else:
-            if _is_at(path, descriptor):  # who had it may have removed the file
+            if _is_at(path, descriptor):  # the previous holder may have removed the file
                 return descriptor
             os.close(descriptor)
         if time.monotonic() > until:

@@ -53,10 +53,9 @@ local replication {SUPERUSER} trust
 hostssl all {SUPERUSER} 0.0.0.0/0 reject
 hostssl all all 127.0.0.1/32 scram-sha-256
 """
-"""Who comes in (pg_hba.conf): the first line that fits decides, and none is a refusal.
-
-The socket is in a folder that none but the platform and the server itself enter.
-"""
+"""Who may connect (pg_hba.conf): the first line that matches decides; without a match, the
+connection is refused. The socket is in a folder that only the platform and the server itself can
+enter."""
 CREATION: Final = f"""\
 CREATE ROLE {OWNER} LOGIN CREATEDB
 CREATE DATABASE {DATABASE} OWNER {OWNER}
@@ -167,7 +166,7 @@ def _common() -> dict[str, str]:
 
 
 _QUIET: Final = {"autovacuum": "off", "max_logical_replication_workers": "0", "hot_standby": "off"}
-"""Settings of a private server: it runs no workers that its data ask for."""
+"""Settings of a private server, so that it runs no workers that its data would start."""
 
 
 def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:
@@ -226,7 +225,7 @@ def _recovery(recovery: Recovery) -> dict[str, str]:
     settings = {
         "restore_command": restore_command(SPOOL_INSIDE) if recovery.uses_archive else "false",
         "recovery_target_action": "promote",
-        # It would ask for WAL after the moment, which may not be there yet (PostgreSQL 15).
+        # Prefetching asks for WAL after the moment, which may not be there yet (PostgreSQL 15).
         "recovery_prefetch": "off",
     }
     if recovery.is_to_end:
@@ -246,7 +245,7 @@ _STATEMENTS: Final = "/tmp/statements"  # noqa: S108 - of the program that reads
 
 
 async def execute(spec: ServerSpec, paths: ServerPaths, text: str) -> None:
-    """Run statements as superuser; raise `ServerFailed` if one fails."""
+    """Run statements in the database `postgres` as superuser; raise `ServerFailed` if one fails."""
     where = ("-h", SOCKETS_INSIDE, "-p", str(spec.port), "-U", SUPERUSER)
     psql = (program(spec.version, "psql"), "-qAtX", "-v", "ON_ERROR_STOP=1")
     told = ConfinedProgram(
@@ -267,7 +266,7 @@ async def execute(spec: ServerSpec, paths: ServerPaths, text: str) -> None:
 _SHARE: Final = Path("/usr/share/postgresql")
 _NOT_CHECKED: Final = "Data page checksum version: 0"
 ALL_CONNECT: Final = "UPDATE pg_database SET datallowconn = true WHERE datname <> 'template0'\n"
-"""What a server is told before its rows are read, so that no database is left out."""
+"""A statement for a server before its rows are read, so that no database is left out."""
 
 
 async def has_checksums(spec: ServerSpec, paths: ServerPaths) -> bool:
@@ -300,7 +299,10 @@ def _can_check_tables(version: int) -> bool:
 async def _run(
     spec: ServerSpec, paths: ServerPaths, name: str, *words: str, lines: list[str] | None = None
 ) -> None:
-    """Run a confined program beside a server, to its end; it cannot write files."""
+    """Run a confined program that reads a server's data and socket, and cannot write files.
+
+    Raise `ServerFailed` if it fails; append the lines of its output to `lines`, if passed.
+    """
     ended = await run(
         ConfinedProgram(
             argv=(program(spec.version, name), *words),

@@ -1,8 +1,8 @@
 """The shim of a database server.
 
 It enters a new network namespace, starts the server confined, and relays connections from the
-machine's listener to the server's own loopback. SIGINT, which is a fast shutdown, stops a server.
-The command ``reload`` makes the server read its certificate again.
+machine's listener to the server's own loopback. It stops the server by SIGINT, a fast shutdown. At
+the command ``reload``, it makes the server read its certificate again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ServerShim(Shim):
     def prepare(self) -> None:
         """Start the server, then accept connections for it."""
         Path(self._order["shims"], "cgroup.procs").write_text("0", "ascii")
-        # Its own processes: without them, nobody may mount others below (mount_namespaces(7)).
+        # Without a /proc of its own here, none could be mounted inside (mount_namespaces(7)).
         run("mount", "-t", "proc", "proc", "/proc")
         _loopback_up()
         self.watch(unix_listener(CONTROL))
@@ -65,7 +65,7 @@ class ServerShim(Shim):
         return start(self._order["launch"], self._writer, groups, files=files, stdin=stdin)
 
     def obey(self, word: str) -> None:
-        """Make the server reload its certificate."""
+        """At the word ``reload``, make the server reload its certificate; ignore other words."""
         if word == "reload":
             self.signal(signal.SIGHUP)
 

@@ -1,6 +1,6 @@
 """Watch the servers of this machine: restart those that ended, set aside those without a row.
 
-One process of a machine does so. Only a cluster's workflow starts its server. For a server that has
+One process of a machine watches. Only a cluster's workflow starts its server; for a server that has
 ended, the watch wakes that workflow after a pause.
 """
 
@@ -23,7 +23,7 @@ from cloudcore.databases.clusters.cluster import (
 )
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.workflow import WORK
-from cloudcore.databases.servers.driver import ServerFailed, ServerSeen
+from cloudcore.databases.servers.driver import ServerFailed, ServerState
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.nodes.node import Watch
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 EVERY_SECONDS: Final = 2
 _LONGEST_PAUSE: Final = 60
 _CRASHES: Final = 5
-"""Of a server within `_CRASH_SECONDS`, after which it is a fault."""
+"""After so many ends of a server within `_CRASH_SECONDS`, its cluster gets a fault."""
 _CRASH_SECONDS: Final = 600
 _ROOM_SECONDS: Final = 600
-"""A server may have more than its disk for so long after a start, so that its owner can delete."""
+"""How long after a start a server may exceed its disk, so that its owner can delete data."""
 _CERTIFICATE_SECONDS: Final = 30 * 24 * 3600
-"""After which a server gets another one: a third of its life."""
+"""A server's certificate is replaced at this age, a third of its life."""
 _BURY_SECONDS: Final = 3600
 _MIB: Final = 1024 * 1024
-_MISSING: Final = ServerSeen("missing")
+_MISSING: Final = ServerState("missing")
 _log = logging.getLogger(__name__)
 
 
@@ -60,9 +60,9 @@ class ServerWatch:
         self._needs = needs
         self._driver = driver
         self._ends: dict[str, list[int]] = {}
-        """When a server was found ended, within `_CRASH_SECONDS`."""
+        """When each server was found ended, within `_CRASH_SECONDS`."""
         self._paused: dict[str, int] = {}
-        """Before which moment a server that ended is not started again."""
+        """When each server that ended may be started again."""
         self._running_since: dict[str, int] = {}
         self._buried_at = 0
 
@@ -76,7 +76,7 @@ class ServerWatch:
             if each.type == "managed" and each.has_data and _is_settled(each):
                 try:
                     await self._look(each, seen.get(each.id, _MISSING), now)
-                except (ServerFailed, PlatformError) as failed:  # the others are looked at too
+                except (ServerFailed, PlatformError) as failed:  # go on with the others
                     _log.warning("the server %s is looked at again: %s", each.id, failed)
         for other in seen.keys() - {each.id for each in found} - {*proved}:
             try:
@@ -88,7 +88,7 @@ class ServerWatch:
             self._buried_at = now
             await driver.delete_expired()
 
-    async def _look(self, found: Cluster, seen: ServerSeen, now: int) -> None:
+    async def _look(self, found: Cluster, seen: ServerState, now: int) -> None:
         if seen.status == "running":
             await self._running(found, seen, now)
             return
@@ -96,14 +96,14 @@ class ServerWatch:
         if not found.is_wanted or seen.status == "starting":
             return
         if seen.status == "missing" and found.status == "unavailable":
-            return  # it was noted
+            return  # already noted
         if seen.status == "missing":
             words = "the machine does not have its data: restore a backup into a new cluster"
             await self._note(found, _unavailable(SERVER_FAILED, words, now), now)
         elif self._paused.get(found.id, 0) <= now:
             await self._ended(found, now)
 
-    async def _running(self, found: Cluster, seen: ServerSeen, now: int) -> None:
+    async def _running(self, found: Cluster, seen: ServerState, now: int) -> None:
         if not found.is_wanted:
             await self._driver.stop(found.id)
             return
@@ -120,12 +120,12 @@ class ServerWatch:
             await self._certify(found)
 
     def _is_steady(self, found: Cluster, now: int) -> bool:
-        """Return True if a server with the crash fault has run for long without ending again."""
+        """Return True if a server with the fault `SERVER_CRASHING` has run for ten minutes."""
         steady_at = self._running_since[found.id] + _CRASH_SECONDS * MICROSECONDS
         return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
 
     async def _ended(self, found: Cluster, now: int) -> None:
-        """Have a server that has ended restarted, after a longer pause each time."""
+        """Have a server that has ended restarted after a pause, which doubles with each end."""
         seen = (await self._driver.seen()).get(found.id, _MISSING)
         if seen.status != "stopped":
             return  # it was started between the two looks
@@ -194,7 +194,7 @@ def _again(code: str, words: str, now: int) -> Callable[[Cluster], Cluster]:
     return noted
 
 
-def _full(found: Cluster, seen: ServerSeen, now: int) -> Callable[[Cluster], Cluster]:
+def _full(found: Cluster, seen: ServerState, now: int) -> Callable[[Cluster], Cluster]:
     has = seen.data_bytes // _MIB
     words = (
         f"the server was stopped: it has {has} MiB, and may have {found.disk_mb}. Start it, and"

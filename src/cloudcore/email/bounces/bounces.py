@@ -1,4 +1,4 @@
-"""Store bounces and complaints about a delivery, and suppress its address.
+"""Store bounces and complaints about a delivery, and suppress the recipient's address.
 
 The suppression is made once, when the recipient's status changes: if the owner deletes it, a
 repeated report does not restore it.
@@ -21,9 +21,10 @@ from cloudcore.email.resources import MESSAGE, SUPPRESSION, WAITING, MessageStat
 from cloudcore.email.warm_up import note_outcome
 from cloudcore.errors import NotFound
 
-SUPPRESSED: Final = SUPPRESSION.told_changes[SUPPRESSION.action("create")]
+SUPPRESSED: Final = SUPPRESSION.event_types_by_action[SUPPRESSION.action("create")]
 _OPEN: Final = WAITING | {"sent"}
-"""A report may come before what sends has noted that the message was taken."""
+"""Statuses that a report may change. A report may arrive before the sending job has stored that the
+message was accepted."""
 _STATUS: Final[dict[Kind, MessageStatus]] = {
     "hard": "bounced",
     "soft": "bounced",
@@ -41,7 +42,7 @@ async def delivery_of(needs: EmailNeeds, returned: Returned) -> Recipient | None
 
 
 async def note_report(needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
-    """Store a report about a delivery; return False if it changes nothing."""
+    """Store a report about a delivery in a transaction; return False if it changes nothing."""
     return await needs.database.write(note, needs, returned, report)
 
 
@@ -102,7 +103,10 @@ def suppress(
     reason: Literal["auto_bounce", "auto_complaint"],
     now: int,
 ) -> Suppression | None:
-    """Suppress the address of a delivery, regardless of the quota; return None if it already is."""
+    """Suppress the address of a delivery, regardless of the quota.
+
+    Return None if the address is already suppressed.
+    """
     made = suppressions.add_automatic(
         tx,
         Suppression(
@@ -128,5 +132,5 @@ def suppress(
             "reason": reason,
             "source_message": message,
         }
-        needs.events.tell(tx, to.account_id, SUPPRESSED, [told], now)
+        needs.events.emit(tx, to.account_id, SUPPRESSED, [told], now)
     return made

@@ -25,40 +25,40 @@ from cloudcore.serving.clients import rate_subject, source_address
 from cloudcore.threads import FairThread
 
 MOST_CONNECTIONS: Final = 50
-"""Of a worker."""
+"""Connections of a worker process."""
 MOST_OF_ONE: Final = 10
 """Connections of one source: an IPv4 address, or a /64 of IPv6."""
 MOST_MAIL_BYTES: Final = 32 * 1024 * 1024
 """A report may hold all of the message that it is about."""
 IDLE_SECONDS: Final = 60.0
-"""From one command to the next, and for all of a mail."""
+"""The time limit between two commands, and for receiving a whole mail."""
 LIFE_SECONDS: Final = 600.0
 _MOST_COMMANDS: Final = 100
-"""Of each kind, in a connection."""
+"""How many commands of each kind a connection may send."""
 _LINE: Final = b"\r\n"
 _NULL_SENDER: Final = "<>"
 _COMPLAINTS: Final = "complaints"
 
 _READING: Final = FairThread("return-mail", niceness=10)
-"""Reads mail, of which some takes a second: strangers write it."""
+"""The thread that parses mail; some takes a second, as strangers write it."""
 
 
-class IncomingMessage(Protocol):
-    """One received mail with its one recipient."""
+class ReportedDelivery(Protocol):
+    """A delivery, as found by its return path: a sent message to one recipient."""
 
     @property
     def account_id(self) -> str:
-        """Return the id of the account that sent the original message."""
+        """Return the id of the account that sent the message."""
 
     @property
     def address(self) -> str:
         """Return the recipient's address."""
 
 
-Find = Callable[[Returned], Awaitable[IncomingMessage | None]]
-"""Returns a delivery, or None if its message is no longer kept."""
+Find = Callable[[Returned], Awaitable[ReportedDelivery | None]]
+"""Returns a delivery, or None if its message is deleted."""
 Note = Callable[[Returned, DeliveryReport], Awaitable[bool]]
-"""Stores what a report says of a delivery; returns False if that changes nothing."""
+"""Stores a report about a delivery; returns False if it changes nothing."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Reader:
     async def handle_RCPT(  # noqa: N802 - aiosmtpd's name
         self, _server: Server, _session: Session, envelope: Envelope, address: str, _options: object
     ) -> str:
-        """Accept only one recipient, which is a return path of ours or ``complaints``."""
+        """Accept a single recipient: one of our return paths, or ``complaints@``."""
         if envelope.rcpt_tos:
             return "452 4.5.3 One recipient at a time"
         if self._read(address) is None and address.lower() != self._complaints:
@@ -89,7 +89,11 @@ class Reader:
     async def handle_DATA(  # noqa: N802 - aiosmtpd's name
         self, _server: Server, _session: Session, envelope: Envelope
     ) -> str:
-        """Store the report in a mail; accept and drop a mail without one."""
+        """Store the report in a mail; accept and drop a mail without one.
+
+        Answer 451 if it could not be stored, 550 if it is a bounce that is not from the null
+        sender.
+        """
         data, sender = envelope.content or b"", envelope.mail_from
         assert isinstance(data, bytes)
         own = self._read(envelope.rcpt_tos[0])
@@ -107,16 +111,16 @@ class Reader:
         return "250 2.0.0 Noted" if is_noted else "250 2.0.0 Nothing to note"
 
     async def handle_exception(self, error: Exception) -> str:
-        """Answer a command that cannot be parsed."""
+        """Answer 501 to a command that cannot be parsed."""
         _log.info("a command of mail that comes back could not be read: %s", type(error).__name__)
         return "501 5.5.2 Malformed command"
 
     async def _take(
         self, returned: Returned | None, data: bytes, *, may_bounce: bool
     ) -> bool | None:
-        """Store the report in a mail; return False if there is none, or it changes nothing.
+        """Store the report in a mail; return False if there is none, or the report changes nothing.
 
-        Return None if only complaints are allowed and the report is not one.
+        Return None, and store nothing, if the report is no complaint and `may_bounce` is False.
         """
         to = None if returned is None else await self._find(returned)
         if returned is None or to is None:
@@ -139,7 +143,7 @@ class Reader:
 
 
 class Server(SMTP):
-    """Serves one connection."""
+    """The SMTP server for one connection."""
 
     def __init__(self, reader: Reader, host_name: str, connections: Connections) -> None:
         super().__init__(
@@ -161,20 +165,20 @@ class Server(SMTP):
         ours = cast("asyncio.Transport", transport)  # uvloop's is none by its class
         if not self._connections.admit(ours):
             assert self._handler_coroutine is not None
-            self._handler_coroutine.cancel()  # it has not begun, and greets nobody
+            self._handler_coroutine.cancel()  # it has not begun: it sends no greeting
             ours.write(b"421 4.7.0 Too many connections\r\n")
             ours.close()
         self._end = self.loop.call_later(LIFE_SECONDS, ours.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Uncount the connection, so that another one is admitted."""
+        """Uncount the connection, so that another one can be admitted."""
         self._connections.release(cast("asyncio.Transport | None", self.transport))
         if self._end is not None:
             self._end.cancel()
         super().connection_lost(error)
 
     async def smtp_DATA(self, arg: str | None) -> None:  # noqa: N802 - aiosmtpd's name
-        """Read a mail, retain only its start, and answer."""
+        """Read a mail, of which only the start is kept, and answer it."""
         assert self.envelope is not None
         if arg or not self.envelope.rcpt_tos:
             await self.push("501 5.5.4 Syntax: DATA" if arg else "503 5.5.1 Need RCPT first")
@@ -190,7 +194,7 @@ class Server(SMTP):
 
 
 async def read_mail(reader: asyncio.StreamReader) -> tuple[bytes, int]:
-    """Read a mail to its end; return its start, and the total length (RFC 5321 §4.5.2)."""
+    """Read a mail to its end; return its start, and the full length in bytes (RFC 5321 §4.5.2)."""
     kept, count, is_new_line = bytearray(), 0, True
     while True:
         try:
@@ -214,7 +218,7 @@ class Connections:
         self._of_source = Counter[str]()
 
     def admit(self, transport: asyncio.Transport) -> bool:
-        """Count a connection; return False if there are too many."""
+        """Count a connection; return False if there are too many, or it has already ended."""
         peer = transport.get_extra_info("peername")
         if peer is None:  # it has ended already
             return False
@@ -239,11 +243,11 @@ class Connections:
 
 @asynccontextmanager
 async def taking_mail(reader: Reader, host_name: str, host: str, port: int) -> AsyncIterator[int]:
-    """Accept mail on an address; yield the port, which several processes may share.
+    """Accept mail on an address during the block; yield the port.
 
-    Raise `OSError` if the address cannot be bound.
+    Several processes may share the port. Raise `OSError` if the address cannot be bound.
     """
-    # It has a line for each command, with what strangers write.
+    # This logger has a line for each command, with text that strangers write.
     logging.getLogger("mail.log").setLevel(logging.CRITICAL)
     loop, connections = asyncio.get_running_loop(), Connections()
     server = await loop.create_server(

@@ -19,15 +19,15 @@ MOST_BYTES: Final = 128 * 1024
 MOST_REASON: Final = 500
 _MOST_GUESSED_BYTES: Final = 32 * 1024
 _MOST_GUESSED_LINE: Final = 200
-"""The patterns of other forms take time by the square of a line's length."""
+"""The patterns for other formats take time quadratic in the length of a line."""
 
 Kind = Literal["hard", "soft", "delayed", "complaint"]
-"""``hard`` failed for good (5.x.x), ``soft`` was given up for now (4.x.x), ``delayed`` is still
-tried by another server."""
+"""``hard``: failed permanently (5.x.x); ``soft``: given up after temporary failures (4.x.x);
+``delayed``: another server still tries; ``complaint``: reported as unwanted."""
 _MILDEST: Final = ("", "delayed", "soft", "hard")
 _COMPLAINTS: Final = frozenset({"abuse", "fraud", "opt-out", "virus"})
-"""Of the types of feedback; others are no complaint of the message: ``not-spam`` (RFC 6430),
-``auth-failure`` (RFC 6591)."""
+"""The feedback types that are complaints. Others are not: ``not-spam`` (RFC 6430), ``auth-failure``
+(RFC 6591)."""
 _STATUS: Final = re.compile(r"(?<![\d.])([245])\.\d{1,3}\.\d{1,3}(?![\d.])")
 """RFC 3463."""
 _REPLY: Final = re.compile(r"(?<![\d.])([45])[0-5]\d(?=[ -])")
@@ -39,14 +39,15 @@ class DeliveryReport(NamedTuple):
 
     kind: Kind
     reason: str
-    """For the sender of the message, on one line: what the mail server answered."""
+    """The mail server's answer or the type of complaint, on one line, for the sender of the
+    message."""
 
 
-class _Said(NamedTuple):
+class _RecipientStatement(NamedTuple):
     """What a delivery report states about one recipient."""
 
     kind: str
-    """Empty: nothing failed."""
+    """A `Kind`; empty if nothing failed."""
     reason: str
     addresses: Sequence[str]
 
@@ -79,7 +80,7 @@ def _first(parts: Sequence[Any], content_type: str) -> Message | None:
 
 
 def _complaint(part: Message) -> DeliveryReport | None:
-    """Parse a feedback report."""
+    """Return the complaint in a feedback report, or None if its type is not a complaint."""
     for fields in _parts(part):
         feedback = _field(fields, "Feedback-Type").lower()
         if feedback in _COMPLAINTS:
@@ -91,9 +92,10 @@ def _complaint(part: Message) -> DeliveryReport | None:
 
 
 def _delivery(part: Message, address: str) -> DeliveryReport | None:
-    """Return what a report states about an address, or else the mildest statement about any.
+    """Return the statement of a report about an address, or else its mildest one about any address.
 
-    Reports name other addresses where an alias or a list passes mail on.
+    Return None if nothing failed. Reports name other addresses where an alias or a list forwards
+    mail.
     """
     said = [each for fields in _parts(part) if (each := _recipient(fields)) is not None]
     own = [each for each in said if address.lower() in each.addresses]
@@ -103,7 +105,7 @@ def _delivery(part: Message, address: str) -> DeliveryReport | None:
     return DeliveryReport(mildest.kind, mildest.reason)  # type: ignore[arg-type]  # one of `_MILDEST`
 
 
-def _recipient(fields: Message) -> _Said | None:
+def _recipient(fields: Message) -> _RecipientStatement | None:
     """Parse the fields of one recipient (RFC 3464 §2.3); None for the message's own fields."""
     action, status = _field(fields, "Action").lower(), _field(fields, "Status")
     if not action and not status:
@@ -112,7 +114,7 @@ def _recipient(fields: Message) -> _Said | None:
     code = _code(status) or _code(diagnostic)
     if action.startswith("delayed"):
         kind = "delayed"
-    elif action.startswith(("fail", "error")):  # OpenSMTPD says error
+    elif action.startswith(("fail", "error")):  # OpenSMTPD's word is error
         kind = "hard" if code == "5" else "soft"
     elif action:
         kind = ""  # delivered, relayed, expanded
@@ -121,7 +123,7 @@ def _recipient(fields: Message) -> _Said | None:
     named = (_field(fields, name) for name in ("Original-Recipient", "Final-Recipient"))
     addresses = [each.rpartition(";")[2].strip(" <>").lower() for each in named if each]
     words = diagnostic.partition(";")[2].strip() or diagnostic or status
-    return _Said(kind, _line(words), addresses)
+    return _RecipientStatement(kind, _line(words), addresses)
 
 
 def _field(fields: Message, name: str) -> str:
@@ -138,8 +140,8 @@ def _code(text: str) -> str:
 
 
 def _guessed(data: bytes, address: str) -> DeliveryReport | None:
-    """Recognize a bounce in a non-standard format, if it names exactly this address."""
-    from flufl.bounce import all_failures  # noqa: PLC0415 - takes time, and few are such
+    """Recognize a bounce in a non-standard format, if it names exactly this address; else None."""
+    from flufl.bounce import all_failures  # noqa: PLC0415 - takes time, and is rarely needed
 
     logging.getLogger("flufl.bounce").setLevel(logging.CRITICAL)  # a line for each pattern
     lines = [each[:_MOST_GUESSED_LINE] for each in data[:_MOST_GUESSED_BYTES].splitlines()]

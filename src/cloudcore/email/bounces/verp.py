@@ -1,8 +1,9 @@
 """The envelope sender of each delivery, which identifies a bounce and proves our origin (VERP).
 
 The local part is ``bounces-`` and, in base32, the message's id, the recipient's position and an
-HMAC-SHA-256 of both, cut to 80 bits, so nobody can forge one and suppress an address. Base32
-is used as it ignores case: some mail servers convert local parts to lower case.
+HMAC-SHA-256 of both, truncated to 80 bits, so nobody can forge a return path to suppress an
+address. Base32 is used because it ignores case: some mail servers convert local parts to lower
+case.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ID_BYTES: Final = 16
 _POSITION_BYTES: Final = 2
 _MAC_BYTES: Final = 10
 ENCODED: Final = 45
-"""Characters of 28 bytes, without the padding."""
+"""The number of base32 characters of 28 bytes, without the padding."""
 
 
 class Returned(NamedTuple):
@@ -27,7 +28,7 @@ class Returned(NamedTuple):
 
     message_id: str
     position: int
-    """Of the recipient within the message."""
+    """The recipient's position in the message, from 0."""
 
 
 def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
@@ -41,11 +42,11 @@ def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
 
 
 def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
-    """Return what a return path names, or None if `return_path` did not make the address.
+    """Return the delivery that a return path names; None if the address is not one of ours.
 
     Letters may be of either case.
     """
-    if not address.isascii():  # some letters are ASCII's in the other case
+    if not address.isascii():  # some other letters become ASCII in lower case
         return None
     local, _, at = address.lower().rpartition("@")
     encoded = local.removeprefix(PREFIX)

@@ -20,7 +20,7 @@ from cloudcore.wire import RFC3339, ResponseBody, or_absent
 
 
 class MessageRecipient(ResponseBody, kw_only=True):
-    """One to whom a message goes, and what became of it."""
+    """A recipient of a message, and the status of the delivery."""
 
     address: str
     kind: RecipientKind
@@ -74,12 +74,12 @@ def _context(message_id: str) -> str:
 
 
 def sealed_content(keyring: Keyring, message_id: str, content: Content) -> bytes:
-    """Seal the content of a message."""
+    """Return the content of a message in sealed form."""
     return keyring.seal(msgspec.json.encode(content), _context(message_id))
 
 
 def content_of(keyring: Keyring, message_id: str, sealed: bytes) -> Content:
-    """Open the sealed content of a message."""
+    """Return the content of a message from its sealed form."""
     return msgspec.json.decode(keyring.open(sealed, _context(message_id)), type=Content)
 
 

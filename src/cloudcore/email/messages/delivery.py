@@ -44,27 +44,30 @@ from cloudcore.threads import DOCUMENTS
 
 FIRST_RETRY_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 4 * 3600.0
-"""The pauses double up to this."""
+"""The pauses between attempts double up to this."""
 GIVE_UP_SECONDS: Final = 3 * 24 * 3600
-"""Seconds after its acceptance when a message is not tried again."""
+"""A message is not tried again this long after its acceptance."""
 MOST_OF_DESTINATION: Final = 8
-"""Messages that a process hands over at once to the mail servers of one domain."""
+"""Messages that a process hands over at the same time to the mail servers of one domain."""
 MOST_OF_SMARTHOST: Final = 24
 MOST_OF_ACCOUNT: Final = 32
 _log = logging.getLogger(__name__)
 
 
 class DeliverySlots:
-    """Counts the deliveries under way in this process, by destination and account."""
+    """Counts the deliveries under way in this process, by destination and by account."""
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
         self._destinations = Counter[str]()
         self._accounts = Counter[str]()
         self.pause: Final = StaggeredRetries(seconds, 1).pause
-        """Returns the seconds until the next delivery without room tries again."""
+        """Returns the seconds after which a delivery that found no slot should try again."""
 
     def begin(self, destination: str, account_id: str) -> bool:
-        """Begin a delivery; return False if the destination or the account has too many."""
+        """Take a slot for a delivery; return False if the destination or the account has too many.
+
+        `destination` is empty for the smarthost.
+        """
         most = MOST_OF_DESTINATION if destination else MOST_OF_SMARTHOST
         if self._destinations[destination] >= most or self._accounts[account_id] >= MOST_OF_ACCOUNT:
             return False
@@ -73,7 +76,7 @@ class DeliverySlots:
         return True
 
     def end(self, destination: str, account_id: str) -> None:
-        """End a delivery."""
+        """Release the slot of a delivery."""
         for counts, key in ((self._destinations, destination), (self._accounts, account_id)):
             counts[key] -= 1
             if not counts[key]:
@@ -81,7 +84,7 @@ class DeliverySlots:
 
 
 class DueMessage(NamedTuple):
-    """A message that is due for one recipient, and what is needed to send it."""
+    """A message that is due for one recipient, with all that is needed to send it."""
 
     message: Message
     recipient: Recipient
@@ -92,10 +95,10 @@ class DueMessage(NamedTuple):
 
 
 class DeliveryOutcome(NamedTuple):
-    """The result of an attempt."""
+    """The result of an attempt to send a message to one recipient."""
 
     reason: str | None = None
-    """Why it was not sent; None if it was."""
+    """Why the message was not sent; None if it was."""
     is_final: bool = True
     refuses_address: bool = False
     is_suppressed: bool = False
@@ -137,7 +140,10 @@ class Postman:
         return self._recorded(due, outcome)
 
     async def _counted_today(self, due: DueMessage) -> DueMessage:
-        """Return the message; if last tried on another day, count its recipient again today."""
+        """Count a recipient again if the last attempt, or the acceptance, was on another day (UTC).
+
+        Return the message with its source address, which may have changed.
+        """
         now, message, to = self.needs.clock(), due.message, due.recipient
         counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
         if to.source_ip is None or counted_at // DAY == now // DAY:
@@ -160,13 +166,13 @@ class Postman:
             await self.needs.sending.sender.send(envelope)
         except MailRefused as error:
             return DeliveryOutcome(str(error), error.is_permanent, error.refuses_address)
-        except Exception:  # noqa: BLE001 - its record must say that there was an attempt
+        except Exception:  # noqa: BLE001 - the attempt must be recorded
             _log.exception("an attempt to send message %s failed", due.message.id)
             return DeliveryOutcome("the attempt failed unexpectedly", is_final=False)
         return DeliveryOutcome()
 
     def _envelope(self, due: DueMessage) -> Envelope:
-        """Return the signed message for one recipient."""
+        """Return the signed message for one recipient, with its envelope."""
         message, to, keyring = due.message, due.recipient, self.needs.keyring
         heading = MessageHeading(
             id=message.id,
@@ -186,13 +192,16 @@ class Postman:
     def _return_path(self, message: Message, to: Recipient) -> str:
         """Return the envelope sender of a delivery.
 
-        If the operator has set no domain for return paths, it is the sender of the message.
+        If the operator has set no domain for return paths, that is the sender of the message.
         """
         ours = self.needs.return_path(message.id, to.position)
         return ours or mailbox(message.sender, "from").address
 
     def _recorded(self, due: DueMessage, outcome: DeliveryOutcome) -> Next | Done:
-        """Store the outcome of an attempt, and schedule a retry unless the outcome is final."""
+        """Return the result of a job step that stores the outcome of an attempt.
+
+        It schedules a retry, unless the outcome is final or the message is too old.
+        """
         now = self.needs.clock()
         attempts = due.recipient.attempts + outcome.was_tried
         if outcome.reason is None or outcome.is_final:
@@ -212,11 +221,10 @@ class Postman:
         now: int,
         tx: Connection,
     ) -> None:
-        """Store the outcome of an attempt, unless a report about the delivery was stored before."""
         record(self.needs, tx, due.recipient, outcome, due_at, now)
 
     def _give_up(self, tx: Connection, job: Job) -> None:
-        """Record that a message is not sent because the platform itself failed at every attempt."""
+        """Store that a message was not sent because the platform itself failed at every attempt."""
         assert job.account_id is not None
         where = job.account_id, job.arguments["message_id"], job.arguments["position"]
         found = rows.find_recipient(tx, *where)
@@ -233,7 +241,10 @@ def record(
     due_at: int | None,
     now: int,
 ) -> None:
-    """Store the outcome of an attempt; keep the status if a report was stored before."""
+    """Store the outcome of an attempt; `due_at` is when the next one is due, or None.
+
+    Do nothing if the message is deleted, or a report about the delivery was stored before.
+    """
     try:
         rows.ROWS.lock(tx, to.account_id, to.message_id)
     except NotFound:
@@ -270,7 +281,7 @@ def _find_due(
     sealed = rows.find_content(tx, account_id, message_id)
     if message is None or to is None or sealed is None or to.status not in WAITING:
         return None
-    # It is not deleted while a message of it waits.
+    # An identity is not deleted while a message from it waits.
     identity = sender_rows.IDENTITY_ROWS.get(tx, account_id, message.region, message.identity_id)
     never = suppressed(tx, account_id, message.region, [to.folded], now)
     signer = signer_of(tx, identity)

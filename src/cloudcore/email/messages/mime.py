@@ -1,9 +1,9 @@
 """Parse mailboxes (``Ada Lovelace <ada@example.com>``) and compose the bytes of a message for SMTP.
 
-The bytes depend only on the accepted message: it has the same ``Message-ID`` and ``Date`` in every
-attempt. Values of a request were checked before: they have no line breaks. Text that looks like an
-encoded word is split here: otherwise the mail library would decode it, and write any line breaks in
-it.
+The bytes depend only on the accepted message: they have the same ``Message-ID`` and ``Date`` in
+every attempt. Values of a request were checked before: they have no line breaks. Text that looks
+like an encoded word is split here: otherwise the mail library would decode it, and write the line
+breaks that it may contain.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ _MAILBOX: Final = re.compile(
     r'(?:"(?P<quoted>[^"\\<>]*)"\s*|(?P<name>[^"<>@,;:\\]*))<(?P<within>[^<>\s]+)>'
     r"|(?P<bare>[^<>\s]+)"
 )
-"""No two parts of it, one behind the other, take the same characters: it ends soon."""
+"""Adjacent parts of the pattern never match the same characters, so it does not backtrack for
+long."""
 
 _PLAIN: Final = re.compile(r'[^"<>@,;:\\]+')
 
 
 class Mailbox(NamedTuple):
-    """A name and an address."""
+    """The display name and the address of a sender or a recipient."""
 
     name: str
-    """Empty if it has none."""
+    """Empty if there is no display name."""
     address: str
-    """As mail goes there: its domain in ASCII."""
+    """The address as used in SMTP: its domain is in ASCII."""
 
     def __str__(self) -> str:
         """Return the mailbox as text, as in requests."""
@@ -58,8 +59,8 @@ def mailbox(text: str, field: str) -> Mailbox:
     """Parse the mailbox in a request's `field`.
 
     Raises:
-        InvalidInput: mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a line
-            break.
+        InvalidInput: the text is no mailbox that mail can be from or go to (RFC 5321, RFC 5890), or
+            has a line break.
 
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
@@ -82,7 +83,7 @@ def mailbox(text: str, field: str) -> Mailbox:
 
 
 def check_line(text: str, field: str) -> None:
-    """Raise `InvalidInput` if a text has a line break or another control character."""
+    """Raise `InvalidInput` if the text of `field` has a line break or another control character."""
     if _CONTROL.search(text):
         words = f"{field}: a line break or another control character"
         raise InvalidInput(words, field=field, reason="malformed")
@@ -104,7 +105,7 @@ _LIST_FIELDS: Final = (
     "list-unsubscribe",
     "list-unsubscribe-post",
 )
-"""Those of RFC 2369, RFC 2919 and RFC 8058, whose values are addresses in one piece."""
+"""The fields of RFC 2369, RFC 2919 and RFC 8058. Their values are URLs, which must not be split."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -115,7 +116,7 @@ class Content(Struct, frozen=True, omit_defaults=True):
     text: str | None = None
     headers: dict[str, str] = {}
     variables: dict[str, Any] = {}
-    """Those that the template was rendered with."""
+    """The variables that the template was rendered with."""
 
 
 class MessageHeading(Struct, frozen=True):
@@ -139,7 +140,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Check the header fields of a request.
 
     Raises:
-        InvalidInput: one is not ``X-…`` or ``List-…``, or its value is not one line.
+        InvalidInput: there are too many, or two of one name; or a name is not ``X-…`` or
+            ``List-…``, or a value is not one line.
 
     """
     if len(headers) > MOST_HEADERS:
@@ -161,7 +163,11 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> bytes:
-    """Return the bytes of a message, with the header fields ``more`` added; CRLF ends its lines."""
+    """Return the bytes of a message, with lines that end in CRLF.
+
+    The header fields `more`, those of the unsubscribe link, are added unless the content has a
+    ``List-Unsubscribe`` of its own.
+    """
     mail: EmailMessage = EmailMessage(policy=_policy())
     mail["From"] = _address(of.sender)
     mail["To"] = [_address(each) for each in of.to] or "undisclosed-recipients:;"
@@ -175,7 +181,7 @@ def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> b
         mail[name] = value
     if "list-unsubscribe" not in given:
         for name, value in more.items():
-            del mail[name]  # one that means nothing without the link beside it
+            del mail[name]  # without our link, this field has no meaning
             mail[name] = value
     _set_bodies(mail, content, of.id)
     return mail.as_bytes()
@@ -187,7 +193,7 @@ def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
         mail.set_content(content.text)
         if content.html is not None:
             mail.add_alternative(content.html, subtype="html")
-            # The same in every attempt; of a message that nobody could foresee.
+            # The same in every attempt, but unpredictable for the author of the content.
             mail.set_boundary(f"=_{message_id}")
     else:
         mail.set_content(content.html or "", subtype="html")
@@ -199,7 +205,7 @@ def _address(text: str) -> Address:
 
 
 def _as_it_is(text: str) -> str:
-    """Change a text so that the mail library finds no encoded word (RFC 2047) in it."""
+    """Change a text so that the mail library recognizes no encoded word (RFC 2047) in it."""
     return text.replace("=?", "= ?")
 
 
@@ -207,8 +213,8 @@ def _as_it_is(text: str) -> str:
 def _policy() -> EmailPolicy[EmailMessage]:
     """Return the mail policy: SMTP in seven bits, without folding of list fields.
 
-    The library would fold their URLs into encoded words, which are not allowed in them (RFC 2369
-    §2).
+    The library would fold the URLs in these fields into encoded words, which are not allowed there
+    (RFC 2369 §2).
     """
 
     class OneLine(UniqueUnstructuredHeader):

@@ -1,6 +1,6 @@
-"""``/v1/messages``: accept a message, and show what became of it.
+"""``/v1/messages``: accept messages, and show their status.
 
-Messages pass by the thousand, so the audit log has none of them, only the refusals.
+As messages come by the thousand, the audit log records only those that are refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
 USE_TEMPLATE: Final = "email:GetTemplate"
-"""The right on a template that sending it needs."""
+"""The action that a caller needs on a template to send it."""
 _Mailboxes = Annotated[list[str], Meta(max_length=MOST_RECIPIENTS)]
 
 
@@ -49,14 +49,14 @@ class SendMessage(RequestBody):
     """With `cc` and `bcc` 1 to 50."""
     cc: _Mailboxes = field(default_factory=list)
     bcc: _Mailboxes = field(default_factory=list)
-    """Who gets it too; the message itself does not tell."""
+    """Further recipients, which the message itself does not name."""
     subject: Annotated[str, Meta(min_length=1, max_length=MAX_SUBJECT)] | None = None
     html: Annotated[str, Meta(min_length=1)] | None = None
     text: Annotated[str, Meta(min_length=1)] | None = None
     template: str | None = None
     """Name, id or CRN of an email template, instead of subject, HTML and text."""
     variables: dict[str, Any] = field(default_factory=dict)
-    """Of the template, by name; any values of JSON."""
+    """The variables of the template, by name; any values of JSON."""
     headers: dict[str, str] = field(default_factory=dict)
     """Further fields: `X-…`, and those of mailing lists, `List-…`. At most 20."""
 
@@ -67,11 +67,11 @@ class SendMessage(RequestBody):
 async def send_message(
     data: JSONBody[SendMessage], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Reply[ResponseBody]:
-    """Accept a message, which is then sent to each recipient by itself.
+    """Accept a message, which is then sent to each recipient separately.
 
     Recipients whose addresses are suppressed get nothing, and are recorded so; the others do. A
-    request that is sent again with its `Idempotency-Key` sends nothing again. An identity may send
-    so many messages a second as the operator has set, by default 10; then it is 429.
+    request that is sent again with its `Idempotency-Key` sends nothing again. The operator limits
+    how many messages a second an identity may send, by default 10; beyond that, it is 429.
     """
     account_id, region = account_of(ctx), ctx.settings.region
     message_id, now = ctx.new_id(), ctx.clock()
@@ -91,7 +91,7 @@ async def send_message(
         now,
         wrap=lambda made: whole(made.message, made.recipients, content),
         location=lambda made: MESSAGES.location(made.message),
-        told=lambda _: None,
+        details=lambda _: None,
     )
     if is_counted:
         needs.room.note(account_id, now)
@@ -100,9 +100,9 @@ async def send_message(
 
 @MESSAGES.answers.gets(MESSAGE.path_of_one, MESSAGE.action("get"))
 async def get_message(message_id: FromPath[str], ctx: Context) -> ResponseBody:
-    """Return a message, with what became of each recipient.
+    """Return a message, with the status of each recipient.
 
-    What it says is kept for seven days after nothing of it waits to be sent, the rest for thirty.
+    The content is kept for seven days after nothing of it waits to be sent, the rest for thirty.
     """
     found = await MESSAGES.authorized(ctx, message_id)
     of = (found.account_id, found.id)
@@ -117,7 +117,11 @@ async def get_message(message_id: FromPath[str], ctx: Context) -> ResponseBody:
 async def _template(
     ctx: RequestContext, data: SendMessage, account_id: str, region: str
 ) -> Template | None:
-    """Return the template that a request names, or None; refuse fields that exclude a template."""
+    """Return the template that a request names, or None if it names none.
+
+    Raise `InvalidInput` if the request has a subject or body beside a template, or variables
+    without one.
+    """
     if data.template is None:
         if data.variables:
             words = "variables: they are those of a template"

@@ -28,16 +28,16 @@ from cloudcore.quotas.limits import Counted, up_to
 from cloudcore.resources.rows import Rows
 
 CONTENT_KEPT_SECONDS: Final = 7 * 24 * 3600
-"""Seconds for which the content is kept after no recipient waits any more."""
+"""How long the content of a message is kept after its last delivery has ended."""
 KEPT_SECONDS: Final = 30 * 24 * 3600
-"""Seconds for which the message and its recipients are."""
+"""How long the message and its recipients are kept after that."""
 _RATES_KEPT_SECONDS: Final = 3600
 IS_WAITING: Final = sa.text("status IN ('queued', 'deferred')")
 _HAS_ENDED: Final = sa.text("ended_at IS NOT NULL")
 
 
 def _of_message(table_name: str) -> sa.ForeignKeyConstraint:
-    """Return a foreign key that deletes the row together with its message."""
+    """Return a foreign key that deletes a row together with its message."""
     return sa.ForeignKeyConstraint(
         ["message_id", "account_id"],
         ["email_messages.id", "email_messages.account_id"],
@@ -128,16 +128,16 @@ class Recipient(NamedTuple):
     region: str
     address: str
     folded: str
-    """As suppressions compare addresses."""
+    """The address in canonical form, as in suppressions."""
     kind: RecipientKind
     status: MessageStatus
     reason: str | None
     attempts: int
     last_attempt_at: int | None
     source_ip: str | None
-    """The dedicated address that it is sent from; None for the shared one."""
+    """The dedicated address that the mail is sent from; None for the shared one."""
     next_attempt_at: int | None
-    """None unless it waits."""
+    """None unless the recipient waits for an attempt."""
 
 
 _OF_MESSAGE: Final = given(_r.message_id, _r.account_id)
@@ -192,9 +192,9 @@ _FIND_WAITING: Final = paged(
     )
 )
 forget: Final = deletion(_m.ended_at, kept_seconds=KEPT_SECONDS)
-"""Deletes a batch of the messages that ended long ago, with their recipients."""
+"""Deletes a batch of the messages that ended over 30 days ago, with their recipients."""
 forget_content: Final = deletion(_c.ended_at, kept_seconds=CONTENT_KEPT_SECONDS)
-"""Deletes a batch of the contents of messages that ended a while ago."""
+"""Deletes a batch of the contents of messages that ended over seven days ago."""
 forget_rates: Final = deletion(rates.c.second, kept_seconds=_RATES_KEPT_SECONDS, unit=MICROSECONDS)
 """Deletes a batch of the counters of past seconds."""
 _counted: Final = insert(rates).values(
@@ -202,7 +202,7 @@ _counted: Final = insert(rates).values(
 )
 _is_later: Final = _counted.excluded.second > rates.c.second
 _COUNT_RATE: Final = Statement(
-    # Of clocks that differ the latest second counts: no host's clock begins another's anew.
+    # If clocks differ, the latest second counts: a slower clock never resets the counter.
     _counted.on_conflict_do_update(
         index_elements=["account_id", "identity_id"],
         set_={
@@ -220,7 +220,7 @@ _COUNT_RATE: Final = Statement(
 def add(
     tx: Connection, new: Message, given: Sequence[Recipient], sealed: bytes
 ) -> tuple[Message, Sequence[Recipient]]:
-    """Insert a message with its recipients and its sealed content."""
+    """Insert a message with its recipients and its sealed content; return both."""
     ROWS.add(tx, new)
     for each in given:
         tx.execute(_ADD_RECIPIENT, **each._asdict())
@@ -235,7 +235,7 @@ def add(
 
 
 def list_recipients(tx: Connection, account_id: str, message_id: str) -> list[Recipient]:
-    """Return the recipients of a message, in their order."""
+    """Return the recipients of a message, in the order of their positions."""
     rows = tx.rows(_LIST_RECIPIENTS, account_id=account_id, message_id=message_id)
     return [Recipient(*row) for row in rows]
 
@@ -243,7 +243,7 @@ def list_recipients(tx: Connection, account_id: str, message_id: str) -> list[Re
 def find_recipient(
     tx: Connection, account_id: str, message_id: str, position: int
 ) -> Recipient | None:
-    """Return one recipient of a message, or None."""
+    """Return the recipient of a message at a position, or None."""
     row = tx.row(_FIND_RECIPIENT, account_id=account_id, message_id=message_id, position=position)
     return None if row is None else Recipient(*row)
 
@@ -255,7 +255,10 @@ def find_content(tx: Connection, account_id: str, message_id: str) -> bytes | No
 
 
 def account_of(tx: Connection, message_id: str) -> str | None:
-    """Return a message's account, by its id alone (the caller has authenticated it), or None."""
+    """Return the account id of a message, or None if the message is deleted.
+
+    The caller has authenticated the message id.
+    """
     row = tx.row(_ACCOUNT_OF, id=message_id)
     return None if row is None else row[0]
 
@@ -267,7 +270,7 @@ def find_waiting(tx: Connection, account_id: str, identity_id: str) -> str | Non
 
 
 def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
-    """Store the status of a recipient, and update and return its message.
+    """Store the status of a recipient; update the status of its message, and return the message.
 
     Lock the message first (`ROWS.lock`), so that of two concurrent changes the second sees the
     first.
@@ -289,7 +292,7 @@ def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
 
 
 def save_source(tx: Connection, changed: Recipient) -> None:
-    """Store the source IP of mail to a recipient, unless it was already sent."""
+    """Store the source IP of mail to a recipient, unless the mail was already sent."""
     tx.execute(
         _SAVE_SOURCE,
         of_message=changed.message_id,
@@ -300,7 +303,7 @@ def save_source(tx: Connection, changed: Recipient) -> None:
 
 
 def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now: int) -> bool:
-    """Count a message of an identity in this second; return False if there already were `most`."""
+    """Count a message of an identity in this second; return False if it already had `most`."""
     second = now // MICROSECONDS
     of = {"account_id": account_id, "identity_id": identity_id}
     return tx.execute(_COUNT_RATE, **of, second=second, most=most) == 1

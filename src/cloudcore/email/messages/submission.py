@@ -27,7 +27,7 @@ from cloudcore.jobs.queue import NewJob, enqueue
 from cloudcore.metering.usage import report
 
 SEND: Final = "email.send"
-"""The kind of the job that sends to one recipient."""
+"""The kind of the job that sends a message to one recipient."""
 _ROOM: Final = "at most {limit} messages of an account wait to be sent"
 SUPPRESSED: Final = "the address is suppressed"
 
@@ -45,7 +45,7 @@ class Draft(NamedTuple):
     subject: str
     template: Template | None
     sealed: bytes
-    """Its content."""
+    """The sealed content."""
 
 
 class Accepted(NamedTuple):
@@ -67,6 +67,8 @@ def accept(
     tx: Connection, draft: Draft, terms: SendingTerms, now: int, *, checks_room: bool
 ) -> Accepted:
     """Store a message, and schedule its delivery to the recipients that are not suppressed.
+
+    If `checks_room` is False, the quota of unsent messages is not checked.
 
     Raises:
         InvalidInput: the account has no verified identity for the sender.
@@ -107,12 +109,12 @@ def accept(
         enqueue(tx, _job(message, each), now)
     report(tx, account_id, region, MESSAGES.name, len(waiting), now)
     if use is not None:
-        WAITING_MESSAGES.tell(tx, account_id, use, now)
+        WAITING_MESSAGES.emit_level(tx, account_id, use, now)
     return Accepted(message, given)
 
 
 def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
-    """Return the recipients without duplicates, each queued or suppressed."""
+    """Return the recipients without duplicate addresses, each queued or suppressed."""
     kinds: Sequence[tuple[RecipientKind, Sequence[Mailbox]]] = (
         ("to", draft.to),
         ("cc", draft.cc),

@@ -16,7 +16,10 @@ from cloudcore.identity.commands.options import (
 
 
 def _create(run: Invocation) -> None:
-    """Create an account in the named organization, or in the default or personal one."""
+    """Create an account in the named organization, or in the default one (`find_organization`).
+
+    If the person has no default organization, use the session's current one.
+    """
     document = {"handle": run.values["handle"]}
     if not run.sign_in.is_program:
         named = run.values.get("organization", "")

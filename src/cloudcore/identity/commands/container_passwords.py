@@ -16,7 +16,7 @@ _PASSWORD: Final = Secret(
 
 
 def _create(run: Invocation) -> None:
-    """Create a password; log a container client in with it, or show it once."""
+    """Create a password; log in a container client with it, or show it once."""
     document: dict[str, Any] = {"name": run.values["name"], "role": _role(run)}
     if "duration_seconds" in run.values:
         document["duration_seconds"] = run.values["duration_seconds"]
@@ -31,9 +31,9 @@ def _create(run: Invocation) -> None:
 
 
 def _role(run: Invocation) -> str:
-    """Return the role to use: the one named, the one that commands act in, or the only one.
+    """Return the role to use: the named role, the role that commands act in, or the only role.
 
-    Raise `Misuse` if the person has none, or several.
+    Raise `Misuse` if none is named, and the person has no role or several.
     """
     named: str | None = run.values.get("role") or run.sign_in.role
     if named:
@@ -49,7 +49,7 @@ def _role(run: Invocation) -> str:
 
 
 def _delete(run: Invocation) -> None:
-    """Delete passwords; if one is not found, delete none of them."""
+    """Delete passwords; if one of them is not found, delete none."""
     found = [run.find(CONTAINER_PASSWORDS, each) for each in run.values["names"]]
     for each in found:
         run.client.call("DELETE", f"{run.path}/{each['id']}")

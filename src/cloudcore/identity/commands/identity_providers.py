@@ -1,4 +1,4 @@
-"""``entrepot identity-providers``."""
+"""``entrepot identity-providers``: OpenID Connect providers of an organization."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Options that several commands share, and clients that act as the person or program.
 
 People act in organizations as themselves, and in accounts through a role. So the commands about
-people use the person's own token, even while other commands act in a role.
+people use the person's own token, even if other commands currently act in a role.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def person_or_program(run: Invocation) -> ApiCalls:
 def people(run: Invocation) -> ApiCalls:
     """Return a client whose ``/v1/users`` are the people of the chosen organization.
 
-    A person sees those of the session's current organization, so the session is switched if
-    necessary. A service account, which may only look, sees those of the organization that owns its
-    account.
+    For a person, they are the people of the session's current organization, so the session is
+    switched if necessary. A service account can only list and show the people of the organization
+    that owns its account.
 
     Raise `CommandFailure` if a service account signed in, and the command changes something.
     """
@@ -58,8 +58,8 @@ def people(run: Invocation) -> ApiCalls:
 def find_organization(client: ApiCalls, sign_in: SignedIn, written: str) -> Record:
     """Return the organization with a name or id, or the default one if `written` is empty.
 
-    The default is the person's only organization apart from the personal one, or the owner of the
-    account in which other commands act.
+    The default is the person's only organization apart from the personal one; if there are several,
+    the owner of the account in which other commands act.
 
     Raise `Missing` if there is none, `Misuse` if there are several candidates.
     """
@@ -121,7 +121,7 @@ class Grant(NamedTuple):
 
     template: str
     names: list[str]
-    """Of repositories; with ``*`` at the end, all that begin so."""
+    """Names of repositories; a name that ends in ``*`` stands for all names with that prefix."""
 
     @property
     def words(self) -> str:

@@ -14,7 +14,7 @@ _PATH: Final = "/v1/policy-simulations"
 
 
 def _deciding(result: Record) -> str:
-    """Format the statements that decided, as policy name, sid or index, and effect."""
+    """Format the deciding statements, as policy name, sid or index, and effect."""
     return ", ".join(
         f"{each['policy']['name'] if each['policy'] else 'the ' + each['source'] + ' policy'}"
         f"[{each['sid'] or each['index']}] {each['effect']}"

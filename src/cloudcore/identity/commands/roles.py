@@ -56,7 +56,7 @@ def _create(run: Invocation) -> None:
         statement = {"effect": "allow", "principals": principals}
         fields["trust_policy"] = {"version": "1", "statements": [statement]}
     made = client.create(run.path, fields)["role"]
-    # What this command has made; the role first, since an attached policy cannot be deleted.
+    # Paths of what was created; the role is first, since an attached policy cannot be deleted.
     new = [f"{run.path}/{made['id']}"]
     try:
         for grant in grants_of(values):
@@ -79,7 +79,7 @@ def _path(policy: Record) -> str:
 def _undone(
     run: Invocation, role: str, made: Sequence[str], error: RequestRefused
 ) -> CommandFailure:
-    """Delete the resources that were created; return the error to raise."""
+    """Delete the resources that were created (`made`, paths); return the error to raise."""
     try:
         for path in made:
             run.client.call("DELETE", path)
@@ -92,10 +92,10 @@ def _undone(
 
 
 def _ready_made(run: Invocation, role: str, grant: Grant) -> tuple[str, bool]:
-    """Create a ready-made policy for a role, named after both; return (path, whether it is new).
+    """Create a ready-made policy for a role, named after role and template.
 
-    If a policy with this name and document already exists, use it: it may be left from a deleted
-    role.
+    Return (path, True if it was created). If a policy with this name and document already exists,
+    use it: it may be left from a deleted role.
     """
     name = f"{role}-{grant.template}"
     fields = {"name": name, "template": {"name": grant.template, "names": grant.names}}
@@ -123,7 +123,7 @@ def _created(name: str, values: dict[str, Any]) -> str:
 
 
 def _own_account(run: Invocation) -> str:
-    """Return the id of the account the caller acts in."""
+    """Return the id of the account that the caller acts in; raise `CommandFailure` if none."""
     account = run.sign_in.claims().acc
     if account is None:
         raise CommandFailure(
@@ -149,9 +149,10 @@ _PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
 
 
 def _admit(run: Invocation, crn: str) -> str:
-    """Add a principal to the role's trust policy; return the end of the message.
+    """Add a principal to the role's trust policy, unless it is trusted or that is not wanted.
 
-    Raise `CommandFailure` if the caller may not change the policy, or it would be too large.
+    Return the end of the message. Raise `CommandFailure` if the caller may not change the policy,
+    or the policy would be too large.
     """
     policy: Mapping[str, Any] = run.record["trust_policy"]
     if any(
@@ -258,7 +259,7 @@ def _list_groups(run: Invocation) -> None:
 def _find_provider(run: Invocation) -> Record:
     """Return the provider named on the command line, or the organization's only one.
 
-    Raise `Missing` if there is none, `Misuse` if there are several and none is named.
+    Raise `Missing` if there is no such provider, `Misuse` if there are several and none is named.
     """
     written: str | None = run.values.get("identity_provider")
     if written is not None and written.startswith("crn:"):
@@ -288,7 +289,7 @@ def _providers_of(organization_id: str) -> Noun:
 def _owner_of(run: Invocation) -> str:
     """Return the id of the organization that owns the role's account.
 
-    Raise `Missing` if no organization owns it.
+    Raise `Missing` if no organization owns the account.
     """
     account_id = run.record["crn"].split(":")[3]
     owner = run.client.call("GET", f"/v1/accounts/{account_id}")["account"]["organization"]
@@ -299,7 +300,7 @@ def _owner_of(run: Invocation) -> str:
 
 
 def _provider_names(run: Invocation) -> Mapping[str, str]:
-    """Map provider ids to names, for the organization; empty if the caller may not list them."""
+    """Map the organization's provider ids to names; empty if the caller may not list them."""
     try:
         noun = _providers_of(_owner_of(run))
         return {row["id"]: row["name"] for row in person(run).rows(noun.path, noun.many)}

@@ -84,7 +84,7 @@ SERVICE_ACCOUNTS: Final = Noun(
 
 _GRACE: Final = timedelta(days=1)
 _MAX_ACTIVE: Final = 2
-"""Active keys that a service account may have."""
+"""Maximum number of active keys of a service account."""
 _ROOM: Final = "'entrepot access-keys delete {service_account} KEY' makes room"
 _FIELDS: Final = (
     Option("description", "for persons, such as where it is"),
@@ -149,16 +149,16 @@ def _new(run: Invocation, fields: dict[str, Any]) -> Record:
 
 
 def _replace_now(run: Invocation, fields: dict[str, Any], old: Record) -> Record:
-    """Create a key and deactivate the `old` one, beforehand if there already are two active keys.
+    """Create a key and deactivate the `old` one, first if there are two active keys already.
 
-    Raise `CommandFailure` if the key could not be created. The old one is then reactivated, unless
-    the message says otherwise.
+    Return the new key. Raise `CommandFailure` if it could not be created. The old key is then
+    active as before, unless the message says otherwise.
     """
     path, owner, name = f"{run.path}/{old['id']}", run.above.written, old["access_key_id"]
     live = [row for row in run.client.rows(run.path, "access_keys") if _is_live(row)]
     if len(live) < _MAX_ACTIVE or not _is_live(old):
         made = _new(run, fields)
-        # Forced, should the command be signed in by it: the new key has the same rights.
+        # Forced, in case the command is signed in with the old key: the new one has equal rights.
         run.client.call("PATCH", path, {"status": "inactive"}, {"force": True})
         return made
     if run.sign_in.claims().akid == name:

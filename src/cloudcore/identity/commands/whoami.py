@@ -17,28 +17,28 @@ class Identity(msgspec.Struct):
     """The record that ``whoami`` prints."""
 
     registry: str
-    """The base URL."""
+    """The base URL of the server."""
     principal: str
     """The CRN that policies name."""
     person: str | None
-    """E-mail address, also of a person in a role."""
+    """E-mail address of the person, even if in a role; null for a service account."""
     organization: str | None
-    """The one that the person's session works in."""
+    """The current organization of the person's session."""
     service_account: str | None
     role: str | None
     """The role that commands act in."""
     account: str | None
-    """The handle; null also if the caller's rights do not show it."""
+    """The account's handle; null without an account, or if the caller may not see it."""
     account_id: str | None
     """Null for a person without a role."""
     session_id: str | None
-    """Of people and roles."""
+    """The session of a person or role; null for a service account."""
     access_key_id: str | None
-    """The key by which a service account signed in."""
+    """The key with which a service account signed in."""
     expires_at: str
-    """The end of the token."""
+    """When the token expires."""
     is_renewed: bool
-    """True if the command gets a new token by itself; else a new sign-in is needed."""
+    """True if the command renews the token by itself; else a new sign-in is needed."""
 
 
 def _show(run: Invocation) -> None:
@@ -79,7 +79,10 @@ def _handle_that_is_visible(run: Invocation) -> str | None:
 
 
 def _account(run: Invocation, claims: TokenClaims, visible: str | None) -> str | None:
-    """Return the handle of a token's account, or None for a person, who acts in no account."""
+    """Return the handle of a token's account, or None if it has none or the handle is unknown.
+
+    `visible` is the result of `_handle_that_is_visible`.
+    """
     if claims.acc is None or run.sign_in.is_program:
         return visible if claims.acc else None
     # People may see the accounts of their roles, whatever the roles may do.

@@ -1,11 +1,11 @@
 """Limit password attempts per client address, per person and per known browser.
 
-Budgets count failures: a success is credited back. Only one budget counts all attempts, successes
-too, because an attacker can add a person with the victim's e-mail address and the guessed password,
-and so never fail.
+Budgets count failures: a success is credited back. Only `SIGN_IN_BUDGET` counts successes too,
+because an attacker can add a person with the victim's e-mail address and the guessed password, and
+so never fail.
 
-A refused attempt computes no hash, and retrying it does not extend the wait; otherwise anyone could
-lock others out forever.
+A refused attempt computes no hash, and does not extend the wait; otherwise anyone could lock others
+out forever.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from cloudcore.web.rate_limits import Budget, RateLimitStatus, count_request, gi
 
 COOKIE: Final = "entrepot_known_browser"
 LIFETIME_SECONDS: Final = 90 * 24 * 3600
-"""Lifetime of the cookie since the last sign-in."""
+"""Lifetime of the cookie; it begins anew at each sign-in."""
 _CONTEXT: Final = "known browser"
 
 
 class KnownBrowser(msgspec.Struct, array_like=True, frozen=True):
-    """The sealed content of the cookie of a browser in which a person has signed in before.
+    """The content of the sealed cookie of a browser in which a person has signed in before.
 
-    An attacker who guesses a person's password uses up the attacker's budgets, not those of the
-    person's browsers. The cookie proves nothing else: the password is still required.
+    Known browsers have their own budgets, so an attacker who guesses passwords does not use up the
+    attempts of the person's browsers. The password is still required.
     """
 
     user_id: str
     browser_id: str
-    """Random; unchanged while the same person signs in."""
+    """A random id, unchanged as long as the same person signs in."""
     expires_at: int
 
 
@@ -53,7 +53,10 @@ def read_known_browser(ctx: RequestContext, cookie: str | None) -> KnownBrowser 
 
 
 def known_browser_cookie(ctx: RequestContext, user_id: str, before: KnownBrowser | None) -> str:
-    """Return the cookie for a browser in which this person has just signed in."""
+    """Return the cookie for a browser in which a person has just signed in.
+
+    `before` is the content of the browser's previous cookie, or None.
+    """
     same = before is not None and before.user_id == user_id
     browser_id = before.browser_id if before and same else secrets.token_urlsafe(16)
     known = KnownBrowser(user_id, browser_id, ctx.clock() + LIFETIME_SECONDS * MICROSECONDS)
@@ -64,10 +67,10 @@ _SECONDS: Final = 300
 ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
 """Failed attempts per client address (IPv6: /64), over all persons."""
 PERSON_BUDGET: Final = Budget(limit=10, window_seconds=_SECONDS, is_extended=False)
-"""Failed attempts per client address and e-mail address; also per known browser, and per signed-in
+"""Failed attempts per client address and e-mail address, per known browser, and per signed-in
 person who changes the password."""
 SIGN_IN_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
-"""All attempts, failed or not, per client address and e-mail address outside known browsers."""
+"""All attempts, failed or not, per client address and e-mail address, except in known browsers."""
 _ENDPOINT: Final = "sign-in"
 
 
@@ -84,7 +87,7 @@ class Attempt(NamedTuple):
     client: PasswordClient
     charges: tuple[_Charge, ...]
     lasting: tuple[_Charge, ...] = ()
-    """Charges that a success does not credit back."""
+    """Further charges, which a success does not credit back."""
 
     async def verify(self, ctx: RequestContext, password: str, kept: str) -> bool:
         """Return True if `kept` is a hash of the password.
@@ -98,9 +101,10 @@ class Attempt(NamedTuple):
     async def find_matching(
         self, ctx: RequestContext, password: str, persons: Sequence[User]
     ) -> list[User]:
-        """Return those of `persons`, who share one e-mail address, whose password this is.
+        """Return the active persons among `persons` to whom the password belongs.
 
-        The work is one hash, however many persons there are; see `cloudcore.iam.passwords`.
+        All `persons` must have the same e-mail address: then the work is one hash, however many
+        they are; see `cloudcore.iam.passwords`.
 
         Raise `TooManyAttempts` if a budget is exhausted, `Unavailable` if too many passwords wait
         to be hashed.
@@ -129,7 +133,7 @@ class Attempt(NamedTuple):
         return await ctx.database.write_relaxed(_count, every, ctx.clock()) is None
 
     async def credit_back(self, ctx: RequestContext) -> None:
-        """Credit this attempt back after a success."""
+        """Credit `charges` back after a success."""
         await ctx.database.write_relaxed(_give_back, self.charges, ctx.clock())
 
 
@@ -142,8 +146,8 @@ def attempt_in(browser: KnownBrowser) -> Attempt:
 def attempt_at(ctx: RequestContext, email: str) -> Attempt:
     """Return a sign-in attempt at an e-mail address from an unknown browser.
 
-    It is charged to the client address, in the same way whether or not anyone has the e-mail
-    address.
+    It is charged to the client address and to the e-mail address, whether or not anyone has the
+    e-mail address.
     """
     source = rate_subject(ctx.source_ip)
     person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()
@@ -165,7 +169,7 @@ def attempt_of(user: User) -> Attempt:
 
 
 def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> RateLimitStatus | None:
-    """Charge an attempt; return the status of the budget that refuses it, or None."""
+    """Charge an attempt; return None, or the status of an exhausted budget and charge nothing."""
     for number, charge in enumerate(charges):
         status = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)
         if status.is_refused:

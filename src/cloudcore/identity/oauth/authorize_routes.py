@@ -1,8 +1,8 @@
 """``/v1/oauth/authorize``: sign a person in and issue an authorization code (RFC 6749 §4.1).
 
-The command's code is sent by a redirect to the address where it listens on the browser's machine
-(RFC 8252 §7.3), or shown on the page, for the person to copy. The console's code is sent by a
-redirect to this install's console. Errors are pages, except that errors of the client's request are
+There are two clients. The command line gets the code by a redirect to a port where it listens on
+the browser's machine (RFC 8252 §7.3), or the person copies the code from the page. The console gets
+the code by a redirect. Errors are shown as pages, except that errors in the client's request are
 sent to the client by a redirect (`sign_in.AuthorizationRefused`).
 """
 
@@ -52,7 +52,7 @@ class AuthorizationQuery(msgspec.Struct):
     code_challenge: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{43}$(?!\\n)")]
     code_challenge_method: Literal["S256"]
     state: str = ""
-    """Carried by the redirect."""
+    """Returned in the redirect."""
 
 
 class ProviderQuery(msgspec.Struct):
@@ -60,7 +60,7 @@ class ProviderQuery(msgspec.Struct):
 
     id: str
     form: str
-    """The sign-in form of the page, sealed."""
+    """The sealed sign-in form of the page."""
 
 
 class ProviderAnswer(msgspec.Struct):
@@ -74,7 +74,7 @@ class ProviderAnswer(msgspec.Struct):
 
 
 class SentForm(msgspec.Struct):
-    """The fields the pages send: e-mail address and password, or the new password twice."""
+    """The fields that the pages send: e-mail address and password, or the new password twice."""
 
     form: str
     email: str = ""
@@ -104,7 +104,7 @@ def _with_error_pages(answer: Callable[..., Awaitable[Answer]]) -> Callable[...,
         except errors.PlatformError as error:
             return _refused(error, lambda words: pages.refusal_page("access_denied", words))
         except ConstraintViolated:
-            # What was checked was deleted or changed before it was written.
+            # A row that was checked before was deleted or changed meanwhile.
             words = "What this sign-in needs was changed meanwhile; open the link again"
             return _page(403, pages.refusal_page("access_denied", words))
 
@@ -119,11 +119,11 @@ def _public(*statuses_of_pages: int, **opt: object) -> dict[str, object]:
 @get(PATH, opt=_public(200, 303, 400, 503, query=AuthorizationQuery, statuses=(303,)))
 @_with_error_pages
 async def show_sign_in(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
-    """Show the sign-in page to a person whose command, or the console, asked for a code.
+    """Show the sign-in page to a person for whom the command line or the console requests a code.
 
     The query is that of RFC 7636 with a `redirect_uri` of the client and
-    `code_challenge_method=S256`. Any other is refused: by a redirect with `error` (RFC 6749
-    §4.1.2.1) if the client and its address are right, else by a page.
+    `code_challenge_method=S256`. Any other query is refused: by a redirect with `error` (RFC 6749
+    §4.1.2.1) if `client_id` and `redirect_uri` are right, else by a page.
     """
     asked = sign_in.read_request(ctx.settings.signed_in_at, request.scope["query_string"])
     nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
@@ -148,8 +148,8 @@ async def sign_in_by_password(request: Request[Any, Any, Any], ctx: Context) -> 
     The code is sent to the command or the console by a redirect, or shown to be copied.
 
     In five minutes, a client address has ten failed attempts at each e-mail address, thirty
-    failed attempts in total, and thirty attempts of any kind at each e-mail address; the next
-    is 429. A browser in which the person has signed in before has ten of its own.
+    failed attempts in total, and thirty attempts of any kind at each e-mail address; further
+    attempts get 429. A browser in which the person has signed in before has its own ten attempts.
     """
     sent = forms.parse_form(
         forms.values_of(request.scope["headers"], b"content-type"), await request.body()
@@ -172,9 +172,9 @@ async def sign_in_by_password(request: Request[Any, Any, Any], ctx: Context) -> 
 async def sign_in_at_provider(
     request: Request[Any, Any, Any], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Response[str]:
-    """Redirect a person to an identity provider, as the sign-in page links.
+    """Redirect a person from the sign-in page to an identity provider.
 
-    A client address begins thirty of these in five minutes; the next is 429.
+    A client address may begin thirty such sign-ins in five minutes; further ones get 429.
     """
     query = forms.parse_parameters(request.scope["query_string"])
     nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
@@ -196,10 +196,10 @@ async def finish_sign_in_at_provider(
     ctx: Context,
     needs: Needs[IdentityNeeds],
 ) -> Response[str]:
-    """Take a person back from an identity provider, and return a code as after a password.
+    """Accept the answer of an identity provider, and return a code as after a password.
 
-    The answer is believed once, in the browser that was sent to the provider, and at the address
-    of that provider.
+    An answer is accepted once, only in the browser that was sent to the provider, and only at the
+    callback URL of that provider.
     """
     query = forms.parse_parameters(request.scope["query_string"])
     cookie = request.cookies.get(PROVIDER_COOKIE)
@@ -210,7 +210,10 @@ async def finish_sign_in_at_provider(
 
 
 def _provider_cookie(ctx: RequestContext, value: str, max_age: int) -> Cookie:
-    """Return the cookie of a sign-in at a provider, which the browser sends on its way back."""
+    """Return the cookie of a pending sign-in at a provider.
+
+    It is not `SameSite=Strict`, so that the browser sends it when the provider redirects back.
+    """
     cookie = _cookie(ctx, PROVIDER_COOKIE, value, max_age)
     cookie.samesite = "lax"
     return cookie
@@ -255,7 +258,10 @@ async def _choose_password(
 
 
 def _refused(error: errors.PlatformError, page: Callable[[str], str], leads_to: str = "") -> Answer:
-    """Return the page for a refusal; `leads_to` is the target of its form on another host."""
+    """Return the answer to a refusal; `page` makes the page from the message.
+
+    `leads_to` is the final target of the page's form, if on another host.
+    """
     match error:
         case errors.RateLimited():
             status, words = 429, f"Too many attempts. Try again in {error.retry_after} seconds"
@@ -292,20 +298,20 @@ def _redirect(to: str) -> Answer:
 
 
 def _page(status: int, page: str, leads_to: str = "") -> Answer:
-    """Return a page; `leads_to` is the target of its form on another host, if any."""
+    """Return an answer; `leads_to` is the final target of the page's form, if on another host."""
     headers = pages.headers_with_form(leads_to)
     return Response(page, status_code=status, media_type=MediaType.HTML, headers=headers)
 
 
 def _external_target(ctx: RequestContext, form: SignInForm) -> str:
-    """Return the final target of a form on another host, or an empty string."""
+    """Return the final target of a form if it is on another host, else an empty string."""
     uri = form.destination.redirect_uri
     is_here = uri == OUT_OF_BAND or uri.startswith(f"{ctx.settings.auth_url}/")
     return "" if is_here else uri
 
 
 def _cookie(ctx: RequestContext, name: str, value: str, max_age: int | None = None) -> Cookie:
-    """Return a cookie of this page. Without `max_age` (seconds) it is a session cookie."""
+    """Return a cookie for the sign-in pages. Without `max_age` (seconds) it is a session cookie."""
     return Cookie(
         name,
         value=value,

@@ -1,9 +1,10 @@
 """Parse requests of OAuth clients strictly, both the form and the client's credentials.
 
 A parameter must not be repeated; one without a value counts as absent (RFC 6749 §3.2). The client
-names itself in the form or by HTTP Basic, never both (§2.3). Refusals of the token endpoints are
-``{error, error_description}`` (§5.2). `invalid_client` means that the credential is wrong and must
-be replaced; `unauthorized_client` means that it is right, and to be kept, but may not be used now.
+sends its credentials in the form or by HTTP Basic, never both (§2.3). Errors of the token endpoints
+are ``{error, error_description}`` (§5.2). `invalid_client` means that the credential is wrong and
+must be replaced. `unauthorized_client` means that the credential is right, but may not be used now;
+the client should keep it.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ def parse_parameters(encoded: bytes, max_fields: int = MAX_PARAMETERS) -> Form:
 
 
 def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
-    """Return the client that the request names, by HTTP Basic or in the form.
+    """Return the client credentials in a request, sent by HTTP Basic or in the form.
 
-    Some clients percent-encode ids and secrets in Basic, others do not. Ours contain no character
-    that decoding would change, so decoding is right for both.
+    Some clients percent-encode ids and secrets in Basic, others do not. The ids and secrets of this
+    install contain no character that decoding would change, so decoding is right for both.
 
     Raise `InvalidInput` if the client authenticates in two ways, `Unauthenticated` if the header is
     not valid Basic.
@@ -107,7 +108,7 @@ def _basic(header: bytes) -> tuple[str, str]:
 
 
 def wrong_client() -> errors.Unauthenticated:
-    """Return the error for wrong client credentials, the same whatever is wrong with them."""
+    """Return the error for wrong client credentials; it does not tell what is wrong."""
     return errors.Unauthenticated("the client is unknown, or its secret is wrong")
 
 
@@ -142,7 +143,7 @@ class OAuthError(ResponseBody):
 
 
 def render(error: errors.PlatformError, _request_id: str = "") -> tuple[int, dict[str, str]]:
-    """Return the status and body for `error` in OAuth's shape."""
+    """Return (status, body) for `error` in the format of OAuth."""
     status, code = next(TABLE[base] for base in type(error).__mro__ if base in TABLE)
     code = error.code if isinstance(error, OAuthRefused) else code
     words = "the service failed" if status == 500 else error.message

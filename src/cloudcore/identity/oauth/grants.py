@@ -1,12 +1,12 @@
 """Issue tokens (RFC 6749), authenticate clients, and revoke tokens (RFC 7009).
 
-Programs send a key pair (client credentials). Persons sign in on the page; their command sends the
-code from there, and later refresh tokens (`cloudcore.identity.oauth.sessions`).
+Programs send a key pair (client credentials). Persons sign in on the page; their client sends the
+code from the page, and later refresh tokens (`cloudcore.identity.oauth.sessions`).
 
-The holder may revoke a token; the answer does not tell whether it was valid. Revoking an access
-token of a program or a person ends only that token. Revoking a refresh token, a session token, or
-the access token of an assumed role ends the whole session: both credentials of a role session, and
-the container logins made in it.
+The holder of a token may revoke it; the answer does not tell whether the token was valid. Revoking
+an access token of a program or a person ends only that token. Revoking a refresh token, a session
+token, or the access token of an assumed role ends the whole session: both credentials of a role
+session, and the container logins of the session.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class IssuedToken(ResponseBody, kw_only=True):
     access_token: str
     token_type: str = "Bearer"  # noqa: S105 - the name of the scheme
     expires_in: int
-    """Seconds."""
+    """Seconds until the access token expires."""
     refresh_token: str | UnsetType = UNSET
 
 
@@ -58,6 +58,8 @@ async def grant_token(
     ctx: RequestContext, tokens: AccessTokens, uses: LastUses, form: Form, client: OAuthClient
 ) -> IssuedToken:
     """Issue the token that a form of the token endpoint requests.
+
+    `uses` records the use of an access key.
 
     Raise `Unauthenticated` if the client is unknown, or its secret is wrong; `InvalidInput`, or its
     subclass `OAuthRefused`, if the form is refused.
@@ -74,11 +76,11 @@ async def grant_token(
 
 
 async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOwner:
-    """Return the owner of a client's key pair, suspended or not.
+    """Return the owner of a client's key pair, even if the owner is suspended.
 
     An unknown key takes the same work and gives the same error as a wrong secret.
 
-    Raise `Unauthenticated` if the key is unknown, or the secret is wrong.
+    Raise `Unauthenticated` if the key is unknown or not usable, or the secret is wrong.
     """
     owner = await ctx.database.read(find_key_owner, client.id or "")
     expected = _DUMMY if owner is None else owner.secret_sha256
@@ -166,7 +168,10 @@ async def _by_refresh_token(
 
 
 async def _check_public(ctx: RequestContext, client: OAuthClient) -> None:
-    """Refuse a client with a secret: these grants are for persons, whose clients have none."""
+    """Raise if a client has a secret: codes and refresh tokens are for public clients.
+
+    Raise `OAuthRefused` if the secret is right, `Unauthenticated` if it is wrong.
+    """
     if client.secret is not None:
         await authenticate_client(ctx, client)
         words = "a service account uses client_credentials; keep the key"
@@ -191,10 +196,10 @@ async def revoke(
 ) -> None:
     """Revoke the form's token if it is valid and belongs to the client.
 
-    A client that does not authenticate may revoke any token that it holds. A form without a token
-    revokes nothing and is accepted.
+    A client that sends no id and no secret may revoke any token that it holds. A form without a
+    token revokes nothing, and is accepted.
 
-    Raise `Unauthenticated` if the client named itself and its secret is wrong.
+    Raise `Unauthenticated` if the client sends an id or a secret that is wrong.
     """
     requester: str | None = None
     if client.is_public:
@@ -271,7 +276,7 @@ def _revoke_access_token(
 
 
 def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
-    """Return the session of a refresh token, used or not, or of a session token."""
+    """Return the live session of a refresh token (even if used) or of a session token, or None."""
     if token.startswith(REFRESH_PREFIX):
         found = issued_tokens.lock_refresh_token(tx, hash_of(token))
         return None if found is None else session_rows.find_live_session(tx, found.sid, now)
@@ -283,7 +288,11 @@ def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
 
 
 def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | None:
-    """Return who a session was issued to: a service account's id, the command, or None."""
+    """Return the client of a session, or None if the session or its client is unknown.
+
+    The client is that of the session that began the chain: `CLI` for a person, or the id of a
+    service account.
+    """
     while session is not None:
         if session.user_id is not None:
             return CLI

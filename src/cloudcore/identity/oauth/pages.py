@@ -13,9 +13,9 @@ from cloudcore.iam.passwords import MIN_CHARACTERS
 
 PATH: Final = "/v1/oauth/authorize"
 PROVIDER_PATH: Final = f"{PATH}/provider"
-"""Where a sign-in at an identity provider begins."""
+"""Path at which a sign-in at an identity provider begins."""
 CALLBACK_PATH: Final = f"{PATH}/callback"
-"""Where identity providers send browsers back to, each to a path of its own below."""
+"""Path to which identity providers redirect browsers back; each provider has a path below it."""
 
 _STYLE: Final = """
 :root {
@@ -87,9 +87,10 @@ HEADERS: Final = {
 
 
 def headers_with_form(uri: str = "") -> dict[str, str]:
-    """Return the headers of a page; `uri` is the final target of its form on another host, if any.
+    """Return the headers of a page; `uri` is the final target of its form, if on another host.
 
-    Browsers apply `form-action` to the redirects that follow a form too.
+    It must be in the policy, because browsers apply `form-action` also to the redirects after a
+    form was sent.
     """
     if not uri:
         return dict(HEADERS)
@@ -104,8 +105,8 @@ def headers_with_form(uri: str = "") -> dict[str, str]:
 def redirect_uri(auth_url: str, provider_id: str) -> str:
     """Return the redirect URI of an identity provider.
 
-    Each provider has its own, so that the answer of one cannot be passed off as that of another
-    (RFC 9700 §4.4).
+    Each provider has its own URI, so that the answer of one provider cannot be passed off as the
+    answer of another (RFC 9700 §4.4).
     """
     return f"{auth_url}{CALLBACK_PATH}/{provider_id}"
 
@@ -116,13 +117,16 @@ class ProviderChoice(NamedTuple):
     id: str
     name: str
     host: str
-    """Host of its issuer, by which a person recognizes it."""
+    """Host of the provider's issuer URL, by which a person recognizes the provider."""
 
 
 def sign_in_page(
     hidden: str, email: str = "", complaint: str = "", providers: Sequence[ProviderChoice] = ()
 ) -> str:
-    """Return the page that asks for e-mail address and password, or to choose a provider."""
+    """Return the page that asks for e-mail address and password, or to choose a provider.
+
+    `hidden` is the sealed form, `complaint` an error message to show.
+    """
     focus = ("", " autofocus") if email else (" autofocus", "")
     return _page(
         "Sign in",
@@ -151,7 +155,7 @@ def _choices(hidden: str, providers: Sequence[ProviderChoice]) -> str:
 
 
 def new_password_page(hidden: str, email: str, complaint: str = "") -> str:
-    """Return the page on which a one-time password is replaced."""
+    """Return the page on which a person replaces a one-time password; see `sign_in_page`."""
     return _page(
         "Choose a password",
         f"""{_alert(complaint)}<p>The password you were given works only this once.
@@ -183,7 +187,7 @@ and for one attempt.</p>
 
 
 def refusal_page(code: str, words: str) -> str:
-    """Return the page that explains why sign-in is not possible."""
+    """Return the page that tells why sign-in is not possible: an error code and a message."""
     return _page(
         "Cannot sign in",
         f"""{_alert(f"{words}.")}<p class="quiet">Error: <code>{escape(code)}</code></p>""",

@@ -1,7 +1,7 @@
 """Routes of tokens: token and revocation endpoints, key set, metadata, AssumeRole.
 
-The first two answer in OAuth's shape, including errors raised by the kernel (`ERROR_SHAPES`), and
-send ``Cache-Control: no-store``.
+The token and revocation endpoints answer in the format of OAuth, even for errors raised by the
+kernel (`ERROR_SHAPES`), and send ``Cache-Control: no-store``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JWKS: Final = "/v1/jwks"
 METADATA: Final = "/.well-known/oauth-authorization-server"
 
 ERROR_SHAPES: Final[Mapping[str, ErrorShape]] = {TOKEN: OAUTH_SHAPE, REVOKE: OAUTH_SHAPE}
-"""For `cloudcore.web.app.Routes`: paths where the kernel's errors have OAuth's shape too."""
+"""For `cloudcore.web.app.Routes`: paths whose errors from the kernel have the format of OAuth."""
 
 _METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
@@ -42,13 +42,13 @@ Grant = Callable[[Form, OAuthClient], Awaitable[object]]
 
 
 class TokenForm(msgspec.Struct):
-    """The parameters of the token endpoint; which apply depends on `grant_type`."""
+    """The parameters of the token endpoint; `grant_type` determines which of them apply."""
 
     grant_type: Literal["client_credentials", "authorization_code", "refresh_token"]
     client_id: str = ""
     client_secret: str = ""
     duration_seconds: int = 3600
-    """Of client_credentials: 900 to 43200; a value outside is brought inside."""
+    """For client_credentials: 900 to 43200; other values are raised or lowered to these limits."""
     code: str = ""
     code_verifier: str = ""
     redirect_uri: str = ""
@@ -59,7 +59,7 @@ class RevocationForm(msgspec.Struct):
     """The parameters of the revocation endpoint."""
 
     token: str = ""
-    """Without one nothing is ended."""
+    """The token to revoke; if empty, nothing is revoked."""
     token_type_hint: str = ""
     """Ignored."""
     client_id: str = ""
@@ -99,7 +99,7 @@ async def create_token(
 async def revoke_token(
     request: Request[Any, Any, Any], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Response[None]:
-    """End a token, session or login credential; 200 whether or not there was one (RFC 7009)."""
+    """Revoke a token, session or login credential; 200 even if there was none (RFC 7009)."""
     return await _answer(request, partial(revoke, ctx, needs.tokens))
 
 
@@ -112,7 +112,7 @@ async def revoke_token(
 async def assume_role(
     data: JSONBody[AssumeRole], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> AssumedRole:
-    """Assume a role: an access token and a signature credential that end together.
+    """Assume a role: get an access token and a signature credential, which expire together.
 
     The caller needs `iam:AssumeRole` on the role (a person: an assignment of the role), and the
     role's trust policy must allow the caller.
@@ -122,13 +122,13 @@ async def assume_role(
 
 @get(JWKS, opt=_PUBLIC, cache_control=CacheControlHeader(public=True, max_age=300))
 async def get_key_set(needs: Needs[IdentityNeeds]) -> JsonWebKeySet:
-    """Return the public keys that verify access tokens, the next one included."""
+    """Return the public keys that verify access tokens, including the next key."""
     return JsonWebKeySet(needs.keys.public_set())
 
 
 @get(METADATA, opt=_PUBLIC)
 async def get_authorization_server(needs: Needs[IdentityNeeds]) -> dict[str, Any]:
-    """Return the URLs of the endpoints and what they support (RFC 8414)."""
+    """Return the authorization server metadata (RFC 8414)."""
     issuer = needs.auth_url
     return {
         "issuer": issuer,
@@ -146,7 +146,7 @@ async def get_authorization_server(needs: Needs[IdentityNeeds]) -> dict[str, Any
 
 
 async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any]:
-    """Parse the form, call `grant`, and answer errors in OAuth's shape.
+    """Parse the form and the client, return the answer of `grant`, or an error in OAuth's format.
 
     A request without a body counts as a form without parameters.
     """

@@ -1,7 +1,7 @@
 """Sessions of persons: exchange a code for a session, and rotate its refresh tokens.
 
-Codes and refresh tokens can be used once. A second use means that two parties have the same one, so
-it revokes the session of the first use (RFC 6749 §4.1.2, RFC 9700 §4.14).
+Codes and refresh tokens can be used once. A second use means that two parties have the same secret,
+so it revokes the session of the first use (RFC 6749 §4.1.2, RFC 9700 §4.14).
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from cloudcore.identity.rows.users import find_user
 from cloudcore.web.context import RequestContext
 
 OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
-"""Instead of a redirect, the page shows the code and the person copies it."""
+"""The `redirect_uri` for which the page shows the code, for the person to copy, instead of a
+redirect."""
 CODE_SECONDS: Final = 300
 ACCESS_SECONDS: Final = 3600
 SESSION_SECONDS: Final = 30 * 24 * 3600
-"""Lifetime of a session without a refresh; each refresh renews it, up to its end if it has one."""
+"""Lifetime of a session; each refresh begins it anew, but not beyond `Session.ends_at`."""
 
 REFRESH_PREFIX: Final = "ert_"
 _CODE_PREFIX: Final = "eac_"
@@ -40,14 +41,14 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 §4.1
 
 
 class CodeDestination(NamedTuple):
-    """The client of a code, and its `redirect_uri`."""
+    """The client that a code is for, and its `redirect_uri`."""
 
     client_id: str
     redirect_uri: str
 
 
 class Proof(NamedTuple):
-    """The parameters that must accompany a code."""
+    """The parameters that a client must send with a code."""
 
     client_id: str
     redirect_uri: str
@@ -59,7 +60,7 @@ class SignedIn(NamedTuple):
 
     sid: str
     crn: str
-    """The person's CRN."""
+    """The CRN of the person who signed in."""
     refresh_token: str
     ends_at: int | None = None
     """When the session ends for good, or None if each refresh renews it."""
@@ -68,7 +69,7 @@ class SignedIn(NamedTuple):
 def new_code(
     user_id: str, destination: CodeDestination, code_challenge: str, now: int
 ) -> tuple[str, Code]:
-    """Return (code, its row) for a person who has just signed in."""
+    """Generate an authorization code for a person who has just signed in; return (code, row)."""
     code = _CODE_PREFIX + secrets.token_urlsafe(32)
     expires_at = now + CODE_SECONDS * MICROSECONDS
     return code, Code(
@@ -77,9 +78,9 @@ def new_code(
 
 
 async def spend_code(ctx: RequestContext, code: str) -> Code | None:
-    """Use up a code, durably; return None if it was used before or never existed.
+    """Mark a code as used, durably, and return it; None if it was used before or never existed.
 
-    Its `sid` is the id of the session that may be started with it.
+    The returned `sid` is the id of the session that may be started with the code.
     """
     return await ctx.database.write(_spend, hash_of(code), ctx.new_id(), ctx.clock())
 
@@ -96,7 +97,11 @@ def _spend(tx: Connection, code_sha256: str, sid: str, now: int) -> Code | None:
 
 
 async def begin_session(ctx: RequestContext, spent: Code, proof: Proof) -> SignedIn | None:
-    """Start the session of a code; return None if the proof does not match or the code expired."""
+    """Start the session of a spent code; return None if this is refused.
+
+    It is refused if the code has expired or was used again, the proof does not match, or the person
+    or the identity provider is not active.
+    """
     now = ctx.clock()
     if now >= spent.expires_at or not _fits(spent, proof):
         return None
@@ -139,22 +144,21 @@ def _begin(
 def _lock_provider(tx: Connection, provider_id: str | None) -> IdentityProvider | None:
     """Lock a provider until the transaction ends; return it, or None if there is none.
 
-    A request that deactivates the provider waits for the lock, so it finds the new session and ends
-    it.
+    A request that deactivates the provider waits for the lock, and then ends the new session too.
     """
     provider = None if provider_id is None else find_provider(tx, provider_id)
     if provider is None or not lock_if_exists(tx, provider.organization_id):
         return None
-    return find_provider(tx, provider.id)  # as it is under the lock
+    return find_provider(tx, provider.id)  # read again under the lock
 
 
 async def rotate_refresh_token(
     ctx: RequestContext, token: str, client_id: str | None
 ) -> SignedIn | None:
-    """Exchange a refresh token for (its session, a new token); return None if it is not valid.
+    """Exchange a refresh token for its session with a new token; return None if it is not valid.
 
-    It is valid only for the client it was issued to (RFC 6749 §6, RFC 9700 §4.14), which may omit
-    its name (`client_id` None).
+    A token is valid only for the client that it was issued to (RFC 6749 §6, RFC 9700 §4.14);
+    `client_id` is None if the client sent no id. Using a token a second time revokes its session.
     """
     return await ctx.database.write(
         _rotate, hash_of(token), client_id, _new_refresh_token(), ctx.clock()
@@ -184,7 +188,7 @@ def _rotate(
 
 
 def _renewed(now: int, ends_at: int | None) -> int:
-    """Return the expiry of a session that begins or is refreshed at `now`."""
+    """Return the expiry of a session that begins or is refreshed at `now`, at most `ends_at`."""
     until = now + SESSION_SECONDS * MICROSECONDS
     return until if ends_at is None else min(until, ends_at)
 

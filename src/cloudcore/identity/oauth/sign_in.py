@@ -1,10 +1,10 @@
 """Sign a person in through the page: read the authorization request, check forms, issue the code.
 
-The request is that of RFC 6749 §4.1.1 and RFC 7636 §4.3. A refusal is sent to the redirect URI only
-if that belongs to the client; otherwise it is shown to the person on a page.
+The request is that of RFC 6749 §4.1.1 and RFC 7636 §4.3. An error is sent to the redirect URI only
+if the URI belongs to the client; otherwise it is shown to the person on a page.
 
-A form is valid for ten minutes, in one browser (whose cookie has the nonce). It contains the
-client's request, sealed, so the browser cannot change it.
+A form is valid for ten minutes, and only in the browser whose cookie has the form's nonce. It
+contains the sealed request of the client, so the browser cannot change the request.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ class AuthorizationRefused(InvalidInput):
     """A request that is refused with a redirect to `location`."""
 
     def __init__(self, destination: CodeDestination, state: str, code: str, message: str) -> None:
-        """Refuse with an error `code` of RFC 6749 §4.1.2.1; the client's `state` is returned."""
+        """Refuse with an error `code` of RFC 6749 §4.1.2.1; `location` includes `state`."""
         super().__init__(message)
         told = {"error": code, "error_description": message} | ({"state": state} if state else {})
         self.location = f"{destination.redirect_uri}?{urlencode(told)}"
 
 
 def read_request(console_url: str, encoded: bytes) -> AuthorizationRequest:
-    """Parse the query of an authorization request; `console_url` is this install's.
+    """Parse the query of an authorization request; `console_url` is the URL of this install.
 
     Raises:
-        RequestRefused: a parameter is not supported, or repeated.
-        InvalidInput: the same, but the code is not sent by a redirect; or the client or its
-            `redirect_uri` is unknown.
+        AuthorizationRefused: a parameter is missing, repeated or not supported.
+        InvalidInput: the client or its `redirect_uri` is unknown; or a parameter is wrong, and
+            `redirect_uri` is `OUT_OF_BAND`, so the error cannot be sent by a redirect.
 
     """
     sent = _values(encoded)
@@ -114,7 +114,7 @@ def _check_type(query: Form) -> None:
 
 
 def _checked(query: Form, destination: CodeDestination) -> tuple[str, str]:
-    """Check an authorization request; return (code challenge, state)."""
+    """Return (code challenge, state) of a request; raise `InvalidInput` if one is malformed."""
     if query.get("code_challenge_method") != "S256":
         raise InvalidInput("code_challenge_method must be S256")
     challenge, state = query.get("code_challenge", ""), query.get("state", "")
@@ -126,7 +126,7 @@ def _checked(query: Form, destination: CodeDestination) -> tuple[str, str]:
 
 
 def _destination(console_url: str, client_id: str, redirect_uri: str) -> CodeDestination:
-    """Check the client and its `redirect_uri`; the command may use a loopback address too.
+    """Check the client and its `redirect_uri`; only the command line may use a loopback address.
 
     Raise `InvalidInput` if there is no such client, or it may not use this `redirect_uri`.
     """
@@ -142,7 +142,7 @@ def _destination(console_url: str, client_id: str, redirect_uri: str) -> CodeDes
 
 
 def is_loopback_redirect(redirect_uri: str) -> bool:
-    """Return True for a loopback URL with any port, at which a command listens (RFC 8252 §7.3)."""
+    """Return True for a loopback URL that the command line may listen on (RFC 8252 §7.3)."""
     found = _LOOPBACK.fullmatch(redirect_uri)
     return found is not None and int(found[1]) < 1 << 16
 
@@ -153,7 +153,7 @@ _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class SignInForm(msgspec.Struct, array_like=True, frozen=True):
-    """The content of a form's hidden field, which is sealed."""
+    """The content of a form's sealed hidden field."""
 
     nonce_sha256: str
     code_challenge: str
@@ -161,9 +161,10 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
     destination: CodeDestination
     state: str = ""
     email: str = ""
-    """E-mail address of a person who gave a one-time password and must replace it; not unique."""
+    """E-mail address of a person who entered a one-time password and must replace it; not unique.
+    Empty in the form of the sign-in page."""
     kept_sha256: str = ""
-    """SHA-256 of that password's stored hash, so that the form is valid for one change only."""
+    """SHA-256 of the one-time password's stored hash, so that the form is valid for one change."""
     user_id: str = ""
 
     def seal(self, keyring: Keyring) -> str:
@@ -189,7 +190,7 @@ def begin(ctx: RequestContext, asked: AuthorizationRequest, nonce: str) -> SignI
 def resume(ctx: RequestContext, hidden: str, nonce: str | None) -> SignInForm:
     """Unseal the form that a browser sends back.
 
-    Raise `AccessDenied` if it is forged, from another browser, or expired.
+    Raise `AccessDenied` if the form is forged, from another browser, or expired.
     """
     form = opened_text(ctx.keyring, hidden, _CONTEXT, SignInForm)
     if form is None or ctx.clock() >= form.expires_at:
@@ -202,7 +203,7 @@ def resume(ctx: RequestContext, hidden: str, nonce: str | None) -> SignInForm:
 def renew(
     ctx: RequestContext, form: SignInForm, nonce: str, user: User | None = None
 ) -> SignInForm:
-    """Return the form for the next attempt, or for the new password of `user`."""
+    """Return a form with a new expiry, for another attempt or for the new password of `user`."""
     renewed = _form(ctx, nonce, form.code_challenge, form.destination, form.state)
     if user is None:
         return renewed
@@ -214,10 +215,11 @@ def renew(
 async def check_password(
     ctx: RequestContext, email: str, password: str, browser: KnownBrowser | None
 ) -> User:
-    """Return the person with this e-mail address and password. All failures cost and look the same.
+    """Return the person with this e-mail address and password.
 
-    Several persons can have the address. If the password matches more than one, return the known
-    browser's person, else the one who signed in last, else the oldest.
+    Several persons can have the address. If the password matches more than one, return the person
+    of the known browser, else the person who signed in last, else the oldest. All failures take the
+    same time and give the same error.
 
     Raises:
         TooManyAttempts: too many attempts; see `cloudcore.identity.oauth.attempts`.
@@ -237,7 +239,7 @@ async def check_password(
         if known:
             await attempt.credit_back(ctx)
             return known[0]
-        # The browser is known for one person; for others with the address it counts as unknown.
+        # The browser is known only for its person; for others with the address it is unknown.
         stranger = attempt_at(ctx, address)
         if not await stranger.is_admitted(ctx):
             matching = []
@@ -251,7 +253,7 @@ async def check_password(
 
 
 async def _choose_person(ctx: RequestContext, matching: Sequence[User]) -> User:
-    """Return the person who signed in last, or the oldest; `matching` is oldest first."""
+    """Return the person who signed in last, or else the first; `matching` is oldest first."""
     if len(matching) == 1:
         return matching[0]
     last = await ctx.database.read(find_last_signed_in, [user.id for user in matching])
@@ -269,12 +271,10 @@ async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
 
 
 def add_code_of(tx: Connection, user: User, code: Code) -> None:
-    """Insert the `code` of a person whose password was checked outside of the transaction.
+    """Insert the `code` of a person whose password was checked before the transaction.
 
-    A reset of the password deletes the person's codes, so no code may be inserted after it.
-
-    Raises:
-        Unauthenticated: see `give_code`.
+    Check again, since a reset of the password deletes the person's codes, and no code may be
+    inserted after it. Raise `Unauthenticated` as `give_code` does.
 
     """
     lock_user(tx, user.id)
@@ -290,7 +290,8 @@ async def choose_password(
     """Replace a one-time password; return the person and the code of the sign-in.
 
     Raises:
-        InvalidInput: the new password is not acceptable.
+        InvalidInput: the new password is too short or too long, is not the same twice, or is the
+            one-time password.
         AccessDenied: the form was used already, or the person was suspended meanwhile.
         TooManyAttempts: too many attempts.
         Unavailable: too many passwords wait to be hashed.

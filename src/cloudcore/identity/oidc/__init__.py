@@ -1,5 +1,6 @@
 """OpenID Connect: sign persons in at the identity provider of their organization.
 
-`provider` calls the provider and caches its keys, `id_tokens` verifies its tokens, and `sign_in` is
-the authorization code flow, joined to our own sign-in page.
+- `provider`: calls a provider, and caches its metadata and keys.
+- `id_tokens`: verifies a provider's tokens.
+- `sign_in`: the authorization code flow, which begins and ends at the sign-in page of `oauth`.
 """

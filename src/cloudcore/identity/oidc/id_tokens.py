@@ -1,7 +1,7 @@
 """Verify the ID tokens of identity providers (OpenID Connect Core 1.0 §3.1.3.7).
 
-Three algorithms are accepted, and each must fit the key that the provider publishes under the
-token's `kid`. Keys and links to keys in the token itself are never used.
+Three algorithms are accepted, and the algorithm must match the key that the provider publishes
+under the token's `kid`. Keys and links to keys in the token itself are never used.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.identity.tokens.jws import OnlyAlgorithm
 
 SKEW_SECONDS: Final = 60
-"""How far the clocks of provider and install may differ."""
+"""How many seconds the clocks of provider and install may differ."""
 MAX_TOKEN: Final = 65_536
 MAX_SUBJECT: Final = 255
-"""The most characters of `sub` (OpenID Connect Core 1.0 §2)."""
+"""Maximum characters of `sub` (OpenID Connect Core 1.0 §2)."""
 
 _MIN_RSA_BITS: Final = 2048
 _ALGORITHMS: Final = {"RS256": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
-"""The algorithms that are accepted, each with the type and the curve of its keys."""
+"""Maps each accepted algorithm to the type and the curve of its keys."""
 _REGISTRIES: Final = {name: OnlyAlgorithm(name, allows_extra_headers=True) for name in _ALGORITHMS}
 
 
@@ -43,7 +43,7 @@ class _Header(msgspec.Struct):
 
 
 class _Claims(msgspec.Struct):
-    """The claims that every ID token must have, and `azp`."""
+    """The claims that are checked; `nbf` and `azp` are optional."""
 
     iss: str
     sub: str
@@ -56,13 +56,13 @@ class _Claims(msgspec.Struct):
 
 
 class KeyMismatch(ProviderFailed):
-    """None of the keys verifies a token; the provider may have newer ones."""
+    """None of the keys verifies a token; the provider may have newer keys."""
 
 
 def key_id_of(token: str) -> str | None:
-    """Return the `kid` in a token's header, or None.
+    """Return the `kid` in a token's header, or None if it has none.
 
-    Raise `ProviderFailed` if it is not a token, or its algorithm is not accepted.
+    Raise `ProviderFailed` if `token` is not a signed token, or its algorithm is not accepted.
     """
     return _header(token).kid
 
@@ -78,9 +78,9 @@ def verify_id_token(
 ) -> dict[str, Any]:
     """Verify a token with the provider's `keys` (JWKs); return its claims.
 
-    Raise `KeyMismatch` if no key or several keys fit the token, or the one that fits does not
-    verify its signature; `ProviderFailed` if it is not a token of this issuer for this client and
-    this sign-in, or is not valid now.
+    Raise `KeyMismatch` if no key or several keys match the token's header, or the matching key does
+    not verify the signature; `ProviderFailed` if the token is not from `issuer`, for `client_id`
+    and for this sign-in (`nonce`), or is not valid `now` (in microseconds).
     """
     header = _header(token)
     key = _key(keys, header)
@@ -111,7 +111,10 @@ def _header(token: str) -> _Header:
 
 
 def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey | OKPKey:
-    """Return the key with the header's `kid`; without a `kid`, the only key that fits."""
+    """Return the key that matches a header's algorithm and, if it has one, its `kid`.
+
+    Raise `KeyMismatch` unless exactly one key matches, `ProviderFailed` if that key is malformed.
+    """
     kind, curve = _ALGORITHMS[header.alg]
     fitting = [
         key
@@ -141,7 +144,7 @@ def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey |
 
 
 def _check_size(bits: int, exponent: int) -> None:
-    """Raise `ProviderFailed` if an RSA key is too weak, or too slow to verify with."""
+    """Raise `ProviderFailed` if an RSA key is too short, or would make verification slow."""
     if bits < _MIN_RSA_BITS:
         raise ProviderFailed(f"the provider's key has fewer than {_MIN_RSA_BITS} bits")
     if not key_pairs.is_light(bits, exponent):
@@ -169,7 +172,7 @@ def _check(claims: _Claims, issuer: str, client_id: str, nonce: str, now: float)
         raise ProviderFailed("the ID token has expired; compare the clocks")
     if max(claims.iat, claims.nbf or 0) > now + SKEW_SECONDS:
         raise ProviderFailed("the ID token is not valid yet; compare the clocks")
-    # Databases keep no null character, and nobody sees other control characters.
+    # Databases cannot store null characters, and other control characters are invisible.
     if not 1 <= len(claims.sub) <= MAX_SUBJECT or not claims.sub.isprintable():
         raise ProviderFailed(
             f"the ID token has no subject of 1 to {MAX_SUBJECT} printable characters"
@@ -177,7 +180,7 @@ def _check(claims: _Claims, issuer: str, client_id: str, nonce: str, now: float)
 
 
 MAX_GROUPS: Final = 2000
-"""The most groups of a person that are read; others count as not there."""
+"""Maximum groups of a person that are read; further groups are ignored."""
 MAX_GROUP_NAME: Final = 256
 
 
@@ -185,10 +188,10 @@ class Profile(NamedTuple):
     """The claims about a person that are used here."""
 
     subject: str
-    """The provider's unchangeable name of the person."""
+    """The provider's permanent id of the person."""
     email: str | None
-    """The e-mail address in lower case, if the provider is the authority of its domain and has
-    verified it; else None."""
+    """The e-mail address in lower case; None unless the provider has verified it, and the address
+    is in one of the provider's `email_domains`."""
     groups: frozenset[str]
 
 
@@ -219,7 +222,7 @@ def _trusted_email(provider: IdentityProvider, claims: Mapping[str, Any]) -> str
 
 
 def _groups(value: object) -> frozenset[str]:
-    """Return the groups in a claim, which is a list of names, or one name."""
+    """Return the groups in a claim: a list of names, or one name; invalid names are ignored."""
     names = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return frozenset(
         name

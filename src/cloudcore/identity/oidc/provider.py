@@ -1,7 +1,7 @@
 """Call identity providers over HTTP, and cache their metadata and keys for an hour.
 
-A call is limited to few seconds and few bytes, follows no redirect, and reaches vetted addresses
-only. Metadata and keys are those of OpenID Connect Discovery 1.0.
+A call is limited in time and size, follows no redirect, and connects only to vetted addresses.
+Metadata and keys are those of OpenID Connect Discovery 1.0.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MAX_URL: Final = 1000
 
 
 def allowed_providers(internal_origins: Sequence[str]) -> Allowed:
-    """Return the destinations that may be called: these origins and the public internet."""
+    """Return the destinations that may be called: `internal_origins` and the public internet."""
     return Allowed("ENTREPOT_OIDC_INTERNAL_ORIGINS", tuple(internal_origins))
 
 
 def check_url(url: str, internal_origins: Sequence[str]) -> None:
-    """Check a URL that is to be called later, before its name is resolved.
+    """Check that a URL may be called, without resolving its host name.
 
     Raises:
-        ValueError: the URL is not allowed; the message is a sentence.
+        ValueError: the URL is not allowed; the message is the reason, for users.
 
     """
     if len(url) > MAX_URL:
@@ -41,9 +41,9 @@ def check_url(url: str, internal_origins: Sequence[str]) -> None:
 
 
 SECONDS: Final = 10.0
-"""Limit of one request, from the resolution of the name to the last byte."""
+"""Maximum seconds of one request, from the resolution of the name to the last byte."""
 MAX_BYTES: Final = 512 * 1024
-"""Limit of an answer's body."""
+"""Maximum bytes of a response body."""
 
 _REDIRECTS: Final = range(300, 400)
 
@@ -60,7 +60,10 @@ class ProviderClient:
         self._http = HttpClient(allowed_providers(internal_origins), resolve=resolve, max_idle=0)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a URL; raise `ProviderFailed` as `post` does."""
+        """Return the JSON object at a URL.
+
+        Raise `ProviderFailed` as `post` does, and if the status is not 200.
+        """
         status, answer = await self._ask("GET", url, headers or {}, None)
         if status != 200:
             raise ProviderFailed(f"{url} answered with status {status}")
@@ -69,7 +72,7 @@ class ProviderClient:
     async def post(
         self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, Any]]:
-        """Send a form; return the status and the JSON object of the answer.
+        """Send a form; return (status, JSON object of the response).
 
         Raise `ProviderFailed` if the provider may not be called, cannot be reached, is too slow, or
         does not answer with a JSON object.
@@ -109,13 +112,14 @@ async def _body(answer: HttpAnswer, url: str) -> bytes:
 
 KEPT_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 10
-"""The least time between two reads of an issuer's keys: a token can name any key."""
+"""Minimum seconds between two reads of an issuer's keys for unknown key ids, since a token can
+contain any id."""
 MISMATCH_SECONDS: Final = 60
-"""The least time between two reads after a token that the keys do not verify.
+"""Minimum seconds between two reads of an issuer's keys after a token that they do not verify.
 
 It is longer because anyone can present such a token repeatedly."""
 MAX_ISSUERS: Final = 100
-"""The most issuers whose metadata and keys a process holds."""
+"""Maximum number of issuers whose metadata and keys a process caches."""
 _MAX_KEYS: Final = 100
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
@@ -130,7 +134,7 @@ class Metadata(msgspec.Struct, frozen=True):
     userinfo_endpoint: str = ""
     token_endpoint_auth_methods_supported: Sequence[str] = ("client_secret_basic",)
     authorization_response_iss_parameter_supported: bool = False
-    """True if its answers name it (RFC 9207)."""
+    """True if the provider's answers contain `iss` (RFC 9207)."""
 
 
 class _Kept(NamedTuple):
@@ -153,16 +157,15 @@ class Discovery:
     async def metadata(self, issuer: str, now: int) -> Metadata:
         """Return the metadata of an issuer, at most an hour old.
 
-        Raise `ProviderFailed` if it cannot be read, or belongs to another issuer.
+        Raise `ProviderFailed` if metadata or keys cannot be read, or belong to another issuer.
         """
         return (await self._read(issuer, now)).metadata
 
     async def keys(self, issuer: str, now: int, kid: str | None = None) -> Sequence[dict[str, Any]]:
         """Return the keys of an issuer as JWKs; fetch them again if none has the id `kid`.
 
-        So a provider may rotate its keys at any time.
-
-        Raise `ProviderFailed` if they cannot be read.
+        So a provider may rotate its keys at any time. Keys are fetched at most once in
+        `REFRESH_SECONDS`. Raise `ProviderFailed` if the keys cannot be read.
         """
         kept = await self._read(issuer, now)
         is_known = kid is None or any(key.get("kid") == kid for key in kept.keys)
@@ -177,10 +180,10 @@ class Discovery:
     ) -> Sequence[dict[str, Any]]:
         """Return keys of an issuer that are newer than `tried`, or `tried` itself.
 
-        So a provider may replace a key under its old id, or publish keys without ids. Keys are
-        fetched at most once in `MISMATCH_SECONDS`.
+        `tried` is a result of `keys`. So a provider may replace a key under its old id, or publish
+        keys without ids. Keys are fetched at most once in `MISMATCH_SECONDS`.
 
-        Raise `ProviderFailed` if they cannot be read.
+        Raise `ProviderFailed` if the keys cannot be read.
         """
         async with (await self._read(issuer, now)).reading:
             kept = await self._read(issuer, now)

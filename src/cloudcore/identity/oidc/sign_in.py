@@ -4,7 +4,7 @@ This is the authorization code flow (OpenID Connect Core 1.0 §3.1, RFC 7636). T
 sign-in is in one sealed cookie: the provider, `state`, `nonce`, the PKCE verifier, and the sign-in
 form to continue with. So an answer is accepted only in the browser that began the sign-in, and only
 at the redirect URI of the provider that was called (RFC 9700 §4.4: an attacker's provider must not
-get the code of another).
+get a code of another provider).
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from cloudcore.web.context import RequestContext
 from cloudcore.web.rate_limits import Budget, count_request
 
 PENDING_SECONDS: Final = 600
-"""How long a person may take at the provider."""
+"""How many seconds a person may take at the provider."""
 _CONTEXT: Final = "sign-in at a provider"
 _MAX_WORDS: Final = 300
 _BEARER: Final = re.compile(r"[!-~]{1,65536}")
 
 
 class PendingSignIn(msgspec.Struct, array_like=True, frozen=True):
-    """A sign-in that was begun at a provider: the content of a sealed cookie."""
+    """A sign-in that was begun at a provider: the content of the sealed cookie."""
 
     provider_id: str
     state: str
@@ -84,7 +84,7 @@ def new_pending(provider: IdentityProvider, form: SignInForm, now: int) -> Pendi
 def resume_pending(
     keyring: Keyring, cookie: str | None, provider_id: str, state: str, now: int
 ) -> PendingSignIn:
-    """Return the sign-in to which an answer with this `state` belongs.
+    """Return the pending sign-in in the cookie, to which an answer with this `state` must belong.
 
     `provider_id` is the provider in the URL that received the answer.
 
@@ -104,7 +104,7 @@ def resume_pending(
 def authorization_url(
     provider: IdentityProvider, metadata: Metadata, pending: PendingSignIn, redirect_uri: str
 ) -> str:
-    """Return the provider's URL to which the browser is redirected."""
+    """Return the URL of the provider to redirect the browser to."""
     query = urlencode(
         {
             "response_type": "code",
@@ -148,7 +148,7 @@ async def fetch_profile(
     redirect_uri: str,
     now: int,
 ) -> Profile:
-    """Exchange a code for the person's profile.
+    """Exchange a code for the person's profile; `secret` is the client's, None if it has none.
 
     Raise `ProviderFailed` if the provider refuses the code, or its answer is not valid.
     """
@@ -208,7 +208,7 @@ def _basic(client_id: str, secret: str) -> str:
 
 
 def _words(answer: Mapping[str, Any]) -> str:
-    """Return the error in a provider's answer (RFC 6749 §4.1.2.1) as one short line."""
+    """Return the error in a provider's answer (RFC 6749 §4.1.2.1) as one short line of text."""
     parts = [answer.get("error"), answer.get("error_description")]
     told = ": ".join(part for part in parts if isinstance(part, str) and part)
     return " ".join(told.split())[:_MAX_WORDS] or "it gave no reason"
@@ -222,16 +222,16 @@ def _stale() -> AccessDenied:
 
 
 BEGIN_BUDGET: Final = Budget(limit=30, window_seconds=300, is_extended=False)
-"""Sign-ins that a client address may begin at providers; each may ask a provider."""
+"""Sign-ins at providers that a client address may begin; each may cause a call to a provider."""
 MAX_CHOICES: Final = 20
-"""The most providers that the page shows."""
+"""Maximum number of providers on the sign-in page."""
 _ENDPOINT: Final = "provider-sign-in"
 
 
 async def list_choices(ctx: RequestContext) -> Sequence[ProviderChoice]:
     """Return the providers that the sign-in page offers.
 
-    If anyone may found an organization there are none: a stranger could set a provider up under a
+    Return none if anyone may create an organization: a stranger could set up a provider under a
     name that people trust.
     """
     if ctx.settings.founders == "anyone":
@@ -269,15 +269,15 @@ async def begin(
 async def finish(
     ctx: RequestContext, needs: IdentityNeeds, cookie: str | None, at: str, answer: Form
 ) -> tuple[SignInForm, User, str]:
-    """Finish a sign-in; return the form that began it, the person and a new code.
+    """Finish a sign-in; return (the form of the sign-in page, the person, a new code).
 
     `at` is the provider id in the URL that received the answer.
 
-    Raise `AccessDenied` if the answer cannot be believed, or the person may not sign in.
+    Raise `AccessDenied` if the answer is not valid, or the person may not sign in.
     """
     now = ctx.clock()
     pending = resume_pending(ctx.keyring, cookie, at, answer.get("state", ""), now)
-    # First, so that an answer is used once, also if what follows fails.
+    # First, so that an answer is used once even if a later step fails.
     await ctx.database.write(provider_sign_ins.use_state, hash_of(pending.state), now)
     provider = await _active(ctx, pending.provider_id)
     try:
@@ -314,7 +314,7 @@ async def _active(ctx: RequestContext, provider_id: str) -> IdentityProvider:
 
 
 def _failed(provider: IdentityProvider, error: Exception) -> AccessDenied:
-    # The words may be the provider's own.
+    # The message may contain text from the provider.
     words = "".join(
         each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in str(error)
     )

@@ -1,9 +1,10 @@
 """Assume a role: check permission and trust, and issue the session's two credentials.
 
-The source must be allowed `iam:AssumeRole` on the role, and the role's trust policy must allow the
-source; a deny on either side refuses. For a person, the assignment of the role replaces the
-permission, never the trust. The session has only the role's permissions. It ends no later than the
-session or access key with which it was assumed, and is revoked together with that.
+The source is the caller that assumes the role. It must be allowed `iam:AssumeRole` on the role, and
+the role's trust policy must allow the source; a deny on either side refuses. For a person, the
+assignment of the role replaces the permission, never the trust. The session has only the role's
+permissions. It ends no later than the session or access key of the source, and is revoked together
+with it.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ MAX_CHAIN: Final = 10
 """Maximum length of a chain of sessions, each assumed from the previous one."""
 
 SESSION_PREFIX: Final = "est_"
-"""Prefix of session tokens; the session's id follows."""
+"""Prefix of session tokens, before the session's id."""
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_=,.@-]")
 _WHY: Final = {
     Verdict.ALLOWED: "its account is suspended",
     Verdict.NEEDS_RESOURCE_POLICY: "its trust policy does not allow it to you",
     Verdict.RESOURCE_DENY: "its trust policy denies it",
 }
-"""Reasons for a refusal, shown only to callers who know that the role exists."""
+"""Reasons for a refusal, shown only to callers that may know that the role exists."""
 
 
 class AssumeRole(RequestBody):
@@ -59,33 +60,34 @@ class AssumeRole(RequestBody):
     saturates_integers: ClassVar[bool] = True
 
     role: Annotated[str, Meta(min_length=1, max_length=512)]
-    """Its id, its CRN, or its name in the caller's account."""
+    """The role's id, its CRN, or its name in the caller's account."""
     duration_seconds: int | None = None
-    """900 to the role's most, or 3600 in a role session; a value outside is brought inside."""
+    """900 to the role's maximum, or to 3600 in a role session; other values are raised or lowered
+    to these limits."""
     session_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_=,.@-]{2,64}$(?!\\n)")] | None = None
-    """Shown with the role in history and logs. By default the e-mail address of the person or the
-    name of the service account; in a role session, that session's name."""
+    """Shown with the role in history and logs. By default, the e-mail address of the person or the
+    name of the service account; in a role session, the name of the role session."""
 
 
 class AssumedRole(ResponseBody, kw_only=True):
-    """A session in both its forms: a token for this API, a key pair for signatures."""
+    """A role session with two credentials: a token for this API, and a key pair for signatures."""
 
     access_token: str
     token_type: str = "Bearer"  # noqa: S105 - the name of the scheme
     expires_in: int
-    """Seconds."""
+    """Seconds until both credentials expire."""
     access_key_id: str
     secret_access_key: str
     session_token: str
     expires_at: RFC3339
-    """The end of both forms."""
+    """When both credentials expire."""
     account_id: Uuid
     account_handle: str
     role_id: Uuid
 
 
 class Credential(NamedTuple):
-    """A session's credential for signing requests, generated before the transaction."""
+    """A session's credential for signing requests; it is generated before the transaction."""
 
     access_key_id: str
     secret: str
@@ -103,7 +105,7 @@ class Credential(NamedTuple):
 
 
 class _RoleRequest(NamedTuple):
-    """A request to assume a role, with everything the decision needs."""
+    """A request to assume a role, with everything that the decision needs."""
 
     source: Principal
     request: AssumeRole
@@ -123,10 +125,11 @@ async def assume_role(
     """Assume a role and return its session.
 
     Raises:
-        AccessDenied: the permission or the trust is missing, or the account is suspended.
-        QuotaExceeded: the account's roles have reached their number of open sessions.
+        AccessDenied: the permission or the trust is missing, the account is suspended, or too many
+            roles were assumed in a row.
+        QuotaExceeded: the account's roles have the maximum number of open sessions.
         NotFound: the role does not exist, or is not visible to the caller.
-        InvalidInput: `role` is no reference to a role, or matches several.
+        InvalidInput: `role` is not a reference to a role, or matches several roles.
 
     """
     assert ctx.caller is not None
@@ -150,14 +153,17 @@ async def assume_role(
 def issue_token(
     tokens: AccessTokens, role: AssumableRole, jti: str, sid: str, expires_at: int, now: int
 ) -> str:
-    """Return an access token of a role's session, issued at `now`."""
+    """Return an access token of the role session `sid`, issued at `now`; `jti` is its id."""
     crn = role.crn
     of = {"account_id": role.account_id, "sid": sid}
     return tokens.issue(crn, jti, expires_at, issued_at=now, **of)
 
 
 def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
-    """Return a role that the caller may assume now, or raise the errors of `assume_role`."""
+    """Return a role that the caller may assume now; raise as `assume_role` does.
+
+    `role` is an id, a CRN or a name.
+    """
     assert ctx.caller is not None
     asked = _RoleRequest(ctx.caller, AssumeRole(role=role), "", ctx.source_ip, now)
     return _allowed_role(ctx, tx, asked)
@@ -218,12 +224,12 @@ def _assume(
         resource=role.crn,
         details={"session_name": name},
     )
-    sessions.OPEN.tell(tx, role.account_id, use, asked.now)
+    sessions.OPEN.emit_level(tx, role.account_id, use, asked.now)
     return role, expires_at
 
 
 def _session_name(source: Principal) -> str | None:
-    """Return the default name of a session."""
+    """Return the default name of a session; None if the source has no source identity."""
     if source.source is None:
         return None
     text = source.source.session_name or source.source.name
@@ -231,11 +237,11 @@ def _session_name(source: Principal) -> str | None:
 
 
 def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> AssumableRole:
-    """Return the requested role; raise the refusal if the source may not assume it.
+    """Return the requested role; raise an error if the source may not assume it.
 
-    A refusal by a role of another account looks like a role that does not exist, except to a person
-    who has the role. The existence of a role in the caller's own account is revealed only to
-    callers whose policies allow them to assume it.
+    If the role belongs to another account, the error is the same as for a role that does not exist,
+    except for a person to whom the role is assigned. The existence of a role in the caller's own
+    account is revealed only to callers whose policies allow them to assume it.
     """
     source = asked.source
     is_assigned = False
@@ -268,10 +274,10 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
 
 
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
-    """Return the name that the role to authorize on has in the program's own account.
+    """Return the name of the requested role, if it is in the caller's own account, or else ``*``.
 
-    It is ``*`` if the request has an id, or another account's CRN, that names no role of this
-    account.
+    The caller needs permission on a role with this name. A name, or a CRN of the own account,
+    counts even if no role has it.
     """
     if role is not None and role.account_id == asked.source.account_id:
         return role.name
@@ -284,7 +290,7 @@ def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
 
 
 def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | None, PlatformError]:
-    """Return (the requested role or None, the error to raise if it is missing)."""
+    """Return (the requested role or None, the error to raise if it is missing or refused)."""
     source, text = asked.source, asked.request.role
     if (role_id := parse_uuid(text)) is not None:
         return roles.find_by_id(tx, role_id), _unknown()
@@ -326,7 +332,7 @@ def new_credential(keyring: Keyring, sid: str) -> Credential:
 
 
 def _refused(why: str = "") -> AccessDenied:
-    """Return the error for a refusal. Pass `why` only for callers who know that the role exists."""
+    """Return the error for a refusal; `why` is only for callers that may know the role exists."""
     return AccessDenied(f"you may not assume this role{why and ': '}{why}")
 
 

@@ -1,11 +1,11 @@
 """Store policy documents as written, with the ids that their names had at that moment.
 
-A handle means the account that has it when the document is written; the CRN of another account's
-role or service account means the principal that has it then. So a principal that takes the name
-later gains nothing. The ids are stored beside the document, in a map from names.
+A handle means the account that has the handle when the document is written. The CRN of another
+account's role or service account means the principal that has the CRN then. So a principal that
+takes the name later gains nothing. The ids are stored beside the document, in a map from names.
 
-The answer does not reveal whether another account, its roles or service accounts exist: an unknown
-name is accepted, shown as written, and matches no principal, even if one takes the name later. In a
+It is not revealed whether another account, its roles or service accounts exist: an unknown name is
+accepted, shown as written, and matches no principal, even if a principal takes the name later. In a
 resource pattern, an unknown handle matches nothing, and costs as much to compare as an id.
 """
 
@@ -32,8 +32,8 @@ _CRN_PARTS: Final = 5
 _ACCOUNT_PART: Final = 3
 _LONGEST_ACCOUNT: Final = "00000000-0000-0000-0000-000000000000"
 _NO_ACCOUNT: Final = " " * len(_LONGEST_ACCOUNT)
-"""Stands in patterns for a handle that means no account. No CRN has a space, so it matches nothing;
-and as it is as long as an id, the cost of a decision is that of an account which exists."""
+"""Replaces a handle that means no account in patterns. No CRN has a space, so it matches nothing;
+since it is as long as an id, a decision costs as much as for an existing account."""
 _OF_NO_ACCOUNT: Final = ("user/", "organization/", "identity-provider/", "service/")
 _FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 
@@ -42,7 +42,7 @@ Ids = Mapping[str, str]
 _policies: Final[WeighedCache[tuple[str, str, PolicyKind | ResourceRules], Policy]] = WeighedCache()
 _ids: Final[WeighedCache[str, Ids]] = WeighedCache()
 _BYTES_BY_CHARACTER: Final = 10
-"""Estimated bytes in memory of the ids, for each character of their JSON."""
+"""Estimated bytes in memory of a map of ids, for each character of its JSON."""
 _DICT_BYTES: Final = 500
 
 
@@ -50,10 +50,11 @@ class StoredDocument(NamedTuple):
     """A policy document as stored."""
 
     text: str
-    """JSON as written, except that the handle of its own account is replaced by the id."""
+    """JSON as written, except that the handle of the policy's own account is replaced by the id."""
     ids: dict[str, str]
-    """Ids by name: an account's by its handle; a foreign principal's by its CRN (with the account's
-    id), or empty if there was no such principal."""
+    """Maps names to ids: the handle of an account to the account's id, and the CRN of another
+    account's principal (with the account's id in it) to the principal's id, or to "" if there was
+    no such principal."""
     policy: Policy
     """The parsed document, for evaluation."""
 
@@ -69,14 +70,14 @@ def stored_document(
     kind: PolicyKind | ResourceRules,
     account_id: str,
 ) -> StoredDocument:
-    """Check an account's JSON document and return it in its stored form.
+    """Check a document (decoded JSON) of an account; return it in its stored form.
 
     Raise `InvalidInput` if the document is not a policy of this kind.
     """
     policies.policy_of(document, kind)
     document = {**document, "statements": [*map(_with_lower_ids, document["statements"])]}
     named = sorted(set(_accounts(document)))
-    # With ids it is longer. It must fit whether or not the accounts exist.
+    # A document with ids is longer. It must be valid whether or not the accounts exist.
     policies.policy_of(_with_ids(document, dict.fromkeys(named, _LONGEST_ACCOUNT)), kind)
     ids = find_account_ids(tx, named)
     own = {word: found for word, found in ids.items() if found == account_id}
@@ -92,7 +93,7 @@ def stored_document(
 
 
 def read_stored(text: str, encoded_ids: str, kind: PolicyKind | ResourceRules) -> Policy:
-    """Parse a stored document for evaluation."""
+    """Return the policy of a stored document, with names replaced by ids; results are cached."""
     key = (text, encoded_ids, kind)
     policy = _policies.get(key)
     if policy is None:
@@ -120,7 +121,10 @@ def ids_of(statements: Sequence[Any], ids: Ids) -> Ids:
 
 
 def names_principal(encoded_ids: str, crn: str, principal_id: str) -> bool:
-    """Return True if `crn` in the document means the principal with this id."""
+    """Return True if `crn` in a document means the principal with this id.
+
+    `encoded_ids` belongs to the document. A CRN that is not in it means any principal.
+    """
     return read_ids(encoded_ids).get(crn, principal_id) == principal_id
 
 
@@ -142,7 +146,10 @@ def _accounts(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _account(text: str, part: str) -> str | None:
-    """Return the account that a principal or resource pattern names, or None."""
+    """Return the handle or id of the account in a principal or resource pattern, or None.
+
+    `part` is ``principals`` or ``resources``.
+    """
     if part == "principals" and not text.startswith("crn:"):
         return None if text == policies.EVERYONE else text
     parts = text.split(":", _CRN_PARTS - 1)
@@ -177,7 +184,10 @@ def _with_id(text: str, part: str, ids: Ids) -> str:
 
 
 def _evaluated(document: dict[str, Any], ids: Ids, kind: PolicyKind | ResourceRules) -> Policy:
-    """Return the policy of a document, with the names of all known accounts replaced by `ids`."""
+    """Return the policy of a document, with account names replaced by `ids`.
+
+    Handles in resources that are not in `ids` match no account.
+    """
     policy = policies.policy_of(_with_ids(document, ids), kind)
     statements = [
         each._replace(resources=Patterns(tuple(map(_without_handle, each.resources.texts))))

@@ -1,9 +1,9 @@
 """Refuse a change by which its caller loses the right to grant rights, unless it is forced.
 
-A principal that may attach policies to itself can give itself every other right back. So this one
-right is checked when the request arrives, and again in the transaction of the change, with the
-policies, the session and the access key as they are after the change. Changes of rights lock the
-account, so of two concurrent ones the second sees the result of the first.
+A principal that may attach policies to itself can restore every other right. So only this right is
+checked: when the request arrives, and again in the transaction of the change, with the policies,
+the session and the access key as they are after the change. Changes of rights lock the account, so
+of two concurrent changes the second sees the result of the first.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _ATTACH: Final = "iam:AttachPolicy"
 
 
 class ForceQuery(msgspec.Struct):
-    """The option of changes that may take rights from their own caller."""
+    """The query option of changes that may take rights from the caller itself."""
 
     force: bool = False
     """Make the change even if it takes `iam:AttachPolicy` from the caller itself, or ends the
-    session or access key that makes it. Else the answer is 409 with the reason `own_rights`."""
+    caller's session or access key. Otherwise the answer is 409 with the reason `own_rights`."""
 
 
 def check_lock_out(ctx: RequestContext) -> ChangeCheck | None:
-    """Return the check for a change, or None if the caller has no right that it could lose.
+    """Return the check for a change, or None if the change is forced, or no right could be lost.
 
     Call the check at the end of the change's transaction. It raises `Conflict` if the caller could
-    attach policies to itself, or to principals of its account, before the change and cannot after
+    attach policies to itself, or all policies of its account, before the change, but cannot after
     it.
 
     Raise `InvalidInput` if the query is malformed.
@@ -78,11 +78,11 @@ CHECKED: Final[dict[str, Any]] = {
     "change_check": check_lock_out,
     "statuses": (409,),
 }
-"""Part of a route's ``opt``, if its change may take rights from its own caller."""
+"""Part of the ``opt`` of routes whose changes may take rights from the caller itself."""
 
 
 def _is_in_force(tx: Connection, caller: Principal, now: int) -> bool:
-    """Return True if the caller's session or access key still works."""
+    """Return True if the caller's session or access key is still valid."""
     if caller.sid is not None:
         return find_live_session(tx, caller.sid, now) is not None
     if caller.access_key_id is None:

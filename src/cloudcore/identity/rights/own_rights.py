@@ -22,10 +22,10 @@ from cloudcore.identity.rights.documents import names_principal, read_stored
 from cloudcore.resource_names import Crn
 
 ANY_NAME: Final = "*"
-"""The name of a resource that stands for all of its kind."""
+"""Stands for all names of resources of a kind."""
 
 _STEPS: Final = 20 * DECISION_STEPS
-"""Steps of all decisions for one request: some 100 ms."""
+"""Step budget of all decisions for one request: some 100 ms."""
 _UNCOMMON: Final = "7d1f0c52e9b8"
 """A name that no policy is likely to have."""
 _MOST_NAMES: Final = 200
@@ -36,10 +36,10 @@ class RightsQuestion(NamedTuple):
     """Asks which of these actions are allowed on a resource."""
 
     resource: Crn
-    """It names its account by id."""
+    """The CRN, with the account's id."""
     actions: Sequence[str]
     own_policy: OwnPolicy | None
-    """How the policy of such a resource is read; None if it has none."""
+    """How resource policies of this kind are read; None if such resources have none."""
 
 
 class ResourcePolicy(NamedTuple):
@@ -54,7 +54,8 @@ class Rights(NamedTuple):
 
     actions: list[str]
     on_some: list[str]
-    """For the name `ANY_NAME`: those that are allowed on at least one name; else `actions`."""
+    """If the name is `ANY_NAME`, the actions that are allowed on at least one name; else the same
+    as `actions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,16 @@ class RightsRequest:
     now: int
     """Microseconds since the epoch."""
     work: StepBudget = field(default_factory=lambda: StepBudget(_STEPS))
-    """Steps left for all its decisions."""
+    """The step budget of all decisions for the request."""
 
 
 def load_own_policies(
     tx: Connection, questions: Sequence[RightsQuestion]
 ) -> list[ResourcePolicy | None]:
-    """Return the policy of each question's resource; None if there is none, or it is irrelevant."""
+    """Return, for each question, the resource policy; None if there is none.
+
+    It is None also if it does not decide on the question's actions, or the name is `ANY_NAME`.
+    """
     return [_load(tx, each) for each in questions]
 
 
@@ -93,7 +97,8 @@ def rights_of(
 ) -> Rights:
     """Return the caller's allowed actions on the question's resource.
 
-    Raise `AccessDenied` if the policies need more steps than a request may use.
+    `attached` is the resource's policy from `load_own_policies`. Raise `AccessDenied` if the
+    policies need more steps than the request's budget has.
     """
     actions = [
         action
@@ -115,10 +120,11 @@ def rights_of(
 
 
 def allowed_prefixes(request: RightsRequest, action: str, every: Crn) -> list[str]:
-    """Return the name prefixes in the policies under which `action` is allowed on all names.
+    """Return the name prefixes in the caller's policies for which `action` is always allowed.
 
-    `every` has the kind and the account of the resources; its name is ignored. A name without a
-    wildcard is not a prefix.
+    So the action is allowed on all resources whose names begin with such a prefix. `every` has the
+    kind and the account of the resources; its name is ignored. Names without a ``*`` at the end are
+    not prefixes.
     """
     found = []
     for name in dict.fromkeys(_spelled_out(request.policies, action, every.type)):
@@ -166,7 +172,7 @@ def _is_allowed(
 def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
     """Yield names of resources of a kind on which policies may allow `action`.
 
-    Each is an example of what a pattern matches; the caller still has to decide on it.
+    Each is an example of the names that a pattern matches; another policy may still deny it.
     """
     yield _UNCOMMON
     for name in _spelled_out(policies, action, kind):
@@ -174,7 +180,7 @@ def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
 
 
 def _spelled_out(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
-    """Yield the name patterns of a kind in statements that allow `action`."""
+    """Yield the name patterns for resources of a kind in statements that allow `action`."""
     patterns = dict.fromkeys(
         text
         for policy in policies

@@ -28,19 +28,19 @@ from cloudcore.identity.rows.policies import list_policies_of
 
 
 class LoginPermission(NamedTuple):
-    """The permission that a role needs to log container clients in."""
+    """The permission that a role needs for container clients to log in with it."""
 
     action: str
     resource: str
-    """CRN, of the role's account."""
+    """CRN of a resource in the role's account."""
 
 
 PermissionToLogIn = Callable[[str], LoginPermission]
-"""Returns the permission for the roles of an account."""
+"""Returns the permission that roles of an account (its id) need."""
 
 
 _PRINCIPAL_BYTES: Final = 500
-"""Estimated bytes of a cache entry without policies."""
+"""Estimated memory of a cache entry, without its policies."""
 
 OWNER_ACTIONS: Final = (
     "iam:UpdateOrganization",
@@ -60,7 +60,7 @@ OWNER_ACTIONS: Final = (
     "audit:GetAuditEvent",
     *standard_actions("iam", "IdentityProvider"),
 )
-"""Actions an owner of an organization may do in it."""
+"""Actions that an owner of an organization may do in it."""
 MEMBER_ACTIONS: Final = (
     "iam:GetOrganization",
     "iam:ListMembers",
@@ -70,7 +70,7 @@ MEMBER_ACTIONS: Final = (
     "iam:ListAccounts",
     "iam:GetAccount",
 )
-"""Actions every member of an organization may do in it."""
+"""Actions that every member of an organization may do in it."""
 BILLING_ACTIONS: Final = (
     *standard_actions("billing", "PaymentMethod"),
     "billing:GetInvoice",
@@ -78,7 +78,7 @@ BILLING_ACTIONS: Final = (
     "billing:PayInvoice",
     "metering:GetUsage",
 )
-"""Actions an owner of an organization, and who has the role ``billing`` in it, may do in it."""
+"""Actions that owners and members with the role ``billing`` may do in an organization."""
 _OWN_ACTIONS: Final = (
     "iam:CreateOrganization",
     "iam:ListOrganizations",
@@ -103,12 +103,12 @@ PERSON: Final = Policy(
         ),
     )
 )
-"""Actions a person may do before assuming a role: all in the personal organization; in others only
-those that `membership` allows too."""
+"""The identity policy of persons who have not assumed a role. In the personal organization it
+suffices; in other organizations, `membership` must allow too."""
 
 
 def membership(role: str, person: str) -> Policy:
-    """Return an organization's policy for a member with this role; `person` is a CRN."""
+    """Return an organization's policy for a member with this role; `person` is the member's CRN."""
     more = {"owner": (*OWNER_ACTIONS, *BILLING_ACTIONS), "billing": BILLING_ACTIONS}.get(role, ())
     actions = Patterns((*MEMBER_ACTIONS, *more))
     return Policy((PolicyStatement(Effect.ALLOW, actions, principals=frozenset({person})),))
@@ -130,7 +130,7 @@ class Permissions:
         known = self._compiled.get(principal.id)
         if known is not None and known[0] == revision:
             return known[1]
-        # Read after the revision: policies newer than it are only read once more than needed.
+        # Read after the revision: if they are newer than it, they are just read once more later.
         policies = await self._database.read(load_policies, principal)
         weight = _PRINCIPAL_BYTES + sum(map(memory_of, policies))
         self._compiled.keep(principal.id, (revision, policies), weight)

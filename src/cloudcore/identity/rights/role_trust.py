@@ -20,16 +20,16 @@ from cloudcore.identity.rows.roles import AssumableRole
 ASSIGNED: Final = Policy(
     (PolicyStatement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
 )
-"""The permission that an assignment grants."""
+"""The identity policy of a person to whom the role is assigned."""
 _DENIALS: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
 
 
 class RoleCaller(NamedTuple):
-    """A caller that wants to assume roles, and the circumstances of its request."""
+    """A caller that wants to assume roles, with the client address and time of its request."""
 
     source: Principal
     providers: Sequence[str]
-    """CRNs of the identity providers at which a person has signed in."""
+    """CRNs of the active identity providers that a person is linked to; empty for others."""
     source_ip: IPv4Address | IPv6Address | None
     now: int
     """Microseconds since the epoch."""
@@ -43,9 +43,9 @@ def find_role_caller(
     *,
     locks: bool = True,
 ) -> RoleCaller:
-    """Return a caller, with the identity providers through which roles may trust it.
+    """Return a caller with the identity providers through which roles may trust it.
 
-    The providers are locked in their active state until the transaction ends, unless `locks` is
+    The providers are locked until the transaction ends, so that they stay active, unless `locks` is
     False.
     """
     providers = []
@@ -61,10 +61,11 @@ def verdict_on(
     policies: Sequence[Policy],
     work: StepBudget | None = None,
 ) -> Verdict:
-    """Return the verdict; it allows only if permission and trust both allow and neither denies.
+    """Decide if a caller may assume a role: permission and trust must allow, and neither deny.
 
-    Trust in an identity provider is trust in the persons who sign in there, as long as it is active
-    and they belong to its organization.
+    `policies` are the caller's. A trust policy that names an identity provider admits the persons
+    linked to the provider, while it is active and they belong to its organization. `work` is a step
+    budget to share; None for a budget of its own.
     """
     source = role_caller.source
     crn = source.crn if names_principal(role.trust_ids, source.crn, source.id) else ""
@@ -86,7 +87,10 @@ def admits(
     source_ip: IPv4Address | IPv6Address | None,
     now: int,
 ) -> bool:
-    """Return True if a person may now assume a role assigned to that person; lock nothing."""
+    """Return True if a person may now assume a role that is assigned to the person.
+
+    The trust policy and the account are checked, not the assignment. Nothing is locked.
+    """
     role_caller = find_role_caller(tx, person, source_ip, now, locks=False)
     return verdict_on(role_caller, role, (ASSIGNED,)).is_allowed and role.account_status == "active"
 
@@ -94,7 +98,8 @@ def admits(
 def trusts_service(role: AssumableRole, service: str, now: int) -> bool:
     """Return True if a role's trust policy lets a service of the platform act in it.
 
-    A service needs no permission; the caller that passes the role to it does (`iam:PassRole`).
+    A service needs no permission; the caller that passes the role to the service needs
+    `iam:PassRole`.
     """
     question = Question(
         caller=Caller(service_crn(service), None),
@@ -111,14 +116,17 @@ def trusts_service(role: AssumableRole, service: str, now: int) -> bool:
 def has_permission(role_caller: RoleCaller, policies: Sequence[Policy], resource: str) -> bool:
     """Return True if the caller's own policies allow it to assume the role with this CRN."""
     question = _question(role_caller, role_caller.source.crn, resource, None)
-    # What is missing then is the trust alone.
+    # This verdict means that only the trust is missing.
     return decide(question, policies) is Verdict.NEEDS_RESOURCE_POLICY
 
 
 def _question(
     role_caller: RoleCaller, crn: str, resource: str, work: StepBudget | None
 ) -> Question:
-    """Build the question for a trust policy; `crn` is how the policy may name the caller."""
+    """Build the question for a trust policy.
+
+    `crn` is a name that the policy may use for the caller: its own CRN, or that of a provider.
+    """
     return Question(
         caller=Caller(crn, role_caller.source.account_id),
         action=TRUST_ACTION,

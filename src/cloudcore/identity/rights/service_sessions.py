@@ -39,7 +39,7 @@ class SessionsOfService:
     def resolve(
         self, tx: Connection, account_id: str, field: str, value: str, authorize: Authorize
     ) -> PassedRole:
-        """Return the role that a request names, if it trusts the service."""
+        """Return the role that a request names, if it trusts the service; see `ServiceRoles`."""
         found = ROLES.resolve(tx, account_id, field, value, authorize)
         role = roles.find_by_id(tx, found.id)
         if platform_roles.service_of(found.name) is not None or role is None:
@@ -83,7 +83,7 @@ class SessionsOfService:
                 **credential.columns,
             )
             if not sessions.has_open_of_service(tx, session, now):
-                self._record(tx, role, source, now)  # renewals would fill the log
+                self._record(tx, role, source, now)  # only the first: renewals would fill the log
             sessions.add_session(tx, session)
             return role, session
 
@@ -108,7 +108,7 @@ class SessionsOfService:
         return await self.database.read(sessions.find_open, session_ids, self.clock())
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
-        """Revoke all sessions that the service began with this name."""
+        """Revoke all sessions that the service began under this name."""
         sessions.revoke_sessions_of_service(tx, account_id, service_crn(self.service), name, now)
 
     def platform_role(
@@ -129,7 +129,7 @@ class SessionsOfService:
         platform_roles.remove_platform_role(tx, self.service, account_id, role_id)
 
     def _role(self, tx: Connection, account_id: str, role_id: str, now: int) -> AssumableRole:
-        """Return a role that trusts the service, locked until `tx` ends."""
+        """Return a role that trusts the service, locked until `tx` ends; raise `RoleRefused`."""
         role = roles.find_by_id(tx, role_id)
         if role is None or role.account_id != account_id:
             raise RoleRefused("the role was deleted")

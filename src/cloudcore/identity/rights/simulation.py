@@ -1,8 +1,8 @@
 """Simulate decisions on a principal, actions and a resource, with the deciding statements.
 
-The decision is the evaluator's own (`cloudcore.iam.decision`), with its trace. Policies of another
-account are never read, so that nothing about other accounts is revealed: their part of the decision
-is unknown unless the request contains the document.
+Decisions are made by the evaluator itself (`cloudcore.iam.decision`), with its trace. Policies of
+other accounts are never read, so that nothing about them is revealed: their part of the decision is
+unknown unless the request contains the document.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Simulation(NamedTuple):
     account_id: str
     """The account whose policies may be read."""
     policies: Sequence[Any] | None
-    """Documents in place of those attached to the principal."""
+    """Policy documents to use instead of the principal's; None for the principal's."""
     resource_policy: Any
-    """The policy to decide by: a document; None for no policy; UNSET for the one it has."""
+    """The policy document to use for the resource; None for no policy, UNSET for its stored one."""
     own_policy: OwnPolicy | None
     """How policies of such resources are read; None if they have none."""
 
@@ -72,7 +72,7 @@ class KnownPolicy(NamedTuple):
     policy: Policy
     document: Any
     row: PolicyRow | None = None
-    """None for the resource's own, and for a document that was given."""
+    """The stored policy; None for a resource policy, and for a document of the request."""
 
 
 class LoadedPolicies(NamedTuple):
@@ -82,19 +82,20 @@ class LoadedPolicies(NamedTuple):
     """The principal as policies see it; None for an unauthenticated client."""
     resource: Crn
     identity: tuple[KnownPolicy, ...] | None
+    """The policies of the principal."""
     attached: tuple[KnownPolicy, ...] | None
-    """At most one."""
+    """The resource policy, or empty if there is none."""
     own_policy: OwnPolicy | None
 
 
 class DecidingStatement(ResponseBody):
-    """A statement that decided."""
+    """A statement that determined the decision."""
 
     source: Literal["identity", "resource"]
     policy: ResourceRef | None
     """Null for the resource's own policy, and for a document of the request."""
     index: int
-    """Its place in the document, from 0."""
+    """The statement's index in the document, from 0."""
     sid: str | None
     effect: Literal["allow", "deny"]
 
@@ -104,12 +105,13 @@ class ActionResult(ResponseBody):
 
     action: str
     decision: Decision
-    """``unknown`` if it depends on policies of another account."""
+    """``unknown`` if the decision depends on policies of another account."""
     reason: str
     identity: PolicyOutcome
-    """What the principal's policies say; ``unknown`` if they are another account's."""
+    """The effect of the principal's policies; ``unknown`` if they are another account's."""
     resource: PolicyOutcome
-    """What the resource's own policy says; ``unknown`` also where a deny made it needless."""
+    """The effect of the resource's own policy; ``unknown`` if it is another account's, or was not
+    needed because of a deny."""
     statements: Sequence[DecidingStatement]
 
 
@@ -117,7 +119,7 @@ def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
     """Return the policies for a simulation.
 
     Raise `NotFound` if the account has no such principal, `InvalidInput` if a document in the
-    request is not a policy, or all are too large together.
+    request is not a policy, or the documents are too large together.
     """
     principal = simulation.principal
     is_own = principal is not None and principal.account == simulation.account_id
@@ -162,7 +164,10 @@ def _attached(row: PolicyRow) -> KnownPolicy:
 def _resource_policy(
     tx: Connection, simulation: Simulation
 ) -> tuple[tuple[KnownPolicy, ...] | None, str]:
-    """Return (the resource's policy or None if unknown, the ids of the names in it)."""
+    """Return (the resource's policy, the encoded ids of its names).
+
+    The first is None if the policy is unknown, and empty if there is none.
+    """
     own, resource = simulation.own_policy, simulation.resource
     if own is None:
         return (), "{}"
@@ -184,7 +189,7 @@ def _resource_policy(
 def evaluate(
     loaded: LoadedPolicies, action: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> ActionResult:
-    """Decide on one action, with the evaluator's trace."""
+    """Decide on one action; return the decision with the deciding statements."""
     own = loaded.own_policy
     concerns = own is not None and action in own.actions
     attached = (loaded.attached or ()) if concerns else ()
@@ -192,7 +197,7 @@ def evaluate(
         caller=loaded.caller,
         action=action,
         resource=str(loaded.resource),
-        # No account has the empty id: then the resource's policy must allow everyone.
+        # No account has the empty id, so the resource's policy must allow too.
         resource_account_id="" if concerns and own and own.is_required else loaded.resource.account,
         source_ip=source_ip,
         now=now,

@@ -45,7 +45,7 @@ class CreateAccessKey(RequestBody):
 
     description: KeyDescription = ""
     expires_at: Timestamp | None = None
-    """Its end, in the future; without one it does not expire."""
+    """When the key expires, in the future; by default it does not expire."""
 
 
 class UpdateAccessKey(RequestBody):
@@ -54,7 +54,7 @@ class UpdateAccessKey(RequestBody):
     status: KeyStatus | UnsetType = UNSET
     description: KeyDescription | UnsetType | None = UNSET
     expires_at: Timestamp | UnsetType | None = UNSET
-    """Its end, in the future; null: it does not expire."""
+    """When the key expires, in the future; null if it does not expire."""
 
 
 class AccessKeyRecord(ResponseBody):
@@ -67,20 +67,20 @@ class AccessKeyRecord(ResponseBody):
     description: str
     status: KeyStatus
     expires_at: RFC3339 | None
-    """From then on it does not work, whatever its status."""
+    """From then on the key does not work, whatever its status."""
     last_used_at: RFC3339 | None
-    """Rounded down to the hour, but not before `created_at`; minutes late."""
+    """Rounded down to the hour, but not before `created_at`; recorded with a delay of minutes."""
     created_at: RFC3339
 
 
 class NewAccessKeyRecord(AccessKeyRecord):
-    """An access key with its secret, which is shown this once."""
+    """An access key with its secret, which is shown only once."""
 
     secret_access_key: str
 
 
 def _end_of(expires_at: datetime | None, now: int) -> int | None:
-    """Return the expiry of a key in microseconds since the epoch.
+    """Return the expiry of a key in microseconds since the epoch, or None if it has none.
 
     Raise `InvalidInput` if it is not in the future.
     """
@@ -99,7 +99,7 @@ def _end_of(expires_at: datetime | None, now: int) -> int | None:
 def new_key(
     ctx: RequestContext, owner: ServiceAccount, wanted: CreateAccessKey, now: int
 ) -> tuple[NewAccessKey, AccessKey]:
-    """Generate a key for a service account; return (key with its secret, row)."""
+    """Generate a key for a service account; return (key with its secret, row to store)."""
     made, end = new_access_key(), _end_of(wanted.expires_at, now)
     of = ctx.new_id(), *owner.as_owner
     return made, made.row(ctx.keyring, *of, now, wanted.description, end)
@@ -113,7 +113,7 @@ NEW_KEY: Final = Answers(NewAccessKeyRecord, "access_key", noun="new access key"
 async def create_access_key(
     service_account_id: FromPath[str], ctx: Context, data: JSONBody[CreateAccessKey | None] = None
 ) -> Reply[ResponseBody]:
-    """Create an access key; its secret is shown in this answer only."""
+    """Create an access key; its secret is shown only in this answer."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     made, row = new_key(ctx, owner, data or CreateAccessKey(), ctx.clock())
     return await ctx.commit(
@@ -150,9 +150,9 @@ async def update_access_key(
     data: JSONBody[UpdateAccessKey],
     ctx: Context,
 ) -> Reply[ResponseBody]:
-    """Activate or deactivate an access key, or change its description or its end.
+    """Activate or deactivate an access key, or change its description or its expiry.
 
-    What was made with the key (tokens, role sessions, container logins) ends with it.
+    Tokens, role sessions and container logins that were made with the key end with it.
     """
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     now, changes = ctx.clock(), changes_of(data, CreateAccessKey)
@@ -172,6 +172,6 @@ async def update_access_key(
 async def delete_access_key(
     service_account_id: FromPath[str], key_id: FromPath[str], ctx: Context
 ) -> None:
-    """Delete an access key, with the login credentials that were made by it."""
+    """Delete an access key, with the login credentials that were made with it."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     await ctx.database.write(service_accounts.delete_access_key, owner.as_owner, key_id)

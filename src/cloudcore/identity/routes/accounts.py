@@ -55,7 +55,7 @@ class AccountRecord(ResponseBody):
     crn: str
     handle: str
     organization: ResourceRef | None
-    """The organization that owns it."""
+    """The organization that owns the account."""
     status: Status
     auto_create_repositories: bool
     created_at: RFC3339
@@ -71,9 +71,9 @@ def _caller(ctx: RequestContext) -> Principal:
 
 
 def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, Joined | None]:
-    """Return an account that the caller may see, with a person's membership in its organization.
+    """Return (an account, a person's membership in its organization or None for other callers).
 
-    Raise `NotFound` for an account of another organization, as for one that does not exist.
+    Raise `NotFound` if the account does not exist, or the caller may not know of it.
     """
     if caller.account_id not in (None, account_id):
         raise missing("account")
@@ -95,7 +95,10 @@ async def _authorized(ctx: RequestContext, account_id: str) -> Account:
 
 
 def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Joined | None]:
-    """Return (organization id, the caller's membership) for a new account."""
+    """Return (organization id, the caller's membership or None) for a new account.
+
+    `named` is the id of the organization in the request, if any.
+    """
     if caller.account_id is not None:
         organization_id = organization_of(tx, caller.account_id)
         if named not in (None, organization_id):
@@ -111,7 +114,7 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
 async def create_account(
     data: JSONBody[CreateAccount], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Reply[ResponseBody]:
-    """Create an account with a role `admin` that the caller may assume, if the operator allows it.
+    """Create an account, if the operator allows it, with a role `admin` that the caller may assume.
 
     An organization has at most 100 accounts.
     """
@@ -126,7 +129,7 @@ async def create_account(
     account_id, now = ctx.new_id(), ctx.clock()
     add = await needs.prepare_addition(account_id, now)
     return await ctx.commit(
-        accounts.found_account,
+        accounts.open_account,
         Account(account_id, organization_id, data.handle, now),
         accounts.Founder(caller.crn, None if joined is None else caller.id),
         ctx.new_id,
@@ -140,7 +143,7 @@ class AccountQuery(PageQuery):
     """Parameters of the list of accounts."""
 
     handle: str | None = None
-    """Only the one of this handle."""
+    """Only the account with this handle."""
 
 
 @_ACCOUNT.lists("/v1/accounts", "iam:ListAccounts", AccountQuery)

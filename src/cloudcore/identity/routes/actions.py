@@ -1,4 +1,7 @@
-"""``/v1/actions`` and ``/v1/policy-templates``, the parts of policies; ``/v1/allowed-actions``."""
+"""What policies can name, ready-made policies, and what the caller may do.
+
+These are ``/v1/actions``, ``/v1/policy-templates`` and ``/v1/allowed-actions``.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ class ActionRecord(ResponseBody):
     name: str
     family: str
     resource: str
-    """Form of the CRNs of its resources; variable parts are in angle brackets."""
+    """Form of the CRNs of the action's resources; variable parts are in angle brackets."""
     summary: str
     operations: Sequence[str]
-    """Methods and paths of the operations on `/v1` that take it."""
+    """Methods and paths of the operations on `/v1` that require the action."""
 
 
 class ResourceKindRecord(ResponseBody):
@@ -46,11 +49,11 @@ class ResourceKindRecord(ResponseBody):
     family: str
     kind: str
     crn: str
-    """Form of its CRNs; variable parts are in angle brackets."""
+    """Form of the kind's CRNs; variable parts are in angle brackets."""
     policy_actions: Sequence[str]
     """The actions that a resource's own policy may name; none if it has no policy."""
     public_actions: Sequence[str]
-    """Those of them that may be allowed to everyone."""
+    """Those of `policy_actions` that may be allowed to everyone."""
 
 
 class ConditionRecord(ResponseBody):
@@ -125,7 +128,7 @@ class AskAboutResource(RequestBody):
         Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=50)]
         | None
     ) = None
-    """Without them, all actions of the resource's kind."""
+    """By default, all actions of the resource's kind."""
 
 
 class AskAboutResources(RequestBody):
@@ -138,12 +141,12 @@ class AllowedActionsRecord(ResponseBody):
     """What the caller may do on a resource now."""
 
     resource: str
-    """As it was given."""
+    """The resource as in the request."""
     actions: Sequence[str]
-    """The allowed ones. A request may be refused for another reason, such as a pin."""
+    """The allowed actions. A request may still be refused for another reason, such as a pin."""
     on_some: Sequence[str] | UnsetType = UNSET
-    """Only for the name ``*``: the actions that are allowed on at least one name, such as those
-    that begin in some way."""
+    """Only for the name ``*``: the actions that are allowed on at least one name, for example on
+    names with a prefix."""
 
 
 class ManyAllowedActions(ResponseBody):
@@ -156,9 +159,9 @@ class ManyAllowedActions(ResponseBody):
 async def ask_allowed_actions(
     data: JSONBody[AskAboutResources], ctx: Context
 ) -> ManyAllowedActions:
-    """Tell which actions the caller's policies and those of the resources allow the caller.
+    """Return which actions the policies of the caller and of the resources allow the caller.
 
-    It changes nothing, and needs no permission: a caller may learn what it may do.
+    This changes nothing, and needs no permission: every caller may learn what it may do.
     """
     account_id = account_of(ctx)
     assert ctx.caller is not None
@@ -179,7 +182,7 @@ async def ask_allowed_actions(
 def _questions(
     tx: Connection, ctx: RequestContext, account_id: str, asked: Sequence[AskAboutResource]
 ) -> list[RightsQuestion]:
-    """Convert the questions, replacing handles of accounts by ids.
+    """Convert the questions of a request, with account ids in place of handles.
 
     Raise `InvalidInput` if a resource or an action is unknown, or the resource belongs to another
     account.
@@ -209,21 +212,22 @@ TemplateName = Annotated[str, Meta(min_length=1, max_length=63)]
 ResourceNames = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=300)]], Meta(min_length=1, max_length=20)
 ]
-"""Names of resources; one that ends in `*` stands for all that begin so."""
+"""Names of resources; a name that ends in `*` stands for all names with that prefix."""
 
 
 class FilledTemplate(RequestBody):
-    """A template, and the resources that it shall be for."""
+    """A template, and the names of the resources to fill it with."""
 
     name: TemplateName
     names: ResourceNames
 
 
 class TemplateQuery(msgspec.Struct):
-    """What to fill templates with."""
+    """The resources to fill templates with."""
 
     names: Annotated[str, Meta(min_length=1, max_length=5200)] = "*"
-    """Names of resources, with commas in between; one that ends in `*` is for all that begin so."""
+    """Names of resources, separated by commas; a name that ends in `*` stands for all names with
+    that prefix."""
 
 
 class PolicyTemplateRecord(ResponseBody):
@@ -233,7 +237,7 @@ class PolicyTemplateRecord(ResponseBody):
     family: str
     summary: str
     document: dict[str, Any]
-    """The policy for the given names."""
+    """The policy for the names in the query."""
 
 
 class ManyPolicyTemplates(ResponseBody):

@@ -1,4 +1,4 @@
-"""Common parts of identity's routes: types of fields, rows of the caller's account, answers."""
+"""Common parts of identity's routes: types of fields, authorized rows, and response bodies."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cloudcore.wire import ResponseBody
 Name = Annotated[
     str, Meta(min_length=1, max_length=63, extra_json_schema={"pattern": NAME_PATTERN})
 ]
-"""Unique in the account, never changed, and no UUID."""
+"""The name of a resource: unique in the account, unchangeable, and never a UUID."""
 Handle = Annotated[
     str, Meta(min_length=2, max_length=32, extra_json_schema={"pattern": HANDLE_PATTERN})
 ]
-"""The name of an account in image references; never changed, never given to another."""
+"""The name of an account in image references; never changed, and never used for another account."""
 Title = Annotated[str, Meta(min_length=1, max_length=100)]
 Description = Annotated[str, Meta(max_length=1000)]
 Document = dict[str, Any]
@@ -37,7 +37,7 @@ class PeopleQuery(PageQuery):
     """Parameters of a list of persons."""
 
     email: str | None = None
-    """Only the one with this e-mail address."""
+    """Only the person with this e-mail address."""
 
     def __post_init__(self) -> None:
         """Convert the address to lower case, as it is stored."""
@@ -49,7 +49,7 @@ B = TypeVar("B", bound=ResponseBody)
 
 
 async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
-    """Return a row of the caller's account.
+    """Return a row of the caller's account, if the caller may do the route's action on it.
 
     Raise `NotFound` if the account has no row with this id, `AccessDenied` if policies do not allow
     the route's action on it.
@@ -69,7 +69,7 @@ def parse_crn(text: str, field: str) -> Crn:
 
 
 class Answers(RecordAnswers[B]):
-    """Builds answers with the records of an owner."""
+    """Builds response bodies with records of an owner."""
 
     async def page(
         self,
@@ -82,8 +82,8 @@ class Answers(RecordAnswers[B]):
     ) -> ResponseBody:
         """Return the page of an owner's rows that a request selects.
 
-        `of` and `more` are also passed to `show`. A `query` other than `PageQuery` has a field
-        named after the rows' label, which selects the row with that label.
+        `of` and `more` are passed to `show` with each row. A `query` other than `PageQuery` has a
+        field with the name of `rows.label`, which selects the row with that label.
         """
         asked = ctx.query(query)
         label = "" if query is PageQuery else getattr(asked, rows.label) or ""
@@ -93,7 +93,10 @@ class Answers(RecordAnswers[B]):
         return self.many([self.show(*of, each, **more) for each in found], meta)
 
     async def page_of_account(self, ctx: RequestContext, rows: OwnedRows[Any]) -> ResponseBody:
-        """Return the page of the account's rows that a request selects, if policies allow it."""
+        """Return the page of the caller's account's rows that a request selects.
+
+        Raise `AccessDenied` if policies do not allow it.
+        """
         account_id = account_of(ctx)
         ctx.authorize(rows.crn(account_id, "*"))
         return await self.page(ctx, rows, account_id, query=NamedPageQuery)

@@ -23,7 +23,7 @@ from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 USERNAME: Final = "token"
-"""The user name that goes with every container password."""
+"""The user name for logins with any container password."""
 
 _PATH: Final = "/v1/users/me/container-passwords"
 PasswordName = Annotated[
@@ -37,12 +37,12 @@ class CreateContainerPassword(RequestBody):
     saturates_integers: ClassVar[bool] = True
 
     name: PasswordName
-    """What it is for, such as the name of a machine; unique among the caller's."""
+    """What the password is for, such as the name of a machine; unique for each person."""
     role: Annotated[str, Meta(min_length=1, max_length=512)]
-    """In which role it acts: id, CRN, or the name of an assigned role."""
+    """The role in which the password acts: id, CRN, or the name of an assigned role."""
     duration_seconds: int | None = None
-    """900 to the operator's most (12 hours unless set otherwise), which is the default; a value
-    outside is brought inside."""
+    """900 to the operator's maximum (12 hours unless changed), which is the default; other values
+    are raised or lowered to these limits."""
 
 
 class ContainerPasswordRecord(ResponseBody):
@@ -56,16 +56,16 @@ class ContainerPasswordRecord(ResponseBody):
     created_at: RFC3339
     expires_at: RFC3339
     last_used_at: RFC3339 | None
-    """Rounded down to the hour, but not before `created_at`; minutes late."""
+    """Rounded down to the hour, but not before `created_at`; recorded with a delay of minutes."""
 
 
 class NewContainerPasswordRecord(ContainerPasswordRecord):
-    """A container password with what a client logs in with, which is shown this once."""
+    """A container password with the credentials for a login, which are shown only once."""
 
     username: str
     password: str
     host: str
-    """To log in to."""
+    """The host to log in to."""
 
 
 R = TypeVar("R", bound=ContainerPasswordRecord)
@@ -110,8 +110,8 @@ async def create_container_password(
 ) -> Reply[ResponseBody]:
     """Create a password for container clients, in one of the caller's roles; it is shown once.
 
-    The role must admit the caller as for `POST /v1/assume-role`, and be allowed to log container
-    clients in. A person has at most 50.
+    The caller must be able to assume the role as by `POST /v1/assume-role`, and the role must be
+    allowed to log container clients in. A person has at most 50 container passwords.
     """
     ctx.authorize(person_of(ctx).crn)
     text = container_passwords.new_text(ctx.new_id())
@@ -145,7 +145,7 @@ async def get_container_password(password_id: FromPath[str], ctx: Context) -> Re
 
 @deletes(_PATH + "/{password_id:str}", "iam:DeleteContainerPassword")
 async def delete_container_password(password_id: FromPath[str], ctx: Context) -> None:
-    """Revoke a container password: no client gets another token for it."""
+    """Revoke a container password: no client gets another token with it."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     await ctx.database.write(

@@ -48,30 +48,30 @@ class CreateProvider(RequestBody):
     """A new identity provider."""
 
     name: Title
-    """What the sign-in page calls it."""
+    """The name on the sign-in page."""
     issuer: Url
-    """Its issuer identifier, such as ``https://login.example.com``."""
+    """The provider's issuer identifier, such as ``https://login.example.com``."""
     client_id: ClientId
     client_secret: ClientSecret | None = None
     """Null for a client without a secret."""
     scopes: Scopes = msgspec.field(default_factory=lambda: ["openid", "email", "profile"])
-    """What is asked for; ``openid email profile`` if nothing else is said. Many providers tell of
-    groups only if asked for ``groups``."""
+    """The scopes to request; by default ``openid email profile``. Many providers return groups only
+    for the scope ``groups``."""
     groups_claim: Claim = "groups"
     """The claim that lists the groups of a person."""
     email_verified_claim: Claim = "email_verified"
-    """The claim that says whether the provider has verified the e-mail address."""
+    """The claim that tells if the provider has verified the e-mail address."""
     email_domains: Domains = msgspec.field(default_factory=list)
-    """Domains of e-mail addresses that the provider is the authority of. Only by an address of
-    these is a person found or created."""
+    """Domains of e-mail addresses for which the provider is the authority. Persons are found and
+    created only by addresses in these domains."""
     creates_people: bool = False
-    """True to create persons of these domains at their first sign-in, as members."""
+    """True to create persons with addresses in these domains at their first sign-in, as members."""
     session_hours: SessionHours = DEFAULT_SESSION_HOURS
-    """After these hours a person signs in anew, so that the groups are asked for again."""
+    """After these hours a person must sign in again, so that the groups are read again."""
 
 
 class UpdateProvider(RequestBody):
-    """Changes of an identity provider; its issuer, client and claim of groups stay."""
+    """Changes of an identity provider; its issuer, client and groups claim cannot change."""
 
     name: Title | UnsetType = UNSET
     client_secret: ClientSecret | UnsetType | None = UNSET
@@ -80,14 +80,15 @@ class UpdateProvider(RequestBody):
     email_domains: Domains | UnsetType | None = UNSET
     creates_people: bool | UnsetType | None = UNSET
     session_hours: SessionHours | UnsetType | None = UNSET
-    """For sign-ins from now on."""
+    """Applies to sign-ins from now on."""
     status: ProviderStatus | UnsetType = UNSET
-    """``inactive``: nobody signs in with it, the sign-ins that it began and the roles that its
-    persons had assumed end, and no trust policy means its persons; links and assignments stay."""
+    """``inactive``: nobody can sign in with the provider, and trust policies admit nobody by naming
+    it. Sign-ins at the provider end, and so do the roles that its persons have assumed. Links and
+    assignments stay."""
 
 
 class ProviderRecord(ResponseBody):
-    """An identity provider; its client's secret is never shown."""
+    """An identity provider; the client secret is never shown."""
 
     id: Uuid
     crn: str
@@ -103,7 +104,7 @@ class ProviderRecord(ResponseBody):
     session_hours: int
     status: ProviderStatus
     redirect_uri: str
-    """What to register for the client at the provider; no other provider has it."""
+    """The redirect URI to register for the client at the provider; each provider has its own."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -132,7 +133,7 @@ def _joined(field: str, values: Sequence[str], form: re.Pattern[str], words: str
 
 
 def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns for the fields of a request, or raise `InvalidInput`."""
+    """Convert the fields of a request to columns; raise `InvalidInput` if one is invalid."""
     for name, text in given.items():
         if isinstance(text, str) and not text.isprintable():
             raise InvalidInput(f"{name} has control characters", field=name, reason="malformed")
@@ -160,7 +161,7 @@ async def create_identity_provider(
 ) -> Reply[ResponseBody]:
     """Let the organization's people sign in at an OpenID Connect provider.
 
-    The provider is asked at the first sign-in, not now.
+    The provider is called at the first sign-in, not now.
     """
     joined = await authorized(ctx, organization_id)
     now, provider_id = ctx.clock(), ctx.new_id()
@@ -227,8 +228,8 @@ async def delete_identity_provider(
 ) -> None:
     """Delete an identity provider.
 
-    Its persons stay, but lose the roles that its groups gave them. A person without a password
-    gets one with ``entrepot reset-password`` on the host.
+    The persons stay, but lose the roles that the provider's groups gave them. The operator can give
+    a person without a password one with ``entrepot reset-password`` on the host.
     """
     await authorized(ctx, organization_id)
     await ctx.database.write(

@@ -1,4 +1,4 @@
-"""``/v1/users/me``: the signed-in person, its password, and the roles that it can assume."""
+"""``/v1/users/me``: the signed-in person, the person's password, and the roles to assume."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _Password = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class ChangePassword(RequestBody):
-    """A new password, and the one it replaces."""
+    """A new password, and the current one."""
 
     current_password: _Password
     password: _Password
@@ -48,7 +48,7 @@ class MyRecord(UserRecord):
     """The caller."""
 
     organization: ResourceRef
-    """The organization the session works in."""
+    """The current organization of the session."""
 
 
 class Myself(ResponseBody):
@@ -67,7 +67,7 @@ def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, ResourceRef]:
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})
 async def get_myself(ctx: Context) -> Myself:
-    """Return the caller and the organization its session works in."""
+    """Return the caller, and the current organization of the session."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     user, organization = await ctx.database.read(_find, person.id, person.sid or "")
@@ -80,9 +80,9 @@ async def get_myself(ctx: Context) -> Myself:
     opt={"action": "iam:ChangePassword", "statuses": (409, 429)},
 )
 async def change_own_password(data: JSONBody[ChangePassword], ctx: Context) -> None:
-    """Change the password; the person's other sessions end.
+    """Change the caller's password; all other sessions of the person end.
 
-    After ten wrong passwords within five minutes, the next attempt is 429.
+    After ten wrong passwords within five minutes, the next attempt gets 429.
     """
     person = person_of(ctx)
     ctx.authorize(person.crn)
@@ -101,9 +101,9 @@ async def change_own_password(data: JSONBody[ChangePassword], ctx: Context) -> N
 
 
 _PORTION: Final = 100
-"""Roles that are read at once."""
+"""Number of roles that are read at once."""
 _STEPS: Final = 20 * DECISION_STEPS
-"""Steps of all decisions for one request: some 100 ms."""
+"""Step budget of all decisions for one request: some 100 ms."""
 
 
 class MyRole(ResponseBody):
@@ -122,9 +122,9 @@ _ROLE: Final = Answers(MyRole, "role")
 
 @_ROLE.lists("/v1/users/me/roles", "iam:GetUser", NamedPageQuery)
 async def list_my_roles(ctx: Context) -> ResponseBody:
-    """List the roles that the caller can assume: assigned to it, by trust policies that let it in.
+    """List the roles that the caller can assume: assigned roles whose trust policies allow it.
 
-    One whose trust policy takes too long to evaluate is listed, too.
+    Roles whose trust policies take too long to evaluate are listed too.
     """
     person = person_of(ctx)
     ctx.authorize(person.crn)

@@ -1,4 +1,4 @@
-"""``/v1/organizations/{id}``: ``members``, ``invitations``, and ``accept``, which takes a code."""
+"""``/v1/organizations/{id}``: ``members``, ``invitations``, and ``accept`` with a code."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def update_member(
     data: JSONBody[UpdateMember],
     ctx: Context,
 ) -> Reply[ResponseBody]:
-    """Change a member's role; the last owner remains owner."""
+    """Change a member's role; the last owner must remain an owner."""
     await authorized(ctx, organization_id)
     role = None if data.role is UNSET else data.role
     return await ctx.commit(
@@ -78,7 +78,7 @@ async def update_member(
 async def remove_member(
     organization_id: FromPath[str], user_id: FromPath[str], ctx: Context
 ) -> None:
-    """Remove a member, or leave; the roles in the organization's accounts go too."""
+    """Remove a member, or leave the organization; the roles in its accounts are lost too."""
     person = person_of(ctx)
     if user_id == person.id:
         ctx.authorize(person.crn, action="iam:LeaveOrganization")
@@ -88,7 +88,7 @@ async def remove_member(
 
 
 WRONG_CODES: Final = Budget(limit=10, window_seconds=300, is_extended=False)
-"""Wrong codes of one person, over all organizations."""
+"""Wrong codes that a person may send, for all organizations together."""
 _ENDPOINT: Final = "invitation codes"
 _INVITATIONS: Final = f"{ORGANIZATION_PATH}/invitations"
 
@@ -107,7 +107,7 @@ class AcceptInvitation(RequestBody):
 
 
 class InvitationRecord(ResponseBody):
-    """An invitation of the person who has the e-mail address and the code."""
+    """An invitation for the person who has the e-mail address and the code."""
 
     id: Uuid
     email: str
@@ -117,7 +117,7 @@ class InvitationRecord(ResponseBody):
 
 
 class NewInvitationRecord(InvitationRecord):
-    """An invitation with its code, which is shown this once."""
+    """An invitation with its code, which is shown only once."""
 
     code: str
 
@@ -130,10 +130,10 @@ _NEW: Final = Answers(NewInvitationRecord, "invitation", noun="new invitation")
 async def invite_member(
     organization_id: FromPath[str], data: JSONBody[CreateInvitation], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Invite an e-mail address, and show the code to hand over, valid for 7 days.
+    """Invite an e-mail address; return the code for the invited person, valid for 7 days.
 
     The answer is the same whether or not anyone has the address. Inviting an address again
-    replaces its code.
+    replaces the earlier code.
     """
     joined = await authorized(ctx, organization_id)
     if joined.is_personal:
@@ -165,9 +165,10 @@ async def revoke_invitation(
 async def accept_invitation(
     organization_id: FromPath[str], data: JSONBody[AcceptInvitation], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Join an organization by the code of its invitation for the caller's address.
+    """Join an organization with the code of an invitation for the caller's e-mail address.
 
-    A wrong code is 404, whatever is wrong with it. After ten within five minutes, the next is 429.
+    A code that is wrong for any reason gets 404. After ten wrong codes within five minutes, the
+    next gets 429.
     """
     person = person_of(ctx)
     ctx.authorize(person.crn)

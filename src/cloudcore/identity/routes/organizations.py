@@ -1,4 +1,4 @@
-"""``/v1/organizations``: create, list, show, change, delete and switch to one, as a person."""
+"""``/v1/organizations``: persons create, list, show, change, delete and switch organizations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ ORGANIZATION_PATH: Final = "/v1/organizations/{organization_id:str}"
 
 
 async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
-    """Authorize the route's action in an organization; return it with the caller's membership."""
+    """Authorize the route's action in an organization; return it with the caller's role.
+
+    Raise `NotFound` if the caller is not a member, `AccessDenied` if its role does not allow it.
+    """
     person = person_of(ctx)
     joined = await ctx.database.read(JOINED.get, person.id, organization_id)
     ctx.authorize(joined.crn, resource_policy=membership(joined.role, person.crn))
@@ -68,13 +71,18 @@ async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
 
 
 def home_of(tx: Connection, person: Principal, named: str | None) -> Joined:
-    """Return the organization that a person names, or else the session's current one."""
+    """Return the organization with the id `named`, or else the session's current one.
+
+    Raise `NotFound` if the person is not a member.
+    """
     current = named or find_current_organization(tx, person.sid or "") or person.organization_id
     return JOINED.get(tx, person.id, current or "")
 
 
 async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None:
-    """Return the caller's membership policy in the organization of a CRN, or None for a program.
+    """Return the caller's `membership` policy in the organization that a CRN belongs to.
+
+    Return None if the caller is not a person, or is a person in a role.
 
     Raise `NotFound` if the caller is not a member of the organization.
     """
@@ -106,7 +114,7 @@ async def create_organization(
 
 @ORGANIZATION.lists("/v1/organizations", "iam:ListOrganizations", NamedPageQuery)
 async def list_organizations(ctx: Context) -> ResponseBody:
-    """List the organizations the caller belongs to, oldest first."""
+    """List the organizations that the caller belongs to, oldest first."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     return await ORGANIZATION.page(ctx, JOINED, person.id, query=NamedPageQuery)
@@ -114,7 +122,7 @@ async def list_organizations(ctx: Context) -> ResponseBody:
 
 @ORGANIZATION.gets(ORGANIZATION_PATH, "iam:GetOrganization")
 async def get_organization(organization_id: FromPath[str], ctx: Context) -> ResponseBody:
-    """Return an organization the caller belongs to."""
+    """Return an organization that the caller belongs to."""
     return ORGANIZATION.one(await authorized(ctx, organization_id))
 
 
@@ -143,7 +151,7 @@ async def delete_organization(organization_id: FromPath[str], ctx: Context) -> N
 
 @ORGANIZATION.changes(f"{ORGANIZATION_PATH}/switch", "iam:SwitchOrganization")
 async def switch_organization(organization_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Set the organization that this session works in when a request names none."""
+    """Set the session's current organization, which applies to requests that name none."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     return await ctx.commit(

@@ -43,7 +43,7 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 
 class CreatePolicy(RequestBody):
-    """A new policy; give a document or a template."""
+    """A new policy, from either a document or a template."""
 
     name: Name
     document: Document | None = None
@@ -63,7 +63,7 @@ class PoliciesQuery(NamedPageQuery):
     """Parameters of the list of policies."""
 
     attached_to: UuidParameter | None = None
-    """Id of a service account or role; only its policies are listed."""
+    """Id of a service account or role, to list only the policies that are attached to it."""
 
 
 class PolicyChangeQuery(ForceQuery):
@@ -73,7 +73,7 @@ class PolicyChangeQuery(ForceQuery):
 
 
 class CreateAttachment(RequestBody):
-    """A new attachment; give one of the two."""
+    """A new attachment, to either a service account or a role."""
 
     service_account: Reference | None = None
     role: Reference | None = None
@@ -89,13 +89,14 @@ class PolicyRecord(ResponseBody):
     document: dict[str, Any]
     revision: int
     service: str | None
-    """The service of the platform that made it, and alone changes and deletes it; null: none."""
+    """The service of the platform that made the policy; only this service changes or deletes it.
+    Null for other policies."""
     created_at: RFC3339
     updated_at: RFC3339
 
 
 class AttachmentRecord(ResponseBody):
-    """A policy on a service account or a role; the other one is null."""
+    """A policy attached to a service account or to a role; the other of the two is null."""
 
     id: Uuid
     policy: ResourceRef
@@ -135,7 +136,7 @@ _ATTACHMENTS: Final = f"{_ONE}/attachments"
 
 
 async def _check(ctx: RequestContext, document: dict[str, Any]) -> None:
-    """Raise `InvalidInput` if a document is no identity policy, or names something unknown."""
+    """Raise `InvalidInput` if a document is not an identity policy, or names something unknown."""
     # In a thread: the largest document takes tens of milliseconds.
     await DOCUMENTS.run(account_of(ctx), _check_document, ctx.vocabulary, document)
 
@@ -158,9 +159,9 @@ async def _document(ctx: RequestContext, data: CreatePolicy) -> dict[str, Any]:
 
 @_POLICY.creates("/v1/policies", "iam:CreatePolicy")
 async def create_policy(data: JSONBody[CreatePolicy], ctx: Context) -> Reply[ResponseBody]:
-    """Create a policy from a document or a template, attached to nothing yet.
+    """Create a policy from a document or a template; it is not attached to anything yet.
 
-    Actions and resources that do not exist are refused.
+    A policy that names actions or resources that do not exist is refused.
     """
     check_name(data.name)
     now = ctx.clock()
@@ -196,7 +197,7 @@ async def get_policy(policy_id: FromPath[str], ctx: Context) -> ResponseBody:
 async def update_policy(
     policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Change a policy, wherever it is attached, at once."""
+    """Change a policy; this takes effect at once wherever it is attached."""
     policy = await authorized(ctx, POLICIES, policy_id)
     if data.document is not UNSET:
         await _check(ctx, data.document)
@@ -213,7 +214,7 @@ async def update_policy(
 
 @deletes(_ONE, "iam:DeletePolicy", statuses=(409,))
 async def delete_policy(policy_id: FromPath[str], ctx: Context) -> None:
-    """Delete a policy that is attached to nothing."""
+    """Delete a policy, which must not be attached."""
     policy = await authorized(ctx, POLICIES, policy_id)
     await ctx.database.write(policies.delete_policy, policy.account_id, policy.id)
 
@@ -259,7 +260,7 @@ async def list_policy_attachments(policy_id: FromPath[str], ctx: Context) -> Res
 async def delete_attachment(
     policy_id: FromPath[str], attachment_id: FromPath[str], ctx: Context
 ) -> None:
-    """Detach a policy; the caller needs permission on both, as for attaching."""
+    """Detach a policy; the caller needs permission on the policy and on the principal."""
     policy = await authorized(ctx, POLICIES, policy_id)
     found = await ctx.database.read(ATTACHMENTS.get, (policy.account_id, policy.id), attachment_id)
     kind = "role" if found.role_id is not None else "service-account"

@@ -37,13 +37,13 @@ _CrnText = Annotated[str, Meta(min_length=1, max_length=700)]
 
 
 class SimulatePolicy(RequestBody):
-    """A question to the policies; one of principal and resource is of the caller's account.
+    """A question about policies; the principal or the resource must be of the caller's account.
 
-    Name another account by its id: its handle is not looked up, and means no account.
+    Name another account by its id: handles of other accounts are not looked up, and match none.
     """
 
     principal: _CrnText
-    """CRN of a role or service account; ``*`` is a client that has not signed in."""
+    """CRN of a role or service account, or ``*`` for a client that has not signed in."""
     actions: Annotated[
         list[Annotated[str, Meta(max_length=100)]],
         Meta(min_length=1, max_length=MAX_ACTIONS),
@@ -51,13 +51,13 @@ class SimulatePolicy(RequestBody):
     resource: _CrnText
     """CRN of the resource, which need not exist."""
     source_ip: Annotated[str, Meta(max_length=45)] | None = None
-    """Address of the client, for conditions; without one it is in no network."""
+    """Address of the client, for conditions; without it, the client is in no network."""
     time: Timestamp | None = None
-    """For conditions; now, if not given."""
+    """Time of the request, for conditions; by default now."""
     policies: Annotated[list[Document], Meta(max_length=10)] | None = None
-    """Documents to try in place of those attached to the principal."""
+    """Policy documents to use instead of those attached to the principal."""
     resource_policy: Document | UnsetType | None = UNSET
-    """A document to try in place of the resource's own; null: as if it had none."""
+    """A policy document to use instead of the resource's own; null for none."""
 
 
 class SimulationRecord(ResponseBody):
@@ -80,11 +80,12 @@ class OneSimulation(ResponseBody):
     opt={"action": "iam:SimulatePolicy", "statuses": (404,)},
 )
 async def simulate_policy(data: JSONBody[SimulatePolicy], ctx: Context) -> OneSimulation:
-    """Tell whether a principal may do actions on a resource, and which statements decide.
+    """Return whether a principal may do actions on a resource, and which statements decide.
 
-    The caller needs `iam:SimulatePolicy` on the principal (on its own account, if the principal is
-    of another or has not signed in), and to see the resource's own policy the action that reads
-    it. Policies of other accounts are not read: what depends on them is `unknown`.
+    The caller needs `iam:SimulatePolicy` on the principal, or on the caller's own account if the
+    principal is of another account or has not signed in. If the resource's own policy is needed,
+    the caller also needs the action that reads it. Policies of other accounts are not read:
+    decisions that depend on them are `unknown`.
     """
     for action in data.actions:
         ctx.vocabulary.check_action(action, "actions")
@@ -94,14 +95,14 @@ async def simulate_policy(data: JSONBody[SimulatePolicy], ctx: Context) -> OneSi
     loaded = await ctx.database.read(load_policies_of, wanted)
     if data.policies is not None:
         for each in loaded.identity or ():
-            # As written: an error must not show the id that a handle means.
+            # The document as written, since errors must not reveal the ids of handles.
             ctx.vocabulary.check(policy_of(each.document, PolicyKind.IDENTITY))
     now = ctx.clock() if data.time is None else moment_of(data.time)
     results = []
     for action in data.actions:
         results.append(evaluate(loaded, action, source_ip, now))
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
-    # As they were given, with handles.
+    # CRNs as in the request, with handles.
     record = SimulationRecord(principal=data.principal, resource=data.resource, results=results)
     return OneSimulation(simulation=record)
 
@@ -133,8 +134,8 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Simula
 def _crn(text: str, field: str, handle: str, account_id: str) -> Crn:
     """Parse a CRN; replace an account handle by its id.
 
-    Only the `handle` of the caller's own account is resolved. Looking up another handle would
-    reveal if an account has it; so it stands for an account that no policy names.
+    Only `handle`, that of the caller's own account, is resolved. Looking up another handle would
+    reveal if an account has it, so it is replaced by the id of an account that no policy names.
     """
     crn = parse_crn(text, field)
     if crn.account == handle:
@@ -160,7 +161,7 @@ def _address(text: str | None) -> IPv4Address | IPv6Address | None:
 
 
 async def _authorize(ctx: RequestContext, wanted: Simulation, actions: Sequence[str]) -> None:
-    """Check that the caller may simulate for the principal, and see the resource's policy."""
+    """Raise `AccessDenied` unless the caller may simulate, and may see the resource policy used."""
     account_id, own = wanted.account_id, wanted.own_policy
     if wanted.principal is not None and wanted.principal.account == account_id:
         ctx.authorize(str(wanted.principal))

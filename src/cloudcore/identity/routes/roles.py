@@ -60,7 +60,7 @@ class UpdateRole(RequestBody):
 
 
 class CreateAssignment(RequestBody):
-    """A person who shall be able to assume a role."""
+    """A person to assign a role to."""
 
     user: Annotated[str, Meta(max_length=300, description="UUID, e-mail address or CRN")]
 
@@ -75,9 +75,10 @@ class RoleRecord(ResponseBody):
     trust_policy: dict[str, Any]
     max_session_seconds: int
     last_used_at: RFC3339 | None
-    """Rounded down to the hour, but not before `created_at`; minutes late."""
+    """Rounded down to the hour, but not before `created_at`; recorded with a delay of minutes."""
     service: str | None
-    """The service of the platform that made it, and alone changes and deletes it; null: none."""
+    """The service of the platform that made the role; only this service changes or deletes it. Null
+    for other roles."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -88,7 +89,7 @@ class AssignmentRecord(ResponseBody):
     role: ResourceRef
     user: ResourceRef
     identity_provider: Uuid | None
-    """The provider one of whose groups has the role; null if it was assigned by hand."""
+    """The provider whose group gave the person the role; null for a manual assignment."""
     created_at: RFC3339
 
 
@@ -158,7 +159,7 @@ async def get_role(role_id: FromPath[str], ctx: Context) -> ResponseBody:
 async def update_role(
     role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Change a role; a new trust policy ends its sessions, unless it only adds allows."""
+    """Change a role; a new trust policy ends its sessions, unless it only adds allow statements."""
     role = await authorized(ctx, ROLES, role_id)
     changes = changes_of(data, CreateRole)
     return await ctx.commit(
@@ -177,7 +178,7 @@ async def delete_role(role_id: FromPath[str], ctx: Context) -> None:
 async def create_assignment(
     role_id: FromPath[str], data: JSONBody[CreateAssignment], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Assign a role to a member of the organization; the trust policy stays as it is."""
+    """Assign a role to a member of the organization; the trust policy is not changed."""
     role = await authorized(ctx, ROLES, role_id)
     return await ctx.commit(
         roles.assign_role,
@@ -192,14 +193,14 @@ async def create_assignment(
 
 @_ASSIGNMENT.lists(_ASSIGNMENTS, "iam:ListRoleAssignments")
 async def list_role_assignments(role_id: FromPath[str], ctx: Context) -> ResponseBody:
-    """List the persons a role is assigned to."""
+    """List the persons that a role is assigned to."""
     role = await authorized(ctx, ROLES, role_id)
     return await _ASSIGNMENT.page(ctx, ASSIGNMENTS, role.id, role)
 
 
 @deletes(_ASSIGNMENTS + "/{user_id:str}", "iam:UnassignRole", **CHECKED)
 async def delete_assignment(role_id: FromPath[str], user_id: FromPath[str], ctx: Context) -> None:
-    """Unassign a role; sessions in which the person has assumed it end."""
+    """Unassign a role from a person; the person's sessions of the role end."""
     role = await authorized(ctx, ROLES, role_id)
     await ctx.database.write(roles.unassign_role, role.account_id, role.id, user_id, ctx.clock())
 
@@ -210,16 +211,16 @@ Group = Annotated[str, Meta(min_length=1, max_length=MAX_GROUP_NAME)]
 
 
 class CreateGroupAssignment(RequestBody):
-    """A role for a group."""
+    """The group of an identity provider to assign a role to."""
 
     identity_provider: Uuid
     """A provider of the account's organization."""
     group: Group
-    """The group as the provider names it in its claim."""
+    """The name of the group in the provider's groups claim."""
 
 
 class GroupAssignmentRecord(ResponseBody):
-    """A role that the persons of a group have from their next sign-in on."""
+    """A role assigned to a group, whose persons have the role from their next sign-in on."""
 
     id: Uuid
     role: ResourceRef
@@ -247,8 +248,8 @@ async def create_group_assignment(
 ) -> Reply[ResponseBody]:
     """Assign a role to a group of an identity provider of the organization.
 
-    At each sign-in, persons of the group get the role, and persons who left the group lose it. A
-    role that was assigned by hand stays. The role's trust policy applies to them as to others.
+    At each sign-in, persons in the group get the role, and persons who left the group lose it.
+    Manual assignments stay. The role's trust policy must allow these persons too.
     """
     role = await authorized(ctx, ROLES, role_id)
     provider_id = parse_uuid(data.identity_provider)
@@ -270,7 +271,7 @@ async def create_group_assignment(
 
 @_GROUP_ASSIGNMENT.lists(_GROUPS, "iam:ListRoleAssignments")
 async def list_role_group_assignments(role_id: FromPath[str], ctx: Context) -> ResponseBody:
-    """List the groups a role is assigned to, oldest first."""
+    """List the groups that a role is assigned to, oldest first."""
     role = await authorized(ctx, ROLES, role_id)
     return await _GROUP_ASSIGNMENT.page(ctx, GROUP_ASSIGNMENTS, role.id, role)
 
@@ -281,8 +282,9 @@ async def delete_group_assignment(
 ) -> None:
     """Unassign a role from a group.
 
-    If no other group of the provider has the role, its persons lose it and their sessions of it
-    at once; else those of this group lose it at their next sign-in.
+    If no other group of the provider has the role, all persons who have it through the provider
+    lose the role and their sessions of it at once. Otherwise, persons in this group lose it at
+    their next sign-in, unless they are in one of the other groups.
     """
     role = await authorized(ctx, ROLES, role_id)
     await ctx.database.write(

@@ -1,4 +1,4 @@
-"""``/v1/service-accounts``; one is created alone, or with ready-made policies and an access key."""
+"""``/v1/service-accounts``: create (also with policies and an access key), list, change, delete."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class CreateGrant(RequestBody):
     """A ready-made policy to create and attach."""
 
     template: TemplateName
-    """A name of `GET /v1/policy-templates`."""
+    """The name of a template in `GET /v1/policy-templates`."""
     names: ResourceNames
     policy_name: Name | None = None
-    """Without one, `<service account>-<template>`."""
+    """By default, `<service account>-<template>`."""
 
 
 class CreateServiceAccount(RequestBody):
-    """A new service account, with the rights and the key that it shall have."""
+    """A new service account, optionally with rights and an access key."""
 
     name: Name
     description: Description = ""
@@ -75,8 +75,8 @@ class ServiceAccountRecord(ResponseBody):
     description: str
     status: Status
     last_used_at: RFC3339 | None
-    """The last use of one of its keys, rounded down to the hour, but not before that
-    key was created; minutes late."""
+    """The last use of one of its keys, rounded down to the hour, but not before that key was
+    created; recorded with a delay of minutes."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -86,9 +86,9 @@ class NewServiceAccount(ResponseBody):
 
     service_account: ServiceAccountRecord
     policies: Sequence[PolicyRecord] | UnsetType = UNSET
-    """Those of the grants, if there are any."""
+    """The policies of the grants, if there are any."""
     access_key: NewAccessKeyRecord | UnsetType = UNSET
-    """With its secret, which is shown this once; only if a key was asked for."""
+    """The key with its secret, which is shown only once; absent if no key was requested."""
 
 
 _SERVICE_ACCOUNT: Final = Answers(ServiceAccountRecord, "service_account")
@@ -104,10 +104,10 @@ async def create_service_account(
 ) -> Reply[NewServiceAccount]:
     """Create a service account, which may do nothing until a policy is attached to it.
 
-    With `grants` and `access_key`, it is ready for use: policies, attachments and key are created
-    with it, or nothing is. A policy that has the name and the document already is attached as it
-    is. The caller then also needs `iam:CreatePolicy` on each policy,
-    `iam:AttachPolicy` on each policy and on the service account, and `iam:CreateAccessKey`.
+    With `grants` and `access_key`, it is ready for use: either everything is created, or nothing.
+    If a policy with the name and the document of a grant exists, it is attached. For grants, the
+    caller also needs `iam:CreatePolicy` on each policy, and `iam:AttachPolicy` on each policy and
+    on the service account; for a key, `iam:CreateAccessKey` on the service account.
     """
     check_name(data.name)
     now = ctx.clock()
@@ -141,10 +141,10 @@ async def create_service_account(
 
 
 def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) -> NewGrant:
-    """Authorize a grant's policy, and return the grant to create.
+    """Check that the caller may create and attach the policy of a grant; return the grant.
 
     Raise `AccessDenied` if the caller may not create such a policy, or not attach it;
-    `InvalidInput` if the template or its names are unknown, or the policy's name is malformed.
+    `InvalidInput` if the template is unknown, or a name is malformed.
     """
     name = wanted.policy_name or f"{owner.name}-{wanted.template}"
     if len(name) > _MAX_NAME:

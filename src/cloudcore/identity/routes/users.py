@@ -1,7 +1,7 @@
 """``/v1/users``: the persons of an organization.
 
-People belong to organizations, not to accounts, so only persons who own the organization add,
-suspend or delete them. Programs and roles of its accounts list them, to assign roles to them.
+People belong to organizations, not to accounts, so only owners of the organization can add, suspend
+or delete them. Programs and roles of the organization's accounts can list them, to assign roles.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class UserRecord(ResponseBody):
 
 
 class NewUserRecord(UserRecord):
-    """A person with the password of the first sign-in, which is shown this once."""
+    """A person with the password for the next sign-in, which is shown only once."""
 
     one_time_password: str
 
@@ -72,7 +72,7 @@ _ONE: Final = "/v1/users/{user_id:str}"
 
 
 def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
-    """Return an organization that both the person and the user have joined."""
+    """Return an organization that both persons have joined, or raise `NotFound`."""
     joined = find_shared_organization(tx, person.id, user_id)
     if joined is None:
         raise missing("user")
@@ -80,7 +80,7 @@ def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
 
 
 def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
-    """Authorize the route's action on a user, by the caller's role in the organization."""
+    """Authorize the route's action on a user by the caller's role in an organization."""
     person = person_of(ctx)
     ctx.authorize(
         iam_crn(joined.id, "user", user_id),
@@ -91,8 +91,8 @@ def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
 async def _authorized_organization(ctx: RequestContext, user_id: str) -> Joined:
     """Return an organization of the caller and the user, preferably owned by the caller.
 
-    Raise `AccessDenied` if the caller is not a person, or its role there does not allow the action;
-    `NotFound` if they share no organization.
+    Raise `AccessDenied` if the caller is not a person, or the caller's role in the organization
+    does not allow the action; `NotFound` if caller and user share no organization.
     """
     joined = await ctx.database.read(_shared, person_of(ctx), user_id)
     _authorize(ctx, joined, user_id)
@@ -100,7 +100,10 @@ async def _authorized_organization(ctx: RequestContext, user_id: str) -> Joined:
 
 
 async def _listed_organization(ctx: RequestContext) -> str:
-    """Return the organization whose users the caller may list."""
+    """Return the id of the organization whose users the caller may list, or raise `AccessDenied`.
+
+    It is the session's current organization or, for a caller in an account, the account's owner.
+    """
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
         joined = await ctx.database.read(home_of, ctx.caller, None)
@@ -112,10 +115,10 @@ async def _listed_organization(ctx: RequestContext) -> str:
 
 @_NEW.creates("/v1/users", "iam:CreateUser", resource_policy=membership_policy, statuses=(404,))
 async def create_user(data: JSONBody[CreateUser], ctx: Context) -> Reply[ResponseBody]:
-    """Create a person, a member of the organization with no role yet; for its owners.
+    """Create a person as a member of the organization, with no role yet; for its owners.
 
-    The address must be new in the organization. The answer is the same whether or not people of
-    other organizations have it.
+    The e-mail address must be new in the organization. The answer is the same whether or not people
+    of other organizations have the address.
     """
     person = person_of(ctx)
     named = data.organization and lower_ids(data.organization)
@@ -145,7 +148,7 @@ async def list_users(ctx: Context) -> ResponseBody:
 
 @_USER.gets(_ONE, "iam:GetUser")
 async def get_user(user_id: FromPath[str], ctx: Context) -> ResponseBody:
-    """Return a person of the account's organization, or of one that the caller belongs to."""
+    """Return a person of the account's organization, or of an organization of the caller."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
         joined = await _authorized_organization(ctx, user_id)
@@ -160,7 +163,7 @@ async def get_user(user_id: FromPath[str], ctx: Context) -> ResponseBody:
 async def update_user(
     user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: Context
 ) -> Reply[ResponseBody]:
-    """Suspend or resume a person who is in no other organization; for owners."""
+    """Suspend or reactivate a person who is in no other organization; for owners."""
     joined = await _authorized_organization(ctx, user_id)
     status = None if data.status is UNSET else data.status
     return await ctx.commit(
@@ -175,10 +178,10 @@ async def update_user(
     statuses=(409,),
 )
 async def reset_user_password(user_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Give a person of the organization a new one-time password; all its sessions end.
+    """Give a person a new one-time password; all sessions of the person end.
 
-    For owners, and for a person who is in no other organization. The password is in this answer
-    only; at the next sign-in the person chooses another.
+    For owners; the person must be in no other organization. The password is only in this answer; at
+    the next sign-in, the person must choose another.
     """
     person = person_of(ctx)
     joined = await _authorized_organization(ctx, user_id)

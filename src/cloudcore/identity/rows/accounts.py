@@ -30,7 +30,7 @@ class Account(NamedTuple):
     status: str = "active"
     auto_create_repositories: bool = True
     organization_name: str | None = None
-    """Not stored here."""
+    """The name of the organization, which is not stored in this row."""
 
     @property
     def crn(self) -> str:
@@ -39,7 +39,7 @@ class Account(NamedTuple):
 
     @property
     def organization(self) -> ResourceRef | None:
-        """Return the reference to the account's organization, or None."""
+        """Return the reference to the account's organization, or None if it has none."""
         owner, name = self.organization_id, self.organization_name
         return organization_ref(owner, name) if owner and name else None
 
@@ -58,7 +58,7 @@ ACCOUNTS: Final = OwnedRows(
     computed=("organization_name",),
     query=_every,
 )
-"""The accounts of organizations."""
+"""The accounts that an organization owns."""
 OWN_ACCOUNT: Final = OwnedRows(
     accounts,
     Account,
@@ -69,7 +69,7 @@ OWN_ACCOUNT: Final = OwnedRows(
     computed=("organization_name",),
     query=_every,
 )
-"""The account in which a caller acts."""
+"""A single account; the id of the owner is its own id."""
 _OF_MEMBER: Final = _m.organization_id == _a.organization_id
 ACCOUNTS_OF_MEMBERS: Final = Listed(
     _every.join(memberships, _OF_MEMBER),
@@ -95,13 +95,13 @@ _IDS: Final = Statement(
 _HOLD_ADDING: Final = Statement(TableLock(accounts))
 
 
-def hold_adding(tx: Connection) -> None:
+def lock_creation(tx: Connection) -> None:
     """Block other inserts of accounts until `tx` ends, so that "no account exists" stays true."""
     tx.execute(_HOLD_ADDING)
 
 
 def find_account(tx: Connection, account_id: str) -> Account | None:
-    """Return an account in any state, or None."""
+    """Return an account, active or suspended, or None."""
     return OWN_ACCOUNT.find(tx, account_id, account_id)
 
 
@@ -127,7 +127,10 @@ def increment_revision(tx: Connection, account_id: str) -> None:
 
 
 def find_account_ids(tx: Connection, words: Sequence[str]) -> dict[str, str]:
-    """Map each of `words` that is an account's handle or id to that account's id."""
+    """Map each of `words` that is the handle or id of an account to the account's id.
+
+    Handles and ids of these accounts that are not in `words` are mapped too.
+    """
     found: dict[str, str] = {}
     if words:
         for handle, account_id in tx.rows(_IDS, words=text_list(words)):

@@ -25,9 +25,9 @@ _g = role_assignments.c
 
 
 class ContainerPassword(NamedTuple):
-    """A container password's row, with its person and the role assigned to the person.
+    """A container password's row, with fields of its person and with its role.
 
-    The password itself is stored nowhere.
+    The password itself is not stored.
     """
 
     id: str
@@ -41,7 +41,7 @@ class ContainerPassword(NamedTuple):
     email: str
     user_status: str
     organization_id: str
-    """The personal organization."""
+    """Id of the person's personal organization."""
     role: AssumableRole
 
 
@@ -94,12 +94,12 @@ forget_container_passwords: Final = deletion(_c.expires_at)
 
 
 def find_container_password(tx: Connection, password_id: str) -> ContainerPassword | None:
-    """Return a password of any person, in any state, or None."""
+    """Return a password of any person, even if expired or suspended; None if there is none."""
     return find_one(tx, _password, _FIND, id=password_id)
 
 
 def remove_expired_of_person(tx: Connection, user_id: str, now: int) -> None:
-    """Delete a person's passwords that have expired, so that their names are free."""
+    """Delete a person's expired passwords, so that their names can be used again."""
     tx.execute(_DELETE_EXPIRED_OF_PERSON, user_id=user_id, now=now)
 
 

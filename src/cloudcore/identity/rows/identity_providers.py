@@ -31,21 +31,21 @@ class IdentityProvider(NamedTuple):
     client_id: str
     client_secret_sealed: bytes | None
     scopes: str
-    """Separated by spaces."""
+    """The scopes to request, separated by spaces."""
     groups_claim: str
     email_verified_claim: str
     email_domains: str
-    """Separated by spaces; the domains it is the authority of."""
+    """The domains for which the provider is the authority, separated by spaces."""
     creates_people: bool
     status: str
     created_at: int
     updated_at: int
     session_hours: int = DEFAULT_SESSION_HOURS
-    """The longest session, however often it is refreshed; then the person signs in again."""
+    """Maximum length of a session, however often it is refreshed; then a new sign-in is needed."""
 
     @property
     def domains(self) -> Sequence[str]:
-        """Return the domains for whose e-mail addresses this provider is the authority."""
+        """Return `email_domains` as a list."""
         return self.email_domains.split()
 
 
@@ -92,7 +92,7 @@ _UNLINK_PERSON: Final = Statement(
 )
 _SPEND_STATE: Final = Statement(insert_new(tables.spent_states, ("state_sha256", "expires_at")))
 forget_states: Final = deletion(tables.spent_states.c.expires_at)
-"""Deletes a batch of the states that have expired."""
+"""Deletes a batch of the expired states."""
 
 
 def list_providers_of_person(
@@ -100,15 +100,15 @@ def list_providers_of_person(
 ) -> list[tuple[str, str]]:
     """Return (organization id, provider id) of the active providers that a person is linked to.
 
-    Only providers of organizations that the person still belongs to count. They are locked in their
-    active state until the transaction ends, unless `locks` is False.
+    Providers of organizations that the person has left are not returned. The providers are locked
+    until the transaction ends, so that they stay active, unless `locks` is False.
     """
     statement = _LOCK_OF_PERSON if locks else _LIST_OF_PERSON
     return [(row[0], row[1]) for row in tx.rows(statement, user_id=user_id)]
 
 
 def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
-    """Return a provider of any organization, or None."""
+    """Return a provider of any organization, or None if there is none with this id."""
     return find_one(tx, IDENTITY_PROVIDERS.row, _FIND_PROVIDER, id=provider_id)
 
 
@@ -118,22 +118,25 @@ def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:
 
 
 def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> int:
-    """Link a subject to a person; return 0, changing nothing, if either is already linked here."""
+    """Link a provider's subject to a person; return 1.
+
+    Return 0, and change nothing, if the subject or the person is already linked at the provider.
+    """
     return tx.execute(
         _LINK_SUBJECT, provider_id=provider_id, subject=subject, user_id=user_id, created_at=now
     )
 
 
 def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> str | None:
-    """Return the id of the person that a subject is linked to, or None."""
+    """Return the id of the person that a provider's subject is linked to, or None."""
     return find_one(tx, str, _FIND_PERSON_OF_SUBJECT, provider_id=provider_id, subject=subject)
 
 
 def unlink_person(tx: Connection, organization_id: str, user_id: str) -> int:
-    """Delete a person's links to the providers of an organization."""
+    """Delete a person's links to the providers of an organization; return their number."""
     return tx.execute(_UNLINK_PERSON, organization_id=organization_id, user_id=user_id)
 
 
 def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> int:
-    """Record that a state was used; return 0, changing nothing, if it was used before."""
+    """Record that a state was used; return 1, or 0 and change nothing if it was used before."""
     return tx.execute(_SPEND_STATE, state_sha256=state_sha256, expires_at=expires_at)

@@ -12,7 +12,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
 
 KEPT_SECONDS: Final = 24 * 3600
-"""How long sessions and what was issued are kept after their end."""
+"""How many seconds sessions, codes and tokens are stored after their end."""
 
 _c = auth_codes.c
 _r = refresh_tokens.c
@@ -27,12 +27,12 @@ class Code(NamedTuple):
     redirect_uri: str
     code_challenge: str
     sid: str | None
-    """The session its first use started; None before that and after a second use."""
+    """Id of the session for which the code was used; None before, and after a second use."""
     created_at: int
     expires_at: int
     spent_at: int | None
     identity_provider_id: str | None = None
-    """Where the person signed in, or None if here, by password."""
+    """Id of the provider at which the person signed in; None for a sign-in by password."""
 
 
 class RefreshToken(NamedTuple):
@@ -41,7 +41,7 @@ class RefreshToken(NamedTuple):
     token_sha256: str
     sid: str
     client_id: str
-    """The client it is bound to."""
+    """The client that the token is bound to."""
     created_at: int
     expires_at: int
     spent_at: int | None
@@ -91,7 +91,7 @@ _IS_TOKEN_REVOKED: Final = Statement(
     first(select(ONE).select_from(revoked_tokens).where(given(_t.jti)))
 )
 forget_revoked_tokens: Final = deletion(_t.expires_at, kept_seconds=KEPT_SECONDS)
-"""Deletes a batch of the marks of tokens that expired over a day ago."""
+"""Deletes a batch of the revocations of tokens that expired over a day ago."""
 _FIND_LOGIN: Final = Statement(
     columns_of(login_credentials, LoginHolder._fields).where(
         _l.password_sha256 == bindparam("hash")
@@ -105,32 +105,32 @@ _REVOKE_LOGIN: Final = Statement(
 
 
 def add_code(tx: Connection, new: Code) -> bool:
-    """Insert a code; return False if one of its keys is taken."""
+    """Insert a code; return False if it exists already."""
     return tx.execute(_ADD_CODE, **new._asdict()) == 1
 
 
 def lock_code(tx: Connection, sha256: str) -> Code | None:
-    """Return a code by its hash, and lock it until the transaction ends."""
+    """Return a code by its hash, locked until the transaction ends; None if missing."""
     return find_one(tx, Code, _LOCK_CODE, hash=sha256)
 
 
 def spend_code(tx: Connection, sha256: str, for_sid: str, now: int) -> int:
-    """Use up a code for a session; return 0, changing nothing, if it was used before."""
+    """Mark a code as used for a session; return 1, or 0 if it was used before."""
     return tx.execute(_SPEND_CODE, hash=sha256, for_sid=for_sid, now=now)
 
 
 def detach_code(tx: Connection, sha256: str) -> int:
-    """Detach a used code from its session, so that the session can no longer be started."""
+    """Detach a used code from its session id, so that the session can no longer be started."""
     return tx.execute(_DETACH_CODE, hash=sha256)
 
 
 def add_refresh_token(tx: Connection, new: RefreshToken) -> bool:
-    """Insert a refresh token; return False if one of its keys is taken."""
+    """Insert a refresh token; return False if it exists already."""
     return tx.execute(_ADD_REFRESH_TOKEN, **new._asdict()) == 1
 
 
 def lock_refresh_token(tx: Connection, sha256: str) -> RefreshToken | None:
-    """Return a refresh token by its hash, and lock it until the transaction ends."""
+    """Return a refresh token by its hash, locked until the transaction ends; None if missing."""
     return find_one(tx, RefreshToken, _LOCK_REFRESH_TOKEN, hash=sha256)
 
 
@@ -150,10 +150,10 @@ def is_token_revoked(tx: Connection, jti: str) -> bool:
 
 
 def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
-    """Return the login credential with this password, valid or not."""
+    """Return the login credential with this password's hash, even if not valid; None if missing."""
     return find_one(tx, LoginHolder, _FIND_LOGIN, hash=password_sha256)
 
 
 def revoke_login(tx: Connection, login_id: str, now: int) -> int:
-    """Revoke a login credential; return 0, changing nothing, if it was revoked before."""
+    """Revoke a login credential; return 1, or 0 and change nothing if it was revoked before."""
     return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now)

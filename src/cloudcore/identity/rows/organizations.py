@@ -36,7 +36,7 @@ class Membership(NamedTuple):
     role: str
     created_at: int
     email: str = ""
-    """Of the person."""
+    """The person's e-mail address."""
     personal_organization_id: str = ""
 
     @property
@@ -142,20 +142,20 @@ def lock_if_exists(tx: Connection, organization_id: str) -> bool:
 
 
 def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> Joined | None:
-    """Return an organization that both persons have joined, preferably owned by the first, or None.
+    """Return an organization that both persons have joined, or None; personal ones do not count.
 
-    Personal organizations do not count.
+    Prefer an organization that the person `user_id` owns.
     """
     return find_one(tx, JOINED.row, _SHARED, user_id=user_id, other_id=other_id, limit=1)
 
 
 def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> int:
-    """Count the organization's other owners who can sign in."""
+    """Count the owners of an organization, except `user_id`, who are not suspended."""
     return count(tx, _COUNT_OTHER_OWNERS, organization_id=organization_id, user_id=user_id)
 
 
 def count_owned(tx: Connection, user_id: str) -> int:
-    """Count the organizations a person owns, without the personal one."""
+    """Count the organizations that a person owns, without the personal one."""
     return count(tx, _COUNT_OWNED, user_id=user_id)
 
 
@@ -168,7 +168,7 @@ class Invitation(NamedTuple):
     id: str
     organization_id: str
     email: str
-    """In lower case."""
+    """The e-mail address of the invited person, in lower case."""
     role: str
     code_sha256: str
     created_at: int

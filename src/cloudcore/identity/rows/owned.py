@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Owned)
 
 
 Owner = str | tuple[str, str]
-"""The id of an owner; or that of its account, and its own."""
+"""The id of an owner, or (account id, id of the owner)."""
 
 
 def _owner_values(owner: Owner) -> dict[str, str]:
@@ -35,7 +35,7 @@ def _owner_values(owner: Owner) -> dict[str, str]:
 
 
 def _reader(make: Callable[..., T]) -> Callable[..., T]:
-    """Wrap `make`, so that SQLite's numbers become booleans where the named tuple has them."""
+    """Wrap `make`, so that SQLite's numbers become booleans for `bool` fields of a named tuple."""
     kinds = get_type_hints(make) if isinstance(make, type) else {}
     flags = [number for number, kind in enumerate(kinds.values()) if kind is bool]
     if not flags:
@@ -69,12 +69,14 @@ class Listed(Generic[T]):
         order: ColumnElement[Any],
         counted: Select[Any] | None = None,
     ) -> None:
-        """Make the statements.
+        """Make the statements from `query`.
 
-        `read`, a named tuple or a function, makes a row from the selected columns; errors call a
-        row `words`. `of` compares the owner's column with `:owner`. Within an owner, `key` (an id)
-        and `label` (a name or an address) are unique. Lists are sorted by the column `order`.
-        `counted` is a cheaper query that yields the same rows, for counting.
+        - `read`: a named tuple or a function that makes a row from the selected columns.
+        - `words`: what errors call a row.
+        - `of`: the condition that compares the owner's column with `:owner`.
+        - `key` (an id) and `label` (a name or an address): columns that are unique within an owner.
+        - `order`: the column that lists are sorted by.
+        - `counted`: a cheaper query of the same rows, for counting.
         """
         self._missing: Final = partial(missing, words)
         self.sort_key: Final[Callable[[T], str]] = attrgetter(str(order.key))
@@ -82,7 +84,7 @@ class Listed(Generic[T]):
         self.row: Final = _reader(read)
         """Makes a row from the columns of `query`."""
         self.label: Final = str(label.key)
-        """The column, and the field of rows and of queries of lists."""
+        """Name of the label column, and of the field of rows that has it."""
         listed = of, named(label, "label")
         if counted is None:
             counted = query.with_only_columns(func.count(), maintain_column_froms=True)
@@ -110,7 +112,10 @@ class Listed(Generic[T]):
         return find_one(tx, self.row, self.statements["labelled"], **of)
 
     def list(self, tx: Connection, owner: Owner, label: str, after: str, limit: int) -> Sequence[T]:
-        """Return a page of an owner's rows; a non-empty `label` selects the row with it."""
+        """Return up to `limit` rows of an owner, sorted, beginning after the sort key `after`.
+
+        A non-empty `label` selects only the row with this label.
+        """
         of = {**_owner_values(owner), "label": label}
         return find_all(tx, self.row, self.statements["list"], **of, after=after, limit=limit)
 
@@ -120,7 +125,7 @@ class Listed(Generic[T]):
 
 
 class OwnedRows(Listed[T]):
-    """The rows of a table, each of one owner."""
+    """The rows of a table in which each row has one owner."""
 
     def __init__(
         self,
@@ -139,12 +144,15 @@ class OwnedRows(Listed[T]):
         query: Select[Any] | None = None,
         read: Callable[..., T] | None = None,
     ) -> None:
-        """Make the statements; columns are named by strings.
+        """Make the statements; columns are passed by name.
 
-        Rows with `has_account` also have the account of their owner, and are found by both.
-        `changeable` are the columns that `save` writes. The fields `computed` are not stored:
-        `query` selects them, and `read` makes a row from the selected columns. An INSERT fills the
-        columns `looked_up` from subqueries. Lists are sorted by the label by default.
+        - `changeable`: the columns that `save` writes.
+        - `owner`, `key`, `label`: see `Listed`.
+        - `has_account`: rows also have the account of their owner, and are selected by both.
+        - `sorted_by`: the column that lists are sorted by; by default the label.
+        - `computed`: fields that are not stored; `query` selects them.
+        - `looked_up`: maps columns to the subqueries that fill them at an INSERT.
+        - `query`, `read`: select the columns, and make a row from them; see `Listed`.
         """
         fields = [*row.__annotations__]
         self._stored = [name for name in fields if name not in computed]
@@ -181,7 +189,7 @@ class OwnedRows(Listed[T]):
         )
 
     def add(self, tx: Connection, new: T) -> bool:
-        """Insert a row; return False if its label is taken."""
+        """Insert a row; return False if a unique value, such as its label, is taken."""
         values = new._asdict()
         stored = {name: values[name] for name in self._stored}
         return tx.execute(self.statements["add"], **stored) == 1
@@ -202,7 +210,10 @@ class OwnedRows(Listed[T]):
     def resolve(
         self, tx: Connection, account_id: str, field: str, value: str, authorize: Authorize
     ) -> T:
-        """Return the row that `value` in a request's `field` names; see `resource_references`."""
+        """Return the row that a request's `field` names by id, name or CRN (`value`).
+
+        `authorize` raises unless the caller may use the row; see `resource_references` for errors.
+        """
         found: T = resolve(tx, Scope(account_id, ""), self._kind, field, value, authorize)
         return found
 
@@ -215,6 +226,6 @@ class OwnedRows(Listed[T]):
         return self.crn(getattr(found, self._owner), getattr(found, self.label))
 
     def reference(self, found: T) -> ResourceRef:
-        """Return the reference to a row for an answer."""
+        """Return the reference to a row, for a response body."""
         found_id, name = getattr(found, self._key), getattr(found, self.label)
         return ResourceRef(id=found_id, crn=self.crn_of(found), name=name)

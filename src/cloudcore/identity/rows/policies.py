@@ -41,7 +41,7 @@ class Attachment(NamedTuple):
     role_id: str | None
     created_at: int
     name: str = ""
-    """Of the service account or role; not stored here."""
+    """Name of the service account or role, which is not stored in this row."""
 
 
 POLICIES: Final = OwnedRows(
@@ -77,8 +77,12 @@ _FIND_TOTALS: Final = Statement(
 )
 
 
-def _sizes_beside(principal: str) -> Select[Any]:
-    """Return the query for the total size of each principal's other policies."""
+def _other_policy_sizes(principal: str) -> Select[Any]:
+    """Return the query for the total sizes of other policies of the principals with a policy.
+
+    There is one row for each principal to which the policy `:policy_id` is attached. `principal` is
+    the column of attachments that has the principal's id.
+    """
     with_it = policy_attachments.alias("with_it")
     return (
         select(func.sum(func.length(_p.document)).label("size"))
@@ -93,9 +97,9 @@ def _sizes_beside(principal: str) -> Select[Any]:
     )
 
 
-_BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("role_id")).subquery(
-    "beside"
-)
+_BESIDE: Final = union_all(
+    _other_policy_sizes("service_account_id"), _other_policy_sizes("role_id")
+).subquery("beside")
 _FIND_LARGEST_SIZE_OF_OTHERS: Final = Statement(
     select(func.coalesce(func.max(_BESIDE.c.size), ZERO))
 )
@@ -132,7 +136,10 @@ def find_totals(tx: Connection, principal_id: str) -> tuple[int, int]:
 
 
 def find_largest_size_of_others(tx: Connection, policy_id: str) -> int | None:
-    """Return the largest sum of other policies' sizes (bytes) among this policy's principals."""
+    """Return how many bytes the other policies of a principal with this policy have at most.
+
+    It is 0 if there are no such principals, or they have no other policies.
+    """
     return find_one(tx, int, _FIND_LARGEST_SIZE_OF_OTHERS, policy_id=policy_id)
 
 

@@ -45,9 +45,9 @@ class Assignment(NamedTuple):
     user_id: str
     created_at: int
     identity_provider_id: str | None = None
-    """The provider one of whose groups has the role; None for a manual assignment."""
+    """Id of the provider whose group gave the person the role; None for a manual assignment."""
     email: str = ""
-    """Of the person; not stored here."""
+    """The person's e-mail address, which is not stored in this row."""
     personal_organization_id: str = ""
 
 
@@ -130,16 +130,16 @@ def roles_of_groups(
 def assignments_of_groups(
     tx: Connection, provider_id: str, *, role_id: str = "", user_id: str = ""
 ) -> Sequence[tuple[str, str, str]]:
-    """Return (account id, role id, user id) of the assignments made by a provider's groups.
+    """Return (account id, role id, user id) of the assignments that a provider's groups made.
 
-    They are sorted by account and role; if passed, `role_id` and `user_id` filter them.
+    They are sorted by account and role; `role_id` and `user_id` filter them if not empty.
     """
     rows = tx.rows(_GIVEN, provider_id=provider_id, role_id=role_id, user_id=user_id)
     return [(row[0], row[1], row[2]) for row in rows]
 
 
 class AssumableRole(NamedTuple):
-    """A role with its account."""
+    """A role with its account, as needed to assume it."""
 
     id: str
     name: str
@@ -165,11 +165,11 @@ COLUMNS: Final = (
     *(_r.id, _r.name, _r.trust_policy, _r.trust_ids, _r.max_session_seconds),
     *(_a.id, _a.handle, _a.status),
 )
-"""The columns of an `AssumableRole`, of roles and accounts."""
+"""The columns of roles and accounts that make an `AssumableRole`."""
 
 
 def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """Return a query for a role; it locks the trust policy until the transaction ends."""
+    """Return a query for roles that locks them until the transaction ends (a shared lock)."""
     return (
         select(*COLUMNS)
         .join(accounts, _a.id == _r.account_id)
@@ -205,7 +205,7 @@ _IS_ASSIGNED: Final = Statement(
 
 
 def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> int:
-    """Turn a provider's assignment into a manual one; return 0 if there is none."""
+    """Turn an assignment by a provider's group into a manual one; return 0 if there is none."""
     return tx.execute(_MAKE_ASSIGNMENT_MANUAL, held_role_id=role_id, user_id=user_id)
 
 
@@ -218,17 +218,20 @@ def list_roles_assigned(
 
 
 def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
-    """Return a role of any account, or None."""
+    """Return a role of any account, locked until the transaction ends, or None."""
     return find_one(tx, AssumableRole, _FIND_BY_ID, role_id=role_id)
 
 
 def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
-    """Return the role with this name, or None; `account` is an id or a handle."""
+    """Return the role with this name, locked until the transaction ends, or None.
+
+    `account` is an id or a handle.
+    """
     return find_one(tx, AssumableRole, _FIND_NAMED, account=account, name=name)
 
 
 def list_assigned_named(tx: Connection, user_id: str, name: str, limit: int) -> list[AssumableRole]:
-    """List the roles with this name that are assigned to a person."""
+    """List and lock the roles with this name, of any account, that are assigned to a person."""
     return find_all(
         tx, AssumableRole, _LIST_ASSIGNED_NAMED, user_id=user_id, name=name, limit=limit
     )
@@ -244,8 +247,8 @@ def list_assigned(
 
 
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
-    """Return True if a role is assigned to a person; it stays so until the transaction ends.
+    """Return True if a role is assigned to a person; lock the assignment for the transaction.
 
-    So an unassignment that commits later ends the sessions started in this transaction.
+    So an unassignment must wait, and then ends the sessions that were started in this transaction.
     """
     return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

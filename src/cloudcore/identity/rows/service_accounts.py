@@ -30,7 +30,7 @@ class ServiceAccount(NamedTuple):
     updated_at: int
     status: str = "active"
     last_used_at: int | None = None
-    """When one of its keys was last used; not stored here."""
+    """When a key of the service account was last used, which is not stored in this row."""
 
     @property
     def crn(self) -> str:
@@ -39,17 +39,17 @@ class ServiceAccount(NamedTuple):
 
     @property
     def as_owner(self) -> tuple[str, str]:
-        """Return (account id, id), which queries of its access keys use as the owner."""
+        """Return (account id, id), the owner in queries of `ACCESS_KEYS`."""
         return self.account_id, self.id
 
     @property
     def reference(self) -> ResourceRef:
-        """Return the reference to the service account for an answer."""
+        """Return the reference to the service account, for a response body."""
         return SERVICE_ACCOUNTS.reference(self)
 
 
 class AccessKey(NamedTuple):
-    """A key pair of a service account; its secret is stored hashed and sealed."""
+    """A key pair of a service account; the secret is stored both hashed and sealed."""
 
     id: str
     account_id: str
@@ -117,23 +117,23 @@ _OF_SESSION: Final = Statement(
 
 
 def find_sealed_session(tx: Connection, access_key_id: str) -> tuple[str, bytes] | None:
-    """Return (session id, sealed secret) of the role session with this signing credential, or None.
+    """Return (session id, sealed secret) of the role session with this signing credential.
 
-    The session may have ended.
+    Return None if there is none. The session may have ended.
     """
     row = tx.row(_OF_SESSION, access_key_id=access_key_id)
     return None if row is None or row[1] is None else (row[0], bytes(row[1]))
 
 
 class KeyOwner(NamedTuple):
-    """An access key with its service account and account, in any state."""
+    """An access key with its service account and account; each may be suspended or inactive."""
 
     key_id: str
     secret_sha256: str
     key_status: str
     service_account_id: str
     service_account: str
-    """Its name."""
+    """The name of the service account."""
     service_account_status: str
     account_id: str
     account_status: str
@@ -177,5 +177,5 @@ def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
 
 
 def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
-    """Return the access key with this id of its row, or None."""
+    """Return the access key with this row id, or None."""
     return find_one(tx, KeyOwner, _FIND_BY_ID, key_id=key_id)

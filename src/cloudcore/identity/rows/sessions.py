@@ -35,7 +35,7 @@ _ACTIVE: Final = text("'active'")
 
 
 class Session(NamedTuple):
-    """A session's row; the role columns of a sign-in are null."""
+    """A session's row: a sign-in of a person or an assumed role, which use different columns."""
 
     id: str
     kind: str
@@ -53,9 +53,9 @@ class Session(NamedTuple):
     token_sha256: str | None = None
     revoked_at: int | None = None
     first_source: str | None = None
-    """A stored `SourceIdentity`."""
+    """The stored `SourceIdentity` of a role session."""
     ends_at: int | None = None
-    """When a sign-in by an identity provider ends for good, or None if each refresh renews it."""
+    """When a sign-in at an identity provider ends for good; None if each refresh renews it."""
 
 
 class LiveSession(NamedTuple):
@@ -71,14 +71,14 @@ class LiveSession(NamedTuple):
     personal_organization_id: str | None
     role_id: str | None
     role: str | None
-    """Its name."""
+    """The name of the role."""
     account_id: str | None
     email: str | None = None
-    """Of the person."""
+    """The e-mail address of the person."""
     first_source: str | None = None
-    """A stored `SourceIdentity`, of a role session."""
+    """The stored `SourceIdentity` of a role session."""
     ends_at: int | None = None
-    """See `Session`."""
+    """See `Session.ends_at`."""
 
 
 _ADD_SESSION: Final = Statement(insert_new(sessions, Session._fields))
@@ -120,10 +120,10 @@ _FIND_UNREVOKED: Final = Statement(_SESSIONS)
 
 
 def _chain() -> Statement:
-    """Return the query for a session and its ancestors, each with a flag that it has ended.
+    """Return the query for a session and its ancestors; each row tells if it has ended.
 
-    A role session depends on the session (with its person or account) or the access key (with its
-    service account and account) with which the role was assumed.
+    A role session depends on the session or the access key with which the role was assumed, and so
+    on the person, service account and account of these.
     """
     line = select(_s.id, _s.parent_sid).where(_s.id == bindparam("sid")).cte("line", recursive=True)
     parent = sessions.alias("parent")
@@ -174,7 +174,7 @@ _OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
 
 
 def _revoking(*which: ColumnElement[bool]) -> Update:
-    """Return the UPDATE that revokes the sessions that meet these conditions."""
+    """Return the UPDATE that revokes the unrevoked sessions that meet all these conditions."""
     unrevoked = sessions.update().where(_s.revoked_at.is_(None), *which)
     return unrevoked.values(revoked_at=bindparam("now"))
 
@@ -194,7 +194,7 @@ _SWITCH_ORGANIZATION: Final = Statement(
 )
 _OF_PROVIDER: Final = provider_subjects.c.provider_id == bindparam("of_provider")
 _LINKED: Final = union_all(
-    # Only sign-ins by a provider end for good.
+    # Only sign-ins at a provider have `ends_at`.
     select(_sign_ins.c.id)
     .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
     .where(_OF_PROVIDER, _sign_ins.c.ends_at.is_not(None)),
@@ -235,7 +235,7 @@ _OPEN: Final = up_to(
     ),
 )
 OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
-"""The open sessions of an account's roles; it takes the moment ``now``."""
+"""Counts the open sessions of an account's roles; it has a further bind parameter, ``now``."""
 forget_sessions: Final = deletion(_s.expires_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the sessions that expired over a day ago."""
 _OF_SERVICE: Final = (
@@ -250,30 +250,35 @@ _FIND_OPEN: Final = Statement(select(_s.id).where(_s.id.in_(listed("sids")), *_I
 
 
 def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
-    """Return the person who signed in last, or None if none has a session row."""
+    """Return the id of the person who signed in last, or None if no session of them is stored."""
     return find_one(tx, str, _LAST_SIGNED_IN, user_ids=text_list(user_ids), limit=1)
 
 
 def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
-    """Return a session, or None if it, or a session that it depends on, is not in force."""
+    """Return a session that is in force, or None.
+
+    It is not in force if it has expired or was revoked, or if its person, its account, or a session
+    or access key that it depends on is no longer valid.
+    """
     return _in_force(tx, tx.row(_FIND, sid=sid, now=now), now)
 
 
 def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | None:
-    """Return the session in which a login was made; None if it or an ancestor was ended.
+    """Return the session in which a login was made; None if what it depends on is not valid.
 
-    It may have expired: a login has an expiry of its own.
+    That is, None if the session or an ancestor was revoked, or a person, account or access key of
+    these is not active. The session may have expired: a login has its own expiry.
     """
     return _in_force(tx, tx.row(_FIND_UNREVOKED, sid=sid), now)
 
 
 def count_chain(tx: Connection, sid: str) -> int:
-    """Count the sessions in a session's chain of ancestors, itself included."""
+    """Count a session and its ancestors."""
     return len(tx.rows(_CHAIN, sid=sid, now=0))
 
 
 def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """Revoke a person's pending codes, container passwords and all sessions except `sid`."""
+    """Revoke all sessions of a person except `sid`, pending codes and container passwords."""
     tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
     tx.execute(_DELETE_OTHER_REFRESH, of_user=user_id, but=sid)
     tx.execute(_DELETE_CODES, of_user=user_id)
@@ -283,9 +288,9 @@ def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> N
 def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> None:
     """Revoke the sessions of the persons linked to an identity provider, and its pending codes.
 
-    These are their sign-ins at a provider, and all roles that they have assumed, since a role may
+    Revoke their sign-ins at a provider, and all roles that they have assumed, since a role may
     trust the provider. A person with a password can assume a role again if the role still allows
-    it. All their container passwords are deleted too.
+    it. Delete all their container passwords too.
     """
     tx.execute(_REVOKE_OF_PROVIDER, of_provider=provider_id, now=now)
     tx.execute(_DELETE_CODES_OF_PROVIDER, of_provider=provider_id)
@@ -293,7 +298,7 @@ def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> N
 
 
 def has_open_of_service(tx: Connection, like: Session, now: int) -> bool:
-    """Return True if there is an open session of the same role, source and name."""
+    """Return True if there is an open session with the role, source and name of `like`."""
     of = {"of_role": like.role_id, "of_service": like.source_crn, "of_name": like.session_name}
     return tx.row(_HAS_OPEN, **of, now=now, limit=1) is not None
 
@@ -304,7 +309,7 @@ def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
 
 
 def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSession | None:
-    """Return the session in a row, or None if a session that it depends on has ended."""
+    """Return the session in a row; None if there is no row, or what it depends on is not valid."""
     if row is None:
         return None
     found = LiveSession(*row)
@@ -315,18 +320,21 @@ def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSess
 
 
 def add_session(tx: Connection, new: Session) -> bool:
-    """Insert a session; return False if one of its keys is taken."""
+    """Insert a session; return False if it exists already."""
     return tx.execute(_ADD_SESSION, **new._asdict()) == 1
 
 
 def find_session_end(tx: Connection, sid: str) -> int | None:
-    """Return the final end of a session, or None if each refresh extends it."""
+    """Return the final end of a sign-in (`Session.ends_at`), or None if it has none."""
     row = tx.row(_FIND_SESSION_END, sid=sid)
     return row[0] if row else None
 
 
 def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
-    """Return the expiry of the sign-in with which a role was assumed; None for other sessions."""
+    """Return the expiry of the sign-in with which the role session `sid` was assumed.
+
+    Return None for other sessions.
+    """
     return find_one(tx, int, _FIND_SIGN_IN_EXPIRY, sid=sid)
 
 
@@ -346,24 +354,24 @@ def switch_organization(tx: Connection, sid: str, organization_id: str) -> int:
 
 
 def find_current_organization(tx: Connection, sid: str) -> str | None:
-    """Return the session's current organization, or None if the person has left it."""
+    """Return the id of a session's current organization; None if there is none, or it was left."""
     return find_one(tx, str, _FIND_CURRENT_ORGANIZATION, sid=sid)
 
 
 def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> int:
-    """Revoke all sessions of a role (after a change of its trust policy)."""
+    """Revoke all sessions of a role, after a change of its trust policy; return their number."""
     return tx.execute(_REVOKE_SESSIONS_OF_ROLE, of_role=role_id, now=now)
 
 
 def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> int:
-    """Revoke a person's sessions of a role (after its assignment is deleted)."""
+    """Revoke a person's sessions of a role after its unassignment; return their number."""
     return tx.execute(_REVOKE_SESSIONS_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
 
 
 def revoke_sessions_of_service(
     tx: Connection, account_id: str, source_crn: str, name: str, now: int
 ) -> int:
-    """Revoke the sessions of an account's roles that a service began with this name."""
+    """Revoke the sessions of an account's roles that a service (its CRN) began under this name."""
     return tx.execute(
         _REVOKE_SESSIONS_OF_SERVICE,
         account_id=account_id,

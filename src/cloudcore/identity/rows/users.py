@@ -19,21 +19,22 @@ _m = memberships.c
 
 
 class User(NamedTuple):
-    """A person who signs in by e-mail address and password."""
+    """A person, who signs in by password or at an identity provider."""
 
     id: str
     email: str
-    """In lower case."""
+    """The e-mail address in lower case."""
     password: str
-    """Hash from `cloudcore.iam.passwords`."""
+    """A scrypt string from `cloudcore.iam.passwords`."""
     organization_id: str
-    """The personal organization."""
+    """Id of the personal organization."""
     created_at: int
     updated_at: int
     must_change_password: bool = True
     status: str = "active"
     home_organization_id: str | None = None
-    """The organization that added the person; it can add each e-mail address once."""
+    """The organization that added the person, which can add each e-mail address once; None if the
+    person was added on the host."""
 
     @property
     def crn(self) -> str:
@@ -76,7 +77,7 @@ PEOPLE: Final = Listed(
     order=_u.id,
     counted=select(func.count()).select_from(memberships),
 )
-"""The members of organizations, suspended or not, by e-mail address (in lower case)."""
+"""The members of an organization, suspended or not; the label is the e-mail address."""
 _COUNT_OTHER_MEMBERSHIPS: Final = Statement(
     select(func.count())
     .select_from(memberships)
@@ -106,19 +107,19 @@ def find_password_by_email(tx: Connection, email: str) -> str | None:
 
 
 def has_added(tx: Connection, organization_id: str, email: str) -> bool:
-    """Return True if an organization has added a person with this address, still member or not."""
+    """Return True if an organization has added a person with this address, even one who left."""
     return tx.row(_FIND_ADDED, organization_id=organization_id, email=email) is not None
 
 
 def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> bool:
-    """Return True if a person has joined another organization besides the personal one."""
+    """Return True if a person is a member of an organization besides this and the personal one."""
     of = {"user_id": user_id, "organization_id": organization_id}
     return count(tx, _COUNT_OTHER_MEMBERSHIPS, **of) > 0
 
 
 def lock_user(tx: Connection, user_id: str) -> str | None:
-    """Lock a person; return the status, or None if there is no such person.
+    """Lock a person; return the person's status, or None if there is no such person.
 
-    To lock an organization too, lock that first.
+    If you also lock an organization, lock the organization first.
     """
     return find_one(tx, str, _LOCK, id=user_id)

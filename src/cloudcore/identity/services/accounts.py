@@ -31,7 +31,7 @@ _ADMIN_DOCUMENT: Final = {
 
 
 class Founder(NamedTuple):
-    """The creator of an account, who may assume its first role."""
+    """The creator of an account, whom the account's first role trusts."""
 
     crn: str
     user_id: str | None
@@ -39,30 +39,31 @@ class Founder(NamedTuple):
     permission ``iam:AssumeRole``."""
 
 
-AccountAddition = Callable[[Connection], None]
-"""Adds what another family gives a new account, in the transaction that creates the account."""
-PrepareAddition = Callable[[str, int], Awaitable[AccountAddition]]
-"""Prepares the addition to a new account, given its id and creation time, before the transaction:
-slow work, and calls to other servers."""
+AccountSetup = Callable[[Connection], None]
+"""Inserts what other families add to a new account, in the transaction that creates the account."""
+PrepareAddition = Callable[[str, int], Awaitable[AccountSetup]]
+"""Given the id and creation time of a new account, returns its addition. Called before the
+transaction, for slow work and calls to other servers."""
 
 
-async def no_addition(_account_id: str, _now: int) -> AccountAddition:
+async def no_addition(_account_id: str, _now: int) -> AccountSetup:
     """Return a function that adds nothing to a new account."""
     return lambda _tx: None
 
 
-def found_account(
+def open_account(
     tx: Connection,
     account: Account,
     founder: Founder,
     new_id: Callable[[], str],
-    add: AccountAddition = lambda _tx: None,
+    add: AccountSetup = lambda _tx: None,
 ) -> Account:
     """Create an account with a role `admin` that has all rights and trusts the founder.
 
-    `add` inserts what other families add to each account.
+    `add` inserts what other families add to each account. The role is assigned to the founder if
+    that is a person.
 
-    Raise `QuotaExceeded` if the organization has reached its number of accounts, `Conflict` if the
+    Raise `QuotaExceeded` if the organization has the maximum number of accounts, `Conflict` if the
     handle is taken.
     """
     assert account.organization_id is not None
@@ -101,7 +102,7 @@ def new_admin_policy(policy_id: str, account_id: str, now: int) -> PolicyRow:
 
 
 def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> Account:
-    """Change the fields of an account that `changes` has."""
+    """Set the fields in `changes` on an account; return the account."""
     increment_revision(tx, account_id)
     account = OWN_ACCOUNT.get(tx, account_id, account_id)._replace(**changes)
     OWN_ACCOUNT.save(tx, account)

@@ -1,8 +1,8 @@
 """Named passwords with which a person logs container clients in, in one role.
 
-A container password stands for a person, a role and the role's account. It grants nothing: for each
-token that it is exchanged for, the person, the assignment of the role, the role's trust policy and
-the account are read again (`is_admitted`).
+A container password stands for a person, a role and the role's account. It grants nothing itself:
+whenever it is exchanged for a token, the person, the assignment of the role, the role's trust
+policy and the account are read again (`is_admitted`).
 """
 
 from __future__ import annotations
@@ -40,17 +40,20 @@ _PREFIX: Final = "ecp_"
 
 
 def new_text(password_id: str) -> str:
-    """Return a random password that contains this id."""
+    """Return a random password that contains the id of its row."""
     return text_with_id(_PREFIX, password_id, random_text(_LETTERS, _LENGTH))
 
 
 def id_of(text: str) -> str | None:
-    """Return the id in a container password, or None if it is malformed."""
+    """Return the row id in a container password, or None if the password is malformed."""
     return id_in(_PREFIX, text)
 
 
 def life_of(seconds: int | None, most: int) -> int:
-    """Return the requested lifetime, brought within `MIN_SECONDS` and the operator's `most`."""
+    """Return a requested lifetime, raised or lowered to `MIN_SECONDS` and the operator's `most`.
+
+    None means `most`.
+    """
     return min(max(most if seconds is None else seconds, MIN_SECONDS), most)
 
 
@@ -66,12 +69,12 @@ def create_container_password(
     """Store a new container password of the caller, who must be a person.
 
     `text` is the password, `role_text` the id, CRN or name of a role; `life_seconds` None means the
-    longest allowed life. The password expires no later than the provider sign-in in which it is
-    made.
+    longest allowed life. If the caller signed in at an identity provider, the password expires no
+    later than this sign-in.
 
     Raises:
         AccessDenied, NotFound, InvalidInput: as for `assume_role`.
-        Conflict: the person has one with this name, or has `MAX_KEPT`.
+        Conflict: the person has a container password with this name, or has `MAX_KEPT`.
 
     """
     person = ctx.caller
@@ -105,10 +108,7 @@ def create_container_password(
 def check_logs_in(
     ctx: RequestContext, tx: Connection, password: ContainerPassword, permission: LoginPermission
 ) -> None:
-    """Check that the policies of a password's role have the permission for a login.
-
-    Raise `AccessDenied` if they do not.
-    """
+    """Raise `AccessDenied` unless the policies of a password's role allow to log in."""
     role = principal_of(password)
     question = Question(
         caller=Caller(role.crn, role.account_id),
@@ -125,7 +125,7 @@ def check_logs_in(
 def delete_container_password(
     tx: Connection, ctx: RequestContext, user_id: str, password_id: str
 ) -> None:
-    """Revoke a container password."""
+    """Revoke a container password, or raise `NotFound`."""
     password = CONTAINER_PASSWORDS.get(tx, user_id, password_id)
     CONTAINER_PASSWORDS.remove(tx, user_id, password_id)
     ctx.details["name"] = password.name
@@ -138,14 +138,14 @@ def is_admitted(
     source_ip: IPv4Address | IPv6Address | None,
     now: int,
 ) -> bool:
-    """Return True if a password has not expired, and its role still admits its person."""
+    """Return True if a password has not expired, and its person may still assume its role."""
     if now >= password.expires_at or password.user_status != "active":
         return False
     return admits(tx, password.role, _person_of(password), source_ip, now)
 
 
 def principal_of(password: ContainerPassword) -> Principal:
-    """Return the role for which a container password stands."""
+    """Return the principal of a container password: its role, with the person as source."""
     person, role = _person_of(password), password.role
     assert person.source is not None
     return Principal(
@@ -178,6 +178,6 @@ def _person_of(password: ContainerPassword) -> Principal:
 
 
 def _note_role(ctx: RequestContext, role: AssumableRole) -> None:
-    """Record the change in the audit log of the account in which the password acts."""
+    """Record the change in the audit log of the role's account, with the role's CRN."""
     ctx.event_owner = role.account_id
     ctx.details["role"] = role.crn

@@ -1,8 +1,8 @@
 """Identity providers: changes and their rules.
 
-An owner of the organization sets a provider up; principals of the accounts assign roles to its
-groups (`services.roles`). So `issuer`, `client_id` and `groups_claim` never change: otherwise an
-owner could replace the source of the groups.
+An owner of the organization sets up a provider; principals of the accounts assign roles to the
+provider's groups (`services.roles`). So `issuer`, `client_id` and `groups_claim` never change:
+otherwise an owner could replace the source of the groups.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cloudcore.identity.services.roles import unassign_role
 from cloudcore.keyring import Keyring
 
 MAX_PROVIDERS: Final = 10
-"""The most identity providers of an organization."""
+"""Maximum number of identity providers of an organization."""
 
 
 def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
-    """Check that an issuer is well-formed and that this install may call it, and return it.
+    """Return `issuer` if it is well-formed and this install may call it.
 
-    Raise `InvalidInput` if it is not the URL of an issuer (OpenID Connect Discovery 1.0 §3), or it
-    is not allowed.
+    Raise `InvalidInput` if it is not the URL of an issuer (OpenID Connect Discovery 1.0 §3), or is
+    not allowed.
     """
     try:
         check_url(issuer, internal_origins)
@@ -46,16 +46,16 @@ def seal_client_secret(keyring: Keyring, provider_id: str, secret: str | None) -
 
 
 def open_client_secret(keyring: Keyring, provider: IdentityProvider) -> str | None:
-    """Return the secret of a provider's client, or None if it has none."""
+    """Return the client secret for a provider, or None if the client has none."""
     sealed = provider.client_secret_sealed
     return None if sealed is None else keyring.open(sealed, _context(provider.id)).decode()
 
 
 def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) -> IdentityProvider:
-    """Insert a provider of an organization that the person `user_id` has joined.
+    """Insert a provider of an organization; `user_id` is the person who creates it.
 
-    Raise `NotFound` if the organization does not exist, `Conflict` if it is personal, or has a
-    provider of this name or `MAX_PROVIDERS` providers.
+    Raise `NotFound` if the organization does not exist, or the person is not a member; `Conflict`
+    if the organization is personal, or has a provider of this name or `MAX_PROVIDERS` providers.
     """
     lock_organization(tx, provider.organization_id)
     if JOINED.get(tx, user_id, provider.organization_id).is_personal:
@@ -70,7 +70,11 @@ def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) ->
 def update_provider(
     tx: Connection, organization_id: str, provider_id: str, changes: dict[str, Any], now: int
 ) -> IdentityProvider:
-    """Change the columns of a provider that `changes` has; deactivation ends its sessions."""
+    """Set the columns in `changes` on a provider; return the provider. Deactivation ends sessions.
+
+    Raise `NotFound` if there is no such provider, `Conflict` if the new name is taken. See
+    `revoke_sessions_of_provider` for the sessions.
+    """
     lock_organization(tx, organization_id)
     provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
     if not changes:
@@ -87,13 +91,13 @@ def update_provider(
 
 
 def delete_provider(tx: Connection, organization_id: str, provider_id: str, now: int) -> None:
-    """Delete a provider and end its sessions.
+    """Delete a provider and end its sessions, or raise `NotFound`.
 
-    Its persons stay, and lose the roles that its groups gave them.
+    The persons stay, but lose the roles that the provider's groups gave them.
     """
     lock_organization(tx, organization_id)
     provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
-    # Assignments before the provider's row: the order in which AssumeRole locks them.
+    # Lock assignments before the provider's row, as AssumeRole does.
     for account_id, role_id, user_id in assignments_of_groups(tx, provider.id):
         unassign_role(tx, account_id, role_id, user_id, now)
     _turn_off(tx, provider._replace(status="inactive", updated_at=now), now)
@@ -103,7 +107,7 @@ def delete_provider(tx: Connection, organization_id: str, provider_id: str, now:
 def _turn_off(tx: Connection, provider: IdentityProvider, now: int) -> None:
     """Save a provider that is no longer active, and end its sessions."""
     IDENTITY_PROVIDERS.save(tx, provider)
-    # Now that the row is locked, nobody assumes a role by this provider any more.
+    # The row is locked now, so no role can be assumed through this provider meanwhile.
     revoke_sessions_of_provider(tx, provider.id, now)
 
 

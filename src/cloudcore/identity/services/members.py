@@ -19,7 +19,7 @@ def lock_organization(tx: Connection, organization_id: str) -> None:
 
 
 def organization_of(tx: Connection, account_id: str) -> str:
-    """Return the organization that owns an account, or raise `NotFound`."""
+    """Return the id of the organization that owns an account, or raise `NotFound`."""
     account = find_account(tx, account_id)
     if account is None or account.organization_id is None:
         raise missing("organization")
@@ -27,9 +27,9 @@ def organization_of(tx: Connection, account_id: str) -> str:
 
 
 def check_owner_remains(tx: Connection, membership: Membership) -> None:
-    """Refuse to remove the last active owner. Lock the organization first.
+    """Raise `Conflict` if a membership is that of the organization's last active owner.
 
-    Raise `Conflict` if the membership is that of the last active owner.
+    Call this before the membership changes, and lock the organization first.
     """
     if membership.role == "owner" and not organizations.count_other_owners(
         tx, membership.organization_id, membership.user_id
@@ -41,7 +41,10 @@ def check_owner_remains(tx: Connection, membership: Membership) -> None:
 
 
 def find_person(tx: Connection, organization_id: str, text: str) -> User:
-    """Return the member that `text` refers to, by id, e-mail address or CRN."""
+    """Return the member that `text` refers to, by id, e-mail address or CRN.
+
+    Raise `NotFound` if there is none, `InvalidInput` if `text` is malformed.
+    """
     text = lower_ids(text)
     if text.startswith("crn:"):
         user_id = text.rpartition("/")[2]

@@ -1,8 +1,8 @@
 """Organizations, their members and invitations: changes and their rules.
 
-An invited person joins with an e-mail address and a code. The user who adds a person chooses the
-address, and it is not verified. So an address alone is not enough: the inviter gives the code to
-the person in another way than through this service.
+An invited person joins with an e-mail address and a code. E-mail addresses are not verified:
+whoever adds a person chooses the address. So an address alone is not enough, and the inviter gives
+the code to the person in another way than through this service.
 
 `ENTREPOT_FOUNDERS` is the operator's rule for who may create organizations and accounts.
 """
@@ -45,10 +45,11 @@ def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str
 
 
 def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
-    """Check that the caller may create an account, in the `joined` organization if there is one.
+    """Check that the caller may create an account in the `joined` organization.
 
-    Raise `AccessDenied` if the install lets only owners create accounts and the caller is not an
-    owner of `joined`, or `joined` is personal; or if it lets nobody.
+    `joined` has the caller's role in it; None if the caller acts in an account, not as a person.
+    Raise `AccessDenied` if the install lets nobody create accounts; or if it lets only owners
+    create accounts, and the caller does not own `joined`, or `joined` is personal.
     """
     founders = ctx.settings.founders
     is_owner = joined is not None and joined.role == "owner"
@@ -82,7 +83,10 @@ def create_organization(tx: Connection, organization: rows.Organization, owner: 
 def rename_organization(
     tx: Connection, organization_id: str, user_id: str, name: str | None, now: int
 ) -> Joined:
-    """Rename an organization; None leaves the name unchanged."""
+    """Rename an organization; None leaves the name unchanged.
+
+    Return the organization with the role of the person `user_id`.
+    """
     if name is not None:
         found = ORGANIZATIONS.get(tx, organization_id, organization_id)
         ORGANIZATIONS.save(tx, found._replace(name=name, updated_at=now))
@@ -90,7 +94,7 @@ def rename_organization(
 
 
 def delete_organization(tx: Connection, organization_id: str, user_id: str) -> None:
-    """Delete an organization that owns no account."""
+    """Delete an organization; raise `Conflict` if it is personal, or owns accounts."""
     lock_organization(tx, organization_id)
     found = JOINED.get(tx, user_id, organization_id)
     if found.is_personal:
@@ -101,7 +105,10 @@ def delete_organization(tx: Connection, organization_id: str, user_id: str) -> N
 
 
 def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> Joined:
-    """Set the current organization of a person's session."""
+    """Set the current organization of a person's session; return the organization.
+
+    Raise `NotFound` if the person is not a member.
+    """
     lock_organization(tx, organization_id)
     found = JOINED.get(tx, user_id, organization_id)
     switch_organization(tx, sid, organization_id)
@@ -111,7 +118,10 @@ def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> J
 def set_member_role(
     tx: Connection, organization_id: str, user_id: str, role: str | None
 ) -> rows.Membership:
-    """Change a member's role; None leaves it unchanged."""
+    """Change a member's role; None leaves it unchanged. Return the membership.
+
+    Raise `Conflict` if the member is the last active owner and would get another role.
+    """
     lock_organization(tx, organization_id)
     member = MEMBERS.get(tx, organization_id, user_id)
     if role is not None and role != member.role:
@@ -122,9 +132,11 @@ def set_member_role(
 
 
 def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """Remove a member, the person's roles in the organization's accounts and provider links.
+    """Remove a member, with the person's roles in the organization's accounts and provider links.
 
-    If invited again, the person is linked to a provider again by the e-mail address.
+    If the person is invited again, a provider's sign-in links the person again by the e-mail
+    address. Raise `Conflict` if the organization is the person's personal one, or the member is the
+    last active owner.
     """
     lock_organization(tx, organization_id)
     member = MEMBERS.get(tx, organization_id, user_id)
@@ -139,13 +151,13 @@ def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) 
 INVITATION_SECONDS: Final = 7 * 24 * 3600
 _PREFIX: Final = "ein_"
 _NO_CODE: Final = "0" * 64
-"""Compared with the code if no such invitation exists, so that both cases take the same time."""
+"""The hash to compare a code with if there is no invitation, so that both cases take equal time."""
 
 
 def new_invitation(
     invitation_id: str, organization_id: str, email: str, role: str, now: int
 ) -> tuple[rows.Invitation, str]:
-    """Return (invitation, code) with a random code of 256 bits, valid from `now`."""
+    """Return (invitation, code), with a random code of 256 bits; the invitation begins at `now`."""
     code = _PREFIX + secrets.token_urlsafe(32)
     expires_at = now + INVITATION_SECONDS * MICROSECONDS
     kept = rows.Invitation(
@@ -177,10 +189,10 @@ def accept_invitation(
 ) -> Joined:
     """Join an organization with the code of the invitation for this person's e-mail address.
 
-    Every failure runs the same statements and raises the same error.
+    A wrong code and a missing invitation run the same statements and raise the same error.
 
-    Raise `NotFound` if the code is wrong, or the invitation is expired, used, revoked or another's;
-    `Conflict` if the organization has another member with this address meanwhile.
+    Raise `NotFound` if the code is wrong, or the invitation has expired, was used or revoked, or is
+    for another person; `Conflict` if the organization now has another member with this address.
     """
     rows.lock_if_exists(tx, organization_id)
     status = lock_user(tx, user_id)

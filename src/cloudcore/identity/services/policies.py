@@ -21,7 +21,7 @@ MAX_ATTACHMENTS: Final = 10
 
 
 def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
-    """Create a policy with this document."""
+    """Create a policy with this document; raise `Conflict` if its name is taken."""
     increment_revision(tx, policy.account_id)
     stored = stored_document(tx, document, PolicyKind.IDENTITY, policy.account_id)
     made = policy._replace(document=stored.text, account_ids=stored.encoded_ids)
@@ -54,12 +54,11 @@ def update_policy(
     now: int,
     revision: int | None = None,
 ) -> PolicyRow:
-    """Change the fields of a policy that `changes` has, if the policy has this `revision`.
+    """Set the fields in `changes` on a policy; return the policy.
 
-    A new document increments its revision.
-
-    Raise `Conflict` if a principal would have too many bytes of policies, or the policy has another
-    revision.
+    A new document increments the policy's revision. Raise `Conflict` if a principal would have too
+    many bytes of policies, or the policy does not have this `revision` (None accepts any). See
+    `lock_own` for other errors.
     """
     policy = lock_own(tx, POLICIES, account_id, policy_id)
     require_revision(policy.revision, revision)
@@ -77,7 +76,7 @@ def update_policy(
 
 
 def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
-    """Delete a policy that is attached to nothing."""
+    """Delete a policy; raise `Conflict` if it is attached."""
     lock_own(tx, POLICIES, account_id, policy_id)
     if ATTACHMENTS.count(tx, (account_id, policy_id)):
         raise Conflict("the policy is attached; detach it first")
@@ -87,8 +86,8 @@ def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
 def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
     """Attach a policy to a service account or role of the same account.
 
-    Raise `Conflict` if it is already attached there, or the principal's policies are too many or
-    too large.
+    Raise `Conflict` if the policy is already attached to the principal, or the principal's policies
+    would be too many or too large.
     """
     policy = lock_own(tx, POLICIES, attachment.account_id, attachment.policy_id)
     count, size = rows.find_totals(tx, _principal_of(tx, attachment))
@@ -114,7 +113,7 @@ def _check_size(size: int) -> None:
 def _principal_of(tx: Connection, attachment: Attachment) -> str:
     """Return the id of the attachment's principal.
 
-    Raise `NotFound` if there is none, `Conflict` if it is a role made by the platform.
+    Raise `NotFound` if it does not exist, `Conflict` if it is a role made by the platform.
     """
     if attachment.role_id is not None:
         role = ROLES.get(tx, attachment.account_id, attachment.role_id)
@@ -125,6 +124,6 @@ def _principal_of(tx: Connection, attachment: Attachment) -> str:
 
 
 def detach_policy(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> None:
-    """Delete an attachment."""
+    """Detach a policy from a principal, or raise `NotFound`."""
     lock_own(tx, POLICIES, account_id, policy_id)
     ATTACHMENTS.remove(tx, (account_id, policy_id), attachment_id)

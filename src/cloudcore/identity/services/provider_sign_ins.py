@@ -1,10 +1,15 @@
 """Sign a person in with a provider's profile: find or create the person, set roles, issue a code.
 
-A provider's subject is linked to a person. An e-mail address links them only if the provider is the
-authority for its domain, and the person was added by the provider's organization and does not own
-it: ownership, and the last way to sign in, must not depend on an address. At each sign-in, the
-person must be a member of that organization, of no other, and own no account: an organization may
-sign in only its own people.
+A subject (the id of a person at a provider) is linked to a person here. At the first sign-in, the
+person is found by the e-mail address, but only if
+
+- the provider is the authority for the domain of the address;
+- the provider's organization added the person;
+- the person does not own the organization: ownership, and the last way to sign in, must not depend
+  on an address.
+
+At each sign-in, the person must be a member of the provider's organization, must have joined no
+other, and must own no account: an organization may sign in only its own people.
 """
 
 from __future__ import annotations
@@ -30,11 +35,11 @@ from cloudcore.identity.services.users import create_user, find_salt, lock_own_p
 from cloudcore.keyring import Keyring
 
 STATE_SECONDS: Final = 3600
-"""How long the use of a state is remembered; longer than a state is valid."""
+"""How many seconds a used state is stored, longer than it is valid."""
 
 
 class RoleChange(NamedTuple):
-    """A role that a sign-in assigned to a person, or took away."""
+    """A role that a sign-in assigned to a person, or took away (`is_taken`)."""
 
     account_id: str
     name: str
@@ -48,12 +53,12 @@ class SignedInPerson(NamedTuple):
     provider: IdentityProvider
     is_created: bool
     is_linked: bool
-    """True if the subject was linked to the person just now."""
+    """True if this sign-in linked the subject to the person."""
     roles: Sequence[RoleChange]
 
 
 def use_state(tx: Connection, state_sha256: str, now: int) -> None:
-    """Mark a state as used; raise `AccessDenied` if it was used before."""
+    """Mark the `state` of an answer as used; raise `AccessDenied` if it was used before."""
     if not rows.spend_state(tx, state_sha256, now + STATE_SECONDS * MICROSECONDS):
         raise AccessDenied("this answer of the provider was used already; start again")
 
@@ -67,15 +72,15 @@ def sign_in(
     code: Code,
     now: int,
 ) -> SignedInPerson:
-    """Store the `code` for the person of a profile; set the person's roles by its groups.
+    """Sign in the person of a profile: store the `code`, and set the roles by the person's groups.
 
-    Raise `AccessDenied` if the provider is no longer active, or nobody may sign in with this
-    profile.
+    The person is created if necessary and allowed. Raise `AccessDenied` if the provider is no
+    longer active, or nobody may sign in with this profile.
     """
     provider = rows.find_provider(tx, provider_id)
     if provider is None or not lock_if_exists(tx, provider.organization_id):
         raise AccessDenied("there is no such identity provider any more")
-    provider = rows.find_provider(tx, provider_id)  # as it is under the lock
+    provider = rows.find_provider(tx, provider_id)  # read again under the lock
     if provider is None or provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
     subject = provider.id, profile.subject
@@ -98,7 +103,10 @@ def sign_in(
 
 
 def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
-    """Lock and return the person linked to a subject, if the organization may sign it in."""
+    """Lock and return the person linked to a subject.
+
+    Raise `AccessDenied` if the organization may not sign in the person.
+    """
     try:
         return lock_own_person(tx, provider.organization_id, user_id)
     except NotFound:
@@ -114,7 +122,10 @@ def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
 
 
 def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile) -> User | None:
-    """Lock and return the member with a profile's e-mail address, or None."""
+    """Lock and return the member with a profile's e-mail address, or None if there is none.
+
+    Raise `AccessDenied` if the member may not be found by the address; see the module.
+    """
     if profile.email is None:
         return None
     found = PEOPLE.find_named(tx, provider.organization_id, profile.email)
@@ -167,11 +178,14 @@ def _create(
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[RoleChange]:
-    """Assign the roles of the profile's groups to the person, and remove those of other groups."""
+    """Assign the roles of the profile's groups to the person, and remove those of other groups.
+
+    Roles that were assigned manually stay.
+    """
     wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
     given = {each[:2] for each in roles.assignments_of_groups(tx, provider.id, user_id=user_id)}
     changed: list[RoleChange] = []
-    # By account, then role: the order in which all lock accounts.
+    # Sorted by account, since accounts are always locked in this order.
     for account_id, role_id in sorted(wanted ^ given):
         increment_revision(tx, account_id)
         role = ROLES.find(tx, account_id, role_id)
@@ -180,7 +194,7 @@ def _give_roles(
         is_taken = (account_id, role_id) in given
         if is_taken:
             unassign_role(tx, account_id, role_id, user_id, now)
-        # A role that was assigned by hand stays so.
+        # A manual assignment stays manual.
         elif not ASSIGNMENTS.add(tx, Assignment(role_id, user_id, now, provider.id)):
             continue
         changed.append(RoleChange(account_id, role.name, is_taken))

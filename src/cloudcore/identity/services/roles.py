@@ -1,9 +1,9 @@
 """Roles and their assignments, and the roles that services of the platform make in accounts.
 
-A role of a service, and its one policy, are ordinary rows, so that lists show everything that may
-act in the account. Their names begin with ``service/``. Names in requests contain no slash, so no
-request creates or names one. The account cannot change or delete them: they are deleted with the
-resource that they were made for.
+The role of a service, and the role's only policy, are ordinary rows, so that lists show everything
+that may act in the account. Their names begin with ``service/``. Names in requests contain no
+slash, so no request can create or name such a role or policy. The account cannot change or delete
+them: they are deleted with the resource that they were made for.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ T = TypeVar("T", Role, PolicyRow)
 
 PREFIX: Final = "service/"
 _SECONDS: Final = 12 * 3600
-"""The longest of its sessions; each service asks for those that it needs."""
+"""Maximum duration of a session of a platform role; the service may request shorter sessions."""
 
 
 def service_of(name: str) -> str | None:
-    """Return the service in the name of a platform role or policy, or None for others."""
+    """Return the service in the name of a platform role or policy; None for other names."""
     return name.split("/")[1] if name.startswith(PREFIX) else None
 
 
@@ -50,7 +50,7 @@ def refuse_platforms(found: Role | PolicyRow) -> None:
 
 
 def lock_own(tx: Connection, rows: OwnedRows[T], account_id: str, row_id: str) -> T:
-    """Lock an account's rights, and return a role or policy that its owner may change.
+    """Lock an account's rights, and return a role or policy that the account may change.
 
     Raise `NotFound` if the account has no such role or policy, `Conflict` if the platform made it.
     """
@@ -69,9 +69,10 @@ def put_platform_role(
     new_id: Callable[[], str],
     now: int,
 ) -> str:
-    """Return the id of a service's role with this policy; create what is missing.
+    """Create a service's role and its policy, if they are missing; return the role's id.
 
-    A policy with another document gets this one; the trust policy of a role stays.
+    If the policy exists, its document is replaced by `policy`. An existing role keeps its trust
+    policy.
     """
     full = f"{PREFIX}{service}/{name}"
     increment_revision(tx, account_id)
@@ -93,7 +94,7 @@ def put_platform_role(
 def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str | None]:
     """Create a policy, or replace the document of the policy with the same name.
 
-    Return the stored policy and the audit action, or None as action if nothing was changed.
+    Return (the stored policy, the action for the audit log); the action is None if nothing changed.
     """
     found = POLICIES.find_named(tx, policy.account_id, policy.name)
     if found is None:
@@ -109,7 +110,7 @@ def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str | None
 
 
 def remove_platform_role(tx: Connection, service: str, account_id: str, role_id: str) -> None:
-    """Delete a service's role with its sessions and policy; do nothing if it is already gone."""
+    """Delete a service's role with its sessions and policy; do nothing if there is none."""
     increment_revision(tx, account_id)
     role = ROLES.find(tx, account_id, role_id)
     if role is None or service_of(role.name) != service:
@@ -121,7 +122,10 @@ def remove_platform_role(tx: Connection, service: str, account_id: str, role_id:
 
 
 def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Role:
-    """Create a role; `trust_policy` determines who may assume it."""
+    """Create a role; `trust_policy` determines who may assume it.
+
+    Raise `Conflict` if the name is taken, `InvalidInput` if the trust policy is not valid.
+    """
     increment_revision(tx, role.account_id)
     stored = stored_document(tx, trust_policy, PolicyKind.TRUST, role.account_id)
     made = role._replace(trust_policy=stored.text, trust_ids=stored.encoded_ids)
@@ -133,7 +137,10 @@ def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Rol
 def update_role(
     tx: Connection, account_id: str, role_id: str, changes: dict[str, Any], now: int
 ) -> Role:
-    """Change fields of a role; its sessions end unless the new trust policy only adds allows."""
+    """Set the fields in `changes` on a role; return the role.
+
+    A new trust policy ends the role's sessions, unless it only adds allow statements to the old.
+    """
     role = lock_own(tx, ROLES, account_id, role_id)
     ends_sessions = False
     if "trust_policy" in changes:
@@ -145,7 +152,7 @@ def update_role(
         role = role._replace(**changes, updated_at=now)
         ROLES.save(tx, role)
     if ends_sessions:
-        # Now that the row is locked, nobody assumes the role by the old trust any more.
+        # The row is locked now, so the role cannot be assumed by the old trust policy meanwhile.
         revoke_sessions_of_role(tx, role.id, now)
     return role
 
@@ -153,9 +160,9 @@ def update_role(
 def _only_adds(stored: StoredDocument, role: Role) -> bool:
     """Return True if the new trust policy still admits every principal that the old one admits.
 
-    So it must have all old statements, new statements must allow, and the names must have the same
-    ids; if there is a deny, a name without an id must still have none. Names in new statements are
-    ignored: the answer must not reveal if an account has a handle.
+    It must keep all old statements, with the same ids for their names, and only add statements that
+    allow. If it has a deny, names in the old statements that had no id must still have none. Names
+    in new statements are ignored, so that the effect does not reveal if an account has a handle.
     """
     before = msgspec.json.decode(role.trust_policy)["statements"]
     after = msgspec.json.decode(stored.text)["statements"]
@@ -180,7 +187,9 @@ def assign_role(
 ) -> rows.Assignment:
     """Assign a role to a member of the account's organization; its trust policy still applies.
 
-    If an identity provider has given the person the role, the person keeps it from now on.
+    `person` is an id, CRN or e-mail address. If a group of an identity provider gave the person the
+    role, the assignment becomes a manual one. Raise `Conflict` if the person already has a manual
+    assignment of the role.
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
@@ -193,7 +202,7 @@ def assign_role(
 
 
 def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, now: int) -> None:
-    """Delete a person's assignment of a role and end the person's sessions of it."""
+    """Delete a person's assignment of a role, and end the person's sessions of the role."""
     increment_revision(tx, account_id)
     ROLES.get(tx, account_id, role_id)
     rows.ASSIGNMENTS.remove(tx, role_id, user_id)
@@ -207,7 +216,7 @@ def unassign_all(tx: Connection, organization_id: str, user_id: str, now: int) -
 
 
 MAX_GROUPS: Final = 100
-"""The most groups that a role is assigned to."""
+"""Maximum number of groups that a role is assigned to."""
 
 
 def assign_to_group(
@@ -215,7 +224,7 @@ def assign_to_group(
 ) -> rows.GroupAssignment:
     """Assign a role to a group of a provider of the account's organization.
 
-    Its persons have the role from their next sign-in on.
+    Persons in the group have the role from their next sign-in on.
 
     Raise `NotFound` if there is no such role or provider, `Conflict` if the role is already
     assigned to this group, or to `MAX_GROUPS` groups.
@@ -235,9 +244,11 @@ def assign_to_group(
 def unassign_from_group(
     tx: Connection, account_id: str, role_id: str, assignment_id: str, now: int
 ) -> None:
-    """Unassign a role from a group, and from all persons if no other group of the provider has it.
+    """Unassign a role from a group of a provider.
 
-    Which group gave a person the role is not stored, so the next sign-in decides again.
+    If the role is assigned to no other group of the provider, also unassign it from all persons who
+    have it through the provider. Otherwise they keep it until their next sign-in, since it is not
+    stored which group gave it to them.
     """
     lock_organization(tx, organization_of(tx, account_id))
     role = ROLES.get(tx, account_id, role_id)

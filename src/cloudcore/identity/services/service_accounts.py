@@ -27,7 +27,8 @@ from cloudcore.identity.services.policies import attach_policy, create_or_find_p
 from cloudcore.keyring import Keyring
 
 MAX_ACTIVE: Final = 2
-"""Two, so that a program can move from an old key to a new one; an expired key does not count."""
+"""Maximum number of active keys of a service account: two, so that a program can move from an old
+key to a new one. Expired keys do not count."""
 MAX_KEPT: Final = 20
 
 _SECRET_ALPHABET: Final = string.ascii_letters + string.digits + "_-"
@@ -57,7 +58,7 @@ class NewAccessKey(NamedTuple):
 
 
 def new_access_key() -> NewAccessKey:
-    """Generate a key: 90 random bits of id, 240 of secret."""
+    """Generate a key: an id with 90 random bits, and a secret of 240 random bits."""
     return NewAccessKey(new_key_id("AK"), random_text(_SECRET_ALPHABET, 40))
 
 
@@ -67,7 +68,11 @@ def sealing_context(access_key_id: str) -> str:
 
 
 def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
-    """Add a key to a service account."""
+    """Add a key to a service account.
+
+    Raise `NotFound` if the service account does not exist, `Conflict` if it has `MAX_ACTIVE` active
+    keys, or `MAX_KEPT` keys.
+    """
     increment_revision(tx, key.account_id)
     SERVICE_ACCOUNTS.get(tx, key.account_id, key.service_account_id)
     _check_room(tx, key.service_account_id, key.created_at)
@@ -80,9 +85,11 @@ def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
 def update_access_key(
     tx: Connection, owner: tuple[str, str], key_id: str, changes: dict[str, Any], now: int
 ) -> AccessKey:
-    """Change fields of a key; if it is deactivated, the sessions and logins made with it end.
+    """Set the fields in `changes` on a key; return the key.
 
-    Raise `Conflict` if the key becomes active, and `MAX_ACTIVE` keys are already active.
+    Deactivating a key ends the sessions and logins that were made with it. `owner` is (account id,
+    service account id). Raise `Conflict` if the key would become active, and `MAX_ACTIVE` keys are
+    active already.
     """
     increment_revision(tx, owner[0])
     key = ACCESS_KEYS.get(tx, owner, key_id)
@@ -95,7 +102,10 @@ def update_access_key(
 
 
 def delete_access_key(tx: Connection, owner: tuple[str, str], key_id: str) -> None:
-    """Delete a key, ending the sessions and login credentials made with it."""
+    """Delete a key, and so end the sessions and login credentials that were made with it.
+
+    `owner` is (account id, service account id).
+    """
     increment_revision(tx, owner[0])
     ACCESS_KEYS.remove(tx, owner, key_id)
 
@@ -109,7 +119,7 @@ def _check_room(tx: Connection, service_account_id: str, now: int) -> None:
 
 
 class NewGrant(NamedTuple):
-    """A policy to create and to attach."""
+    """A policy to create and to attach to a new service account."""
 
     policy: PolicyRow
     document: dict[str, Any]
@@ -119,7 +129,7 @@ class NewGrant(NamedTuple):
 def update_service_account(
     tx: Connection, account_id: str, service_account_id: str, changes: dict[str, Any], now: int
 ) -> ServiceAccount:
-    """Change the fields of a service account that `changes` has."""
+    """Set the fields in `changes` on a service account; return the service account."""
     increment_revision(tx, account_id)
     found = SERVICE_ACCOUNTS.get(tx, account_id, service_account_id)
     if changes:
@@ -142,11 +152,11 @@ def create_service_account(
 ) -> Sequence[PolicyRow]:
     """Create a service account, its access key if passed, and one policy for each grant.
 
-    Return the policies. An existing policy with this name and document is attached unchanged: it
-    may be left from a deleted service account of the same name.
+    Return the policies. If a policy with the same name and document exists, it is attached: it may
+    be left from a deleted service account of the same name.
 
-    Raise `Conflict` if the name of the service account is taken, or that of a policy with another
-    document, or the policies are too large together.
+    Raise `Conflict` if the name of the service account is taken, a policy with the same name has
+    another document, or the policies are too many or too large together.
     """
     increment_revision(tx, new.account_id)
     if not SERVICE_ACCOUNTS.add(tx, new):

@@ -24,7 +24,7 @@ def new_password() -> str:
 
 
 def add_person(tx: Connection, user: User) -> User:
-    """Create a person with a personal organization.
+    """Insert a person with a personal organization; return the person.
 
     Raise `Conflict` if the home organization has already added a person with this e-mail address.
     """
@@ -43,7 +43,7 @@ def create_user(tx: Connection, organization_id: str, user: User) -> User:
     Persons of other organizations may have the same e-mail address.
 
     Raise `NotFound` if the organization does not exist, `Conflict` if it has a member with this
-    address, or added one who has left.
+    address, or has added a person with this address who has left.
     """
     lock_organization(tx, organization_id)
     is_member = PEOPLE.find_named(tx, organization_id, user.email) is not None
@@ -55,16 +55,17 @@ def create_user(tx: Connection, organization_id: str, user: User) -> User:
 
 
 def find_salt(tx: Connection, keyring: Keyring, email: str) -> bytes:
-    """Return the password salt of an e-mail address, whether or not a person has it."""
+    """Return the password salt of an e-mail address, whether or not a person has the address."""
     stored = users.find_password_by_email(tx, email)
-    first = first_salt(keyring, email)  # in any case, so that the time does not tell
+    first = first_salt(keyring, email)  # always computed, so that the time reveals nothing
     return first if stored is None else salt_of(stored)
 
 
 def first_salt(keyring: Keyring, email: str) -> bytes:
     """Return the password salt for the first person with an e-mail address.
 
-    It is derived, not random, so that two organizations adding the address at once get the same.
+    It is derived, not random, so that two organizations that add the address at the same time get
+    the same salt.
     """
     return keyring.derive(f"password salt of {email}")[:SALT_BYTES]
 
@@ -72,9 +73,10 @@ def first_salt(keyring: Keyring, email: str) -> bytes:
 def set_user_status(
     tx: Connection, organization_id: str, user_id: str, status: str | None, now: int
 ) -> User:
-    """Suspend or reactivate a person; the last active owner cannot be suspended.
+    """Suspend or reactivate a person; return the person. None as `status` changes nothing.
 
-    Suspending a person deletes the container passwords.
+    Suspending a person deletes the person's container passwords. Raise `Conflict` if the person is
+    the organization's last active owner, or is a member of another organization too.
     """
     user = _lock_governed(tx, organization_id, user_id)
     if status is None or status == user.status:
@@ -88,7 +90,11 @@ def set_user_status(
 
 
 def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """Delete a person with the personal organization and all sessions."""
+    """Delete a person with the personal organization and all sessions.
+
+    Raise `Conflict` if the person owns accounts, is a member of another organization too, or is the
+    organization's last active owner.
+    """
     user = _lock_governed(tx, organization_id, user_id)
     organizations.lock_if_exists(tx, user.organization_id)
     if ACCOUNTS.count(tx, user.organization_id):
@@ -102,9 +108,10 @@ def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) ->
 def change_password(
     tx: Connection, user_id: str, checked: str, password: str, sid: str, now: int
 ) -> None:
-    """Store a new password hash and end the person's other sessions.
+    """Store a new password hash, and end the person's sessions except `sid`.
 
-    `checked` is the stored hash that the old password matched before the transaction.
+    `checked` is the stored hash that the old password matched before the transaction. Raise
+    `Conflict` if the stored hash has changed since.
     """
     users.lock_user(tx, user_id)
     user = users.find_user(tx, user_id)
@@ -117,7 +124,7 @@ def change_password(
 def reset_password(
     tx: Connection, organization_id: str, user_id: str, password: str, now: int
 ) -> User:
-    """Store the hash of a one-time password and end all sessions of the person.
+    """Store the hash of a one-time password, and end all sessions of the person; return the person.
 
     Raise `NotFound` if the organization has no such member, `Conflict` if the person is a member of
     another organization too, or owns accounts.
@@ -130,10 +137,10 @@ def reset_password(
 
 
 def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Lock and return a member whom no other organization governs.
+    """Lock and return a member of an organization who belongs to no other.
 
-    Replacing a person's password, or signing the person in, gives access to everything the person
-    has. So sign-ins at a provider of the organization check this too.
+    Whoever replaces a person's password, or signs the person in, gets access to everything that the
+    person has. So resets of passwords and sign-ins at a provider of the organization check this.
 
     Raise `NotFound` if the organization has no such member, `Conflict` if the person is a member of
     another organization too, or owns accounts.
@@ -152,9 +159,10 @@ def _taken() -> Conflict:
 
 
 def _lock_governed(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Lock an organization and a member who has joined no other; return the member.
+    """Lock an organization and a member; return the member.
 
-    One organization may not lock out a person who has joined several.
+    Raise `Conflict` if the member has joined another organization too: one organization may not
+    lock out a person who has joined several.
     """
     lock_organization(tx, organization_id)
     users.lock_user(tx, user_id)

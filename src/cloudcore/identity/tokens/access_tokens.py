@@ -1,8 +1,8 @@
 """Access tokens (audience ``api``): claims, lifetimes, and verification.
 
-They are for the control plane. They name the principal but not its rights; verification is only the
-first step of `authentication`. A family that signs its own tokens has its own key set
-(`signing_keys`) and verifies them with `verified_claims`.
+Access tokens are for the control plane. They name the principal but not its rights; verification is
+only the first step of `authentication`. A family that signs its own tokens has its own key set
+(`signing_keys`) and verifies the tokens with `verified_claims`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloudcore.errors import Unauthenticated
 from cloudcore.identity.tokens.jws import SigningKey, sign, split_token, verify
 
 MOST_VERIFIED: Final = 2048
-"""Tokens that are remembered; the one that was verified first is forgotten first."""
+"""Maximum number of cached tokens; the token that was verified first is evicted first."""
 
 
 class _Verified(NamedTuple):
@@ -31,16 +31,16 @@ class _Verified(NamedTuple):
 class VerifiedTokens:
     """Verifies each token once: verifying a signature takes a quarter of a request's time.
 
-    Only the decoded signature is cached, with its key, so that all spellings of a token share an
-    entry. The existence of the key is checked each time; the caller checks the token's expiry, its
-    revocation and its owner.
+    The cache is indexed by the decoded signature, so that all spellings of a token (see `jws`)
+    share an entry. That the key still exists is checked each time; the caller checks the token's
+    expiry, its revocation and its owner.
     """
 
     def __init__(self, find_key: Callable[[str], SigningKey | None]) -> None:
-        """Verify with the keys that `find_key` returns for a ``kid``."""
+        """Verify tokens with the key that `find_key` returns for their ``kid``."""
         self._find_key = find_key
         self._known: dict[bytes, _Verified] = {}
-        """By signature."""
+        """Maps decoded signatures to verified tokens."""
 
     def payload(self, token: str) -> bytes:
         """Return the claims of a token as JSON.
@@ -69,23 +69,23 @@ API: Final = "api"
 DEFAULT_SECONDS: Final = 3600
 MIN_SECONDS: Final = 900
 MAX_SECONDS: Final = 43200
-"""Lifetimes of access tokens."""
+"""Maximum lifetime of access tokens; the others are the default and the minimum."""
 
 C = TypeVar("C", bound="Claims")
 
 
 class KeySets(Protocol):
-    """The signing keys, one set for each kind of token."""
+    """Signing keys, in one set for each kind of token."""
 
     def current(self, key_set: str) -> SigningKey:
         """Return the key to sign with now."""
 
     def find(self, key_set: str, kid: str) -> SigningKey | None:
-        """Return a key whose tokens may still be valid, or None."""
+        """Return the key with this id, or None; also a key that only verifies."""
 
 
 class Claims(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The claims that all our tokens have (RFC 7519 §4.1)."""
+    """The claims that all tokens of an install have (RFC 7519 §4.1)."""
 
     iss: str
     aud: str
@@ -99,20 +99,23 @@ class AccessClaims(Claims, kw_only=True, omit_defaults=True):
     """The claims of an access token. Lookups use the fields below; `sub` is informational."""
 
     acc: str | None = None
-    """The account; None for a person without an assumed role."""
+    """Id of the account; None for a person without an assumed role."""
     sid: str | None = None
-    """The session, of persons and assumed roles."""
+    """Id of the session; None for service accounts."""
     akid: str | None = None
-    """The access key, of service accounts."""
+    """Public id of the access key; None except for service accounts."""
 
 
 def clamp_duration(seconds: int | None, most: int = MAX_SECONDS) -> int:
-    """Return the requested lifetime in `seconds`, brought within the limits."""
+    """Return a requested lifetime, raised or lowered to `MIN_SECONDS` and `most`.
+
+    None means `DEFAULT_SECONDS`.
+    """
     return min(max(DEFAULT_SECONDS if seconds is None else seconds, MIN_SECONDS), most)
 
 
 def end_after(seconds: int, now: int) -> int:
-    """Return the expiry of a token issued at `now` for `seconds`, in microseconds.
+    """Return the expiry of a token issued at `now` for `seconds`, in microseconds since the epoch.
 
     Tokens begin and end on whole seconds, so `now` is rounded down.
     """
@@ -139,9 +142,9 @@ class AccessTokens:
         sid: str | None = None,
         access_key_id: str | None = None,
     ) -> str:
-        """Return a token of `subject` (a CRN) that expires at `expires_at`, to the second.
+        """Return a token for `subject` (a CRN) that expires at `expires_at`, in whole seconds.
 
-        Without `issued_at`, it is issued now.
+        `jti` is the id of the token. Without `issued_at`, it is issued now.
         """
         now = self._clock() if issued_at is None else issued_at
         claims = AccessClaims(
@@ -158,20 +161,21 @@ class AccessTokens:
         return sign(msgspec.to_builtins(claims), self._keys.current(API))
 
     def verify(self, token: str) -> AccessClaims:
-        """Return the claims of a token of this install that has not expired.
+        """Return the claims of an access token of this install.
 
         The caller checks revocation and the principal's existence.
 
-        Raise `Unauthenticated` if it is not such a token, or has expired.
+        Raise `Unauthenticated` if the token is malformed, not signed by this install, or expired.
         """
         payload = self._verified.payload(token)
         return verified_claims(payload, AccessClaims, self._issuer, API, self._clock())
 
 
 def verified_claims(payload: bytes, shape: type[C], issuer: str, audience: str, now: int) -> C:
-    """Return the claims of a payload whose signature was verified.
+    """Return the claims in a payload whose signature was verified, as a `shape`.
 
-    Raise `Unauthenticated` if the payload has another shape, issuer or audience, or has expired.
+    Raise `Unauthenticated` if the payload lacks a claim of `shape`, has another issuer or audience,
+    or has expired.
     """
     try:
         claims = msgspec.json.decode(payload, type=shape)

@@ -1,12 +1,12 @@
 """Authenticate callers: by an access token, or by the key pair that signed the request.
 
-A token is verified first. Then its revocation, its session or access key, and their owner are
-looked up, each by one indexed read of committed rows. So a revocation, suspension or deletion takes
-effect with the next request. Lookups use the token's claims; no token string is stored.
+A token is verified first. Then its revocation, its session or access key, and the owner of these
+are looked up, each by one indexed read of committed rows. So a revocation, suspension or deletion
+takes effect with the next request. Lookups use the token's claims; no token string is stored.
 
 Key pairs are access keys and the temporary keys of role sessions. They are looked up in the same
-rows and under the same rules. An access key's tokens can be revoked one by one; the key itself
-signs until it is inactive or deleted.
+rows and under the same rules. Tokens of an access key can be revoked one by one; the key itself can
+sign requests until it is inactive, expired or deleted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BearerAuthenticator:
         """Return the principal of a valid access token.
 
         Raise `Unauthenticated` if the token is invalid, expired or revoked, or its principal is
-        gone.
+        suspended or deleted.
         """
         claims = self._tokens.verify(bearer)
         principal = await self._database.read(find_principal, claims, self._clock())
@@ -75,17 +75,17 @@ class BearerAuthenticator:
         return principal
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
-        """Return the current identity policies of a `principal` that acts now; record its use."""
+        """Return the current identity policies of a `principal`, and record that it acts now."""
         self._uses.note(principal)
         return await self._permissions.policies_of(principal)
 
     def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
-        """Return the ids of the organizations that a person belongs to."""
+        """Return the ids of the organizations that a person (`principal`) belongs to."""
         return organizations_of(principal.id, tx)
 
 
 def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
-    """Return the principal of a verified token's claims, or None if it is no longer valid."""
+    """Return the principal of a verified token, or None if token or principal are not valid now."""
     if is_token_revoked(tx, claims.jti):
         return None
     if claims.sid is not None:

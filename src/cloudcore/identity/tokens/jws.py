@@ -1,8 +1,8 @@
-"""Sign and verify compact tokens (RFC 7515), whatever their claims.
+"""Sign and verify compact tokens (RFC 7515) with any claims.
 
 Verification is strict with one exception: the unused bits of the signature's last base64url
 character are ignored. So a token has several spellings (16 under Ed25519, 4 under HMAC-SHA-256).
-Never use the token's string as a lookup key; use its claims, or what `split_token` returns.
+Never use the token's string as a lookup key; use its claims, or the result of `split_token`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOKEN: Final = re.compile(
     r"([A-Za-z0-9_-]{1,512})\.([A-Za-z0-9_-]{1,131072})\.([A-Za-z0-9_-]{1,128})"
 )
 _STANDARD: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
-"""From base64url to base64; characters that base64url lacks become invalid."""
+"""Translates base64url to base64; characters that are not in base64url become invalid."""
 _PADDING: Final = (b"", b"===", b"==", b"=")
 
 
@@ -53,7 +53,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OnlyAlgorithm(JWSRegistry):
-    """The accepted algorithms: only one, under its established name.
+    """A set of accepted algorithms with only one in it, under its established name.
 
     RFC 9864 renames EdDSA, and the library warns about the old name, which clients still use.
     """
@@ -106,8 +106,8 @@ def sign(claims: Mapping[str, Any], key: SigningKey) -> str:
 def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> tuple[bytes, SigningKey]:
     """Verify a token by the key that `find_key` returns for its `kid`.
 
-    Return the claims as JSON, and the key. The key determines the algorithm; a token whose header
-    names another algorithm is refused.
+    Return (claims as JSON, key). The key determines the algorithm; a token whose header names
+    another algorithm is refused.
 
     Raise `Unauthenticated` if the token is malformed, there is no such key, or the signature is
     wrong.
@@ -132,7 +132,7 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> tuple[by
 
 
 def split_token(token: bytes) -> tuple[bytes, bytes]:
-    """Return the signed bytes of a token, and the decoded signature.
+    """Return (signed bytes, decoded signature) of a token, without verifying it.
 
     All spellings of a token yield the same pair.
 

@@ -1,7 +1,7 @@
 """The signing keys of this install: generate, seal, store and rotate them, for every process.
 
-A key signs for ninety days. Its successor is generated a day early, so that every process has
-loaded the successor when it begins to sign. A key is deleted when its last token has expired.
+A key signs for ninety days. Its successor is generated a day before the end, so that every process
+has loaded the successor before it begins to sign. A key is deleted when its last token has expired.
 Processes that generate a successor at the same time give it the same id, so only one is inserted.
 """
 
@@ -54,16 +54,16 @@ class KeyKind(NamedTuple):
 
 
 API_KEYS: Final[Mapping[str, KeyKind]] = {API: KeyKind(EDDSA, MAX_SECONDS * MICROSECONDS)}
-"""The key set of access tokens; families that sign tokens add their own."""
+"""The key set of access tokens; other families that sign tokens add their own key sets."""
 
 
 class SigningKeys:
-    """The keys that one process has loaded; call `refresh` before use, then every few minutes."""
+    """The keys that this process has loaded; call `refresh` before use, then every few minutes."""
 
     def __init__(
         self, database: Database, keyring: Keyring, clock: Clock, kinds: Mapping[str, KeyKind]
     ) -> None:
-        """Manage one key set for each name in `kinds`."""
+        """Manage the key sets in `kinds`, which maps their names (audiences) to their kinds."""
         self._kinds = kinds
         self._database = database
         self._keyring = keyring
@@ -87,9 +87,9 @@ class SigningKeys:
         }
 
     def current(self, audience: str) -> SigningKey:
-        """Return the key to sign with: the oldest whose signing period has not ended.
+        """Return the key to sign with: the oldest key whose signing period has not ended.
 
-        Raise `Unavailable` if there is none, because `refresh` has failed for a day.
+        Raise `Unavailable` if there is none, since `refresh` has failed for more than a day.
         """
         now = self._clock()
         able = [key for key in self._keys_of(audience) if now < key.not_after]
@@ -98,11 +98,11 @@ class SigningKeys:
         return min(able, key=lambda key: key.not_after)
 
     def find(self, audience: str, kid: str) -> SigningKey | None:
-        """Return the key of an audience with this id, or None."""
+        """Return the key of an audience with this id, or None if this process has not loaded it."""
         return self._keys.get((audience, kid))
 
     def public_set(self) -> list[dict[str, Any]]:
-        """Return the public keys that verify access tokens, including the next one."""
+        """Return the public keys that verify access tokens, including the next signing key."""
         return [public_jwk(key) for key in self._keys_of(API)]
 
     def _keys_of(self, audience: str) -> list[SigningKey]:
@@ -111,7 +111,7 @@ class SigningKeys:
     def _successor(
         self, audience: str, kept: list[SigningKeyRow], now: int
     ) -> SigningKeyRow | None:
-        """Return a new key, or None if an existing one still signs tomorrow."""
+        """Return a new key for an audience, or None if a stored key still signs in a day."""
         of_audience = [row for row in kept if row.audience == audience]
         begins = max([now, *(row.not_after for row in of_audience)])
         if begins > now + _DAY:
@@ -132,7 +132,7 @@ class SigningKeys:
 
 
 def opens_all(keyring: Keyring, kept: list[SigningKeyRow]) -> bool:
-    """Return True if these keys were sealed under the root key of `keyring`."""
+    """Return True if all keys in `kept` were sealed under the root key of `keyring`."""
     try:
         for row in kept:
             keyring.open(row.material_sealed, _context(row.kid))

@@ -37,7 +37,7 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class Malformed(Exception):
-    """The input is not an HTTP message, or is an ambiguous one."""
+    """The input is no HTTP message, or an ambiguous one; `status` is the response to the client."""
 
     def __init__(self, status: int = 400) -> None:
         super().__init__(status)
@@ -46,20 +46,20 @@ class Malformed(Exception):
 
 CHUNKED: Final = -1
 UNTIL_CLOSE: Final = -2
-"""Lengths of a body that no number tells."""
+"""Values of `Head.length` for bodies without a known length."""
 
 
 @dataclass(slots=True)
 class Head:
-    """An HTTP head, without hop-by-hop fields."""
+    """The parsed head of an HTTP message, without hop-by-hop fields."""
 
     fields: Fields
     length: int
-    """Of the body in bytes; or CHUNKED, or UNTIL_CLOSE."""
+    """The length of the body in bytes; or CHUNKED, or UNTIL_CLOSE."""
     is_last: bool
-    """No further message comes over the connection."""
+    """This is the last message on the connection."""
     upgrade: bytes | None
-    """The protocol that it changes to."""
+    """The protocol to which the connection changes; None if it stays HTTP."""
 
 
 @dataclass(slots=True)
@@ -69,9 +69,9 @@ class Request(Head):
     method: bytes
     target: bytes
     minor: int
-    """Version of HTTP/1."""
+    """The minor version of HTTP/1."""
     size: int
-    """Of the head in bytes."""
+    """The size of the head in bytes."""
     forwarded_for: list[bytes]
 
     @property
@@ -80,7 +80,10 @@ class Request(Head):
         return self.length == 0 and self.method in (b"GET", b"HEAD", b"OPTIONS")
 
     def passed_on(self, client: str, protocol: str) -> bytes:
-        """Return the head to send to a target; the client's forwarding fields are replaced."""
+        """Return the head to send to a target.
+
+        The client's address is added to ``X-Forwarded-For``, and ``X-Forwarded-Proto`` is replaced.
+        """
         addresses = b", ".join([*self.forwarded_for, client.encode()])
         lines = [
             b"%b %b HTTP/1.1" % (self.method, self.target),
@@ -99,10 +102,10 @@ class Response(Head):
     line: bytes
     status: int
     announced: bytes | None
-    """The length that it tells of a body that does not come: to HEAD, and of 304."""
+    """The length of a body that is announced but not sent: in responses to HEAD, and with 304."""
 
     def passed_on(self, length: int, *, is_last: bool) -> bytes:
-        """Return the head to send to the client, with this framing of the body."""
+        """Return the head to send to the client; `length` is that of the body, as `Head.length`."""
         lines = [self.line, *(b"%b: %b" % field for field in self.fields), *_framing(length)]
         if self.announced is not None:
             lines.append(b"Content-Length: " + self.announced)
@@ -154,7 +157,10 @@ def _listed(values: Iterable[bytes]) -> list[bytes]:
 
 
 def _length(fields: Fields) -> int | None:
-    """Return the length of the body, or None if no field has it; refuse contradictory ones."""
+    """Return the length of the body as `Head.length`, or None if no field has it.
+
+    Raise `Malformed` if the fields contradict one another.
+    """
     counted, coded = _of(fields, b"content-length"), _of(fields, b"transfer-encoding")
     if coded:
         if counted or len(coded) > 1 or coded[0].lower() != b"chunked":
@@ -168,17 +174,21 @@ def _length(fields: Fields) -> int | None:
 
 
 def _kept(fields: Fields, also: frozenset[bytes]) -> tuple[Fields, set[bytes]]:
-    """Return (fields to forward, names listed in `Connection`)."""
+    """Return (fields to forward, lower-case names in `Connection`).
+
+    The fields `also` are not forwarded. Raise `Malformed` if `Connection` names one of
+    `_NEVER_NAMED`.
+    """
     named = {name.lower() for name in _listed(_of(fields, b"connection"))}
     if named & _NEVER_NAMED:
         raise Malformed
     dropped = _OF_ONE_CONNECTION | named | also
-    # A target that reads `_` as `-` would take a field of the client for one of ours.
+    # A target that reads `_` as `-` would take such a field of a client for ours.
     return [field for field in fields if field[0].lower().replace(b"_", b"-") not in dropped], named
 
 
 def _upgrade(fields: Fields, named: set[bytes]) -> bytes | None:
-    """Return `websocket` if the client requests it; other protocols are not forwarded."""
+    """Return `websocket` if the sender requests it, else None: no other protocol is forwarded."""
     asked = [protocol.lower() for protocol in _of(fields, b"upgrade")]
     return b"websocket" if asked == [b"websocket"] and b"upgrade" in named else None
 
@@ -232,7 +242,10 @@ def _target(method: bytes, target: bytes, hosts: list[bytes], minor: int) -> tup
 
 
 async def read_response(reader: asyncio.StreamReader, method: bytes) -> Response:
-    """Read the head of a target's response; raise `Malformed`, or `EOFError` if there is none."""
+    """Read the head of a target's response to a request with this method.
+
+    Raise `Malformed`, or `EOFError` if the connection has ended.
+    """
     first, *lines = await _read_lines(reader)
     parsed = _STATUS.fullmatch(first)
     if parsed is None:
@@ -263,9 +276,9 @@ async def read_response(reader: asyncio.StreamReader, method: bytes) -> Response
 
 
 async def parts_of(reader: asyncio.StreamReader, length: int) -> AsyncIterator[bytes]:
-    """Yield the content of a body as it arrives.
+    """Yield the content of a body as it arrives; `length` is as `Head.length`.
 
-    Raise `Malformed` if its framing is broken, `EOFError` if it ends early.
+    Raise `Malformed` if the chunks are malformed, `EOFError` if the body ends early.
     """
     if length == UNTIL_CLOSE:
         while part := await reader.read(READ_BYTES):
@@ -287,7 +300,7 @@ async def parts_of(reader: asyncio.StreamReader, length: int) -> AsyncIterator[b
 
 
 def framed(part: bytes, length: int) -> bytes:
-    """Return a part of a body as it is sent: framed as a chunk if `length` is `CHUNKED`."""
+    """Return a part of a body as bytes to send: as a chunk if `length` is `CHUNKED`."""
     return b"%x\r\n%b\r\n" % (len(part), part) if length == CHUNKED else part
 
 
@@ -309,7 +322,7 @@ async def _read_chunk_size(reader: asyncio.StreamReader) -> int:
 
 
 async def _skip_trailers(reader: asyncio.StreamReader) -> None:
-    """Read and drop the trailers."""
+    """Read and drop the trailers; raise `Malformed` if they are malformed or too long."""
     most = _TRAILER_BYTES
     while (line := await _read_line(reader)) != b"\r\n":
         most -= len(line)

@@ -3,9 +3,13 @@
     python -m cloudcore.loadbalancer.proxy.program CONFIGURATION CONTROL
 
 It reads its configuration (`configuration.proxy_document`), and listens on the Unix socket CONTROL
-for lines. It answers `state` with a line of JSON with health and metrics, and `apply`, followed by
-a new configuration, with the same once that is in force; connections stay. After SIGUSR1 it accepts
-no new connections and exits when the last one has ended; SIGTERM ends it at once.
+for commands, one line each:
+
+`state`: answer with a line of JSON that has health and metrics.
+`apply CONFIGURATION`: apply the new configuration, and then answer as `state`; connections stay.
+
+After SIGUSR1 it accepts no new connections and exits when the last one has ended; SIGTERM ends it
+at once.
 
 It imports only the standard library.
 """
@@ -38,7 +42,7 @@ _PEM: Final = "certificate.pem"
 _NOBODY: Final = 65534
 _NAMESPACE_SETTINGS: Final = {
     "ip_unprivileged_port_start": "0",
-    # What a replica has not accepted when it ends goes to another one.
+    # Connections that an ending replica has not accepted go to another replica.
     "tcp_migrate_req": "1",
 }
 
@@ -48,7 +52,7 @@ class Listener:
 
     def __init__(self, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        # By the number of TCP asyncio knows that small parts are to be sent at once.
+        # With IPPROTO_TCP, asyncio sets TCP_NODELAY: small parts are sent at once.
         self.socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,7 +68,7 @@ class Listener:
         self.tls: ssl.SSLContext | None = None
 
     def accept(self, most: int) -> Iterator[tuple[socket.socket, str]]:
-        """Accept up to `most` waiting connections; yield each with its client's address."""
+        """Accept up to `most` waiting connections; yield each with its client's IP address."""
         for _ in range(most):
             try:
                 accepted, peer = self.socket.accept()
@@ -75,7 +79,7 @@ class Listener:
 
 
 class Proxy:
-    """The state of the program."""
+    """The state of the program: its listeners, backends, connections and counters."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, Listener] = {}
@@ -133,7 +137,7 @@ class Proxy:
             asyncio.get_running_loop().add_reader(listener.socket, self._accept, listener)
 
     def _end(self, listener: Listener) -> None:
-        """Stop listening, after accepting the connections that already wait."""
+        """Accept the connections that already wait, then stop listening."""
         asyncio.get_running_loop().remove_reader(listener.socket)
         self._accept(listener, _BACKLOG)
         listener.socket.close()
@@ -145,7 +149,7 @@ class Proxy:
             self._connections.add(serving)
             serving.add_done_callback(self._ended)
         if len(self._connections) >= self._most_connections and not self._is_full:
-            self._is_full = True  # others wait in the kernel, or get another replica
+            self._is_full = True  # new connections wait in the kernel, or go to another replica
             for one in self._listeners.values():
                 asyncio.get_running_loop().remove_reader(one.socket)
 
@@ -183,7 +187,7 @@ class Proxy:
             client.close()
 
     async def drain(self) -> None:
-        """Accept no more connections; return when none is left, or the time is over."""
+        """Accept no more connections; return when none is left, or after `drain_seconds`."""
         self._is_draining = True
         while self._listeners:
             self._end(self._listeners.popitem()[1])
@@ -191,7 +195,7 @@ class Proxy:
             await asyncio.wait(self._connections, timeout=self.drain_seconds)
 
     async def control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry out one line from the control socket, and answer with the state."""
+        """Carry out one command from the control socket, and answer with the state."""
         with contextlib.suppress(OSError, ValueError):
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 line = (await reader.readline()).decode()
@@ -222,14 +226,17 @@ class Proxy:
 
 
 def _tls_of(pem: bytes) -> ssl.SSLContext:
-    """Return a TLS context for a chain and its key; Python can load them only from a file."""
+    """Return a TLS context for a certificate chain and its key, both in PEM.
+
+    Python can load them only from a file, which is deleted at once.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.set_alpn_protocols(["http/1.1"])
     try:
-        # By a relative name: nobody may look into the folders above.
+        # By a relative path, as the user nobody has no access to the folders above.
         with os.fdopen(os.open(_PEM, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(pem)
         context.load_cert_chain(_PEM)
@@ -239,7 +246,10 @@ def _tls_of(pem: bytes) -> ssl.SSLContext:
 
 
 async def channel_of(accepted: socket.socket, tls: ssl.SSLContext | None) -> Channel:
-    """Return an accepted connection's streams, after its TLS handshake; raise `OSError`."""
+    """Return an accepted connection as a channel, after its TLS handshake if `tls` is not None.
+
+    Raise `OSError` if the handshake fails.
+    """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(BUFFER_BYTES, loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -261,7 +271,7 @@ def _descriptors_for(connections: int) -> int:
 
 
 def _give_up_root() -> None:
-    """Open low ports to all users of the network namespace, and become the user nobody."""
+    """Allow low ports to all users of the network namespace, and become the user nobody."""
     for name, value in _NAMESPACE_SETTINGS.items():
         Path("/proc/sys/net/ipv4", name).write_text(value)
     os.setgroups([])

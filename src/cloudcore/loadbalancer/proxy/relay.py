@@ -1,4 +1,4 @@
-"""Relay clients' streams, and their HTTP/1.1 one request at a time, to targets and back.
+"""Relay TCP streams, and HTTP/1.1 one request at a time, between clients and targets.
 
 It imports only the standard library, as it is part of a separate program.
 """
@@ -37,7 +37,7 @@ class ClientGone(Exception):
 
 
 class Metrics:
-    """The counters of a proxy since its start."""
+    """The counters of a proxy since its start; `answers` is by class of status, such as ``2xx``."""
 
     def __init__(self) -> None:
         self.bytes_in = 0
@@ -61,7 +61,10 @@ class Metrics:
 
 
 async def relay_stream(client: Channel, backend: ProxyBackend, metrics: Metrics) -> None:
-    """Relay both directions until both have ended, or a while passes without data."""
+    """Connect to a target and relay both directions until both have ended.
+
+    Abort after `STREAM_SECONDS` without data. If no target accepts, return at once.
+    """
     server = await backend.connect()
     if server is not None:
         await _relay_both(client, server, metrics)
@@ -130,7 +133,7 @@ class Conversation:
             is_first = False
 
     async def _answer_one(self, *, is_first: bool) -> bool:
-        """Answer the next request; return True if another may follow."""
+        """Answer the next request; return True if another one may follow on this connection."""
         seconds = self._head_seconds if is_first else KEEP_ALIVE_SECONDS
         self._is_answered = False
         try:
@@ -149,9 +152,9 @@ class Conversation:
         return False
 
     async def _refuse(self, status: int) -> None:
-        """Answer with an error.
+        """Answer with an error status; abort if a response has already begun.
 
-        Then read a little of what the client still sends, so that it sees the answer.
+        Then read a little of what the client still sends, so that the client receives the answer.
         """
         if self._is_answered:
             self._client.writer.transport.abort()
@@ -178,7 +181,11 @@ class Conversation:
         await self._client.writer.drain()
 
     async def _pass_on(self, request: Request) -> bool:
-        """Forward a request to a target; if none answers and it is repeatable, try another."""
+        """Forward a request to a target; return True if another request may follow.
+
+        Try the next target if one accepts no connection or, for a repeatable request, ends the
+        connection without a response. Raise `Malformed` with 502 or 503 if no target responds.
+        """
         for target in self._backend.in_turn():
             try:
                 server = await target.connect()
@@ -194,7 +201,10 @@ class Conversation:
         raise Malformed(503)
 
     async def _exchange(self, request: Request, server: Channel) -> bool:
-        """Send the request and forward the response; raise `EOFError` if there is none."""
+        """Send the request and forward the response; return True if another request may follow.
+
+        Raise `EOFError` if the target ends the connection without a response.
+        """
         server.writer.write(request.passed_on(self._address, self._protocol))
         body = None
         try:
@@ -219,7 +229,7 @@ class Conversation:
     async def _response(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the final response head; forward interim ones."""
+        """Return the final response head; forward interim responses (1xx)."""
         while True:
             response = await self._response_beside(request, server, body)
             if response.status == 101 and None in (response.upgrade, request.upgrade):
@@ -246,7 +256,10 @@ class Conversation:
             head.cancel()
 
     async def _send_body(self, request: Request, server: Channel, idle: asyncio.Timeout) -> None:
-        """Send the request's body; stop, without an error, if the target accepts no more of it."""
+        """Send the request's body; stop, without an error, if the target accepts no more.
+
+        Raise `ClientGone` if the client does not send all of it.
+        """
         try:
             async for part in parts_of(self._client.reader, request.length):
                 self._metrics.bytes_in += len(part)

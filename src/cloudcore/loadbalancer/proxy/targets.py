@@ -28,19 +28,19 @@ class Channel(NamedTuple):
 
 
 class ProxyTarget:
-    """A target, at its address and port or behind its Unix socket."""
+    """A target of connections, at an address and port or behind a Unix socket."""
 
     def __init__(self, name: str, place: str | list[Any]) -> None:
         self.name = name
         self.is_draining = False
         self._place = place
         self._is_healthy: bool | None = None
-        self._contrary = 0  # checks in a row that said otherwise
+        self._contrary = 0  # checks in a row with the opposite result
         self._health: dict[str, Any] = {}
         self._checks: asyncio.Task[None] | None = None
 
     def set(self, health: dict[str, Any], *, is_draining: bool) -> None:
-        """Apply the plan's health check and state; the known health stays."""
+        """Apply the health check and the draining state of a plan; the current health stays."""
         self.is_draining = is_draining
         if health != self._health:
             self._health = health
@@ -54,7 +54,7 @@ class ProxyTarget:
 
     @property
     def is_usable(self) -> bool:
-        """Return True if the target gets new connections, also before its first check has ended."""
+        """Return True if the target gets new connections; it does before its first check."""
         return not self.is_draining and self._is_healthy is not False
 
     @property
@@ -113,14 +113,14 @@ class ProxyTarget:
 
 
 class ProxyBackend:
-    """A backend of the proxy: its targets, which get connections in turn."""
+    """A backend of the proxy: its targets get connections in turn."""
 
     def __init__(self) -> None:
         self.targets: dict[str, ProxyTarget] = {}
         self._turn = 0
 
     def set(self, planned: dict[str, Any]) -> None:
-        """Apply a backend's plan; targets that stay keep their health and connections."""
+        """Apply a backend's plan; targets that remain keep their health and connections."""
         before, self.targets = self.targets, {}
         for one in planned["targets"]:
             name = one["name"]

@@ -1,6 +1,8 @@
-"""Drivers: `nftables` makes the network of VPCs on a machine, `render` only writes its rules.
+"""Drivers of networks, which never read the database.
 
-`nftables` makes each VPC a network namespace with links, routes and rules, and needs root; `render`
-writes the rules to files. `rules` renders them from a plan alone. All uses of `nft`, netlink and
-``setns`` are in this package, which never reads the database.
+`nftables`: makes each VPC a network namespace with links, routes and rules; needs root.
+`render`: only writes the rules to files.
+`rules`: renders the rules from a plan alone.
+
+All uses of `nft`, netlink and ``setns`` are in this package.
 """

@@ -1,8 +1,8 @@
 """Links, addresses and routes in the network namespace of a thread.
 
-Both ends of each link have a link-local address that is the same for all links, and routes of both
-IP versions go through it: IPv4 routes use the neighbour's IPv6 address (RFC 5549). So no end needs
-an address of a subnet, nor ARP.
+The two ends of a link have the link-local addresses `ROUTER` and `GUEST`, the same on all links,
+and routes of both IP versions go through them: IPv4 routes use the neighbour's IPv6 address (RFC
+5549). So no end needs an address of a subnet, nor ARP.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 ROUTER: Final = "fe80::1"
-"""The end from which a link is reached: the machine's of an uplink, the VPC's of an instance."""
+"""The address of the end that routes: the machine's end of an uplink, the VPC's end of an
+instance's link."""
 GUEST: Final = "fe80::2"
-"""The other end."""
+"""The address of the other end."""
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _STATIC: Final = 4
 """RTPROT_STATIC: routes that are not the kernel's own."""
 _BOOT: Final = 3
-"""RTPROT_BOOT: the route to the other end of a link, which stays."""
+"""RTPROT_BOOT: the route to the other end of a link, which is never removed."""
 _TENTATIVE: Final = 0x40
 """IFA_F_TENTATIVE (RFC 4862, section 5.4)."""
 _MOMENT_SECONDS: Final = 10
@@ -68,7 +69,11 @@ class Links:
         return {each.get_attr("IFLA_IFNAME"): each["index"] for each in self._netlink.get_links()}
 
     def is_pair(self, name: str, mac: str, of: int) -> bool:
-        """Return True if a link has this MAC address, and its peer this index in its namespace."""
+        """Return True if a link has the MAC address `mac`, and its peer has the index `of`.
+
+        The index is that of the peer in the peer's namespace. Return False if there is no such
+        link.
+        """
         index = self.index(name)
         if index is None:
             return False
@@ -76,10 +81,11 @@ class Links:
         return bool(found.get_attr("IFLA_ADDRESS") == mac and found.get_attr("IFLA_LINK") == of)
 
     def set_up(self, name: str, address: str) -> int:
-        """Bring a link up with our link-local address and no other; return its index.
+        """Bring a link up with `address` as its only link-local address; return the link's index.
 
         The other end is configured as the only neighbour: otherwise, packets to other addresses
-        would fill the machine's shared neighbour table with failed entries.
+        would fill the machine's shared neighbour table with failed entries. Raise
+        `FileNotFoundError` if there is no such link.
         """
         index = self.index(name)
         if index is None:
@@ -87,15 +93,15 @@ class Links:
         of_link = f"ipv6/conf/{name}"
         for setting, value in (
             ("disable_ipv6", 0),
-            ("addr_gen_mode", 1),  # makes none by itself
+            ("addr_gen_mode", 1),  # the kernel makes no address
             ("accept_ra", 0),
-            ("accept_dad", 0),  # it is used at once: no other end can have it
+            ("accept_dad", 0),  # no detection of duplicates, so that it is usable at once
         ):
             set_sysctl(f"{of_link}/{setting}", value)
         self._netlink.addr("replace", index=index, address=address, prefixlen=128)
         self._netlink.link("set", index=index, state="up")
         other = whole(ip_address(GUEST if address == ROUTER else ROUTER))
-        # A metric of its own, or it replaces that of another link to an equal address.
+        # With a metric of its own: else it would replace another link's route to the same address.
         self._netlink.route("replace", oif=index, proto=_BOOT, priority=index, **_to(other))
         return index
 
@@ -113,9 +119,9 @@ class Links:
         self.await_addresses(index)
 
     def await_addresses(self, index: int) -> None:
-        """Wait until new addresses are no longer tentative: until then, nothing is sent from them.
+        """Wait until no address of a link is tentative: nothing is sent from tentative addresses.
 
-        Raise `TimeoutError` if they stay tentative for too long.
+        Raise `TimeoutError` after ten seconds.
         """
         until = time.monotonic() + _MOMENT_SECONDS
         while any(each["flags"] & _TENTATIVE for each in self._addresses(index)):
@@ -137,7 +143,10 @@ class Links:
     def set_routes(
         self, index: int, wanted: Mapping[Network, Address | None], via: str = GUEST
     ) -> None:
-        """Make these networks the only ones routed over a link; see `add_route`."""
+        """Make these networks the only static routes over a link; see `add_route`.
+
+        `wanted` maps each network to its source address, or None.
+        """
         for network in self._routes(index) - set(wanted):
             self.delete_route(index, network)
         for network, source in wanted.items():
@@ -146,9 +155,9 @@ class Links:
     def add_route(
         self, index: int, network: Network, source: Address | None = None, via: str = GUEST
     ) -> None:
-        """Route a network to the other end of a link.
+        """Route a network through `via`, the other end of a link; replace an existing route.
 
-        Packets that this namespace itself sends have the source address `source`.
+        Packets that this namespace itself sends have the source address `source`, if passed.
         """
         more: dict[str, object] = {} if source is None else {"prefsrc": str(source)}
         if network.version == 4:
@@ -163,7 +172,7 @@ class Links:
             self._netlink.route("del", oif=index, **_to(network))
 
     def refuse_route(self, network: Network) -> None:
-        """Reject packets to a network unless a narrower route exists."""
+        """Reject packets to a network unless a more specific route exists."""
         self._netlink.route("replace", type=_UNREACHABLE, proto=_STATIC, **_to(network))
 
     def mtu_of_internet(self) -> int:
@@ -184,7 +193,7 @@ class Links:
         return set(self.routes().get(index, {}))
 
     def routes(self) -> Mapping[int, Mapping[Network, Address | None]]:
-        """Map link indices to the networks of their static routes, with source addresses."""
+        """Map the index of each link to its static routes: from network to source address."""
         found: defaultdict[int, dict[Network, Address | None]] = defaultdict(dict)
         for version, family in _FAMILIES.items():
             any_of = "0.0.0.0" if version == 4 else "::"  # noqa: S104 - a network
@@ -206,7 +215,7 @@ def open_links() -> Iterator[Links]:
 
 
 def whole(address: Address) -> Network:
-    """Return the network that consists of one address."""
+    """Return the network that consists of this one address."""
     return ip_network(address)
 
 

@@ -1,8 +1,8 @@
 """Network namespaces of this machine: make, enter and remove them.
 
 A thread is in a namespace, not a process. So each call inside a namespace runs in its own thread,
-which ends with the call; programs that the thread starts are in the namespace too, and
-``/proc/sys/net`` is the namespace's.
+which ends with the call. Programs that the thread starts are in the namespace too, and
+``/proc/sys/net`` has the namespace's settings.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 FOLDER: Final = Path("/run/netns")
-"""The folder of named namespaces, that of iproute2."""
+"""The folder of named namespaces, as in iproute2."""
 HERE: Final = Path("/proc/thread-self/ns/net")
-"""The one that the thread which opens it is in."""
+"""The namespace of the thread that opens this path."""
 _CLONE_NEWNET: Final = 0x40000000
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def is_there(path: Path) -> bool:
-    """Return True if a path leads to a namespace, and not to a leftover file."""
+    """Return True if a path leads to a namespace; False if it is absent or a leftover file."""
     try:
         return path.stat().st_dev == HERE.stat().st_dev
     except FileNotFoundError:
@@ -35,7 +35,7 @@ def is_there(path: Path) -> bool:
 
 
 def ensure(path: Path) -> None:
-    """Make a namespace with this name, unless it exists; all its links are down."""
+    """Make a namespace with this path, unless it exists; all its links are down."""
     from pyroute2 import netns  # noqa: PLC0415 - a tenth of a second that most processes spare
 
     if is_there(path):
@@ -45,7 +45,7 @@ def ensure(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove the name of a namespace, which ends with the last process in it."""
+    """Remove the name of a namespace; the namespace ends with the last process in it."""
     from pyroute2 import netns  # noqa: PLC0415 - as above
 
     with suppress(FileNotFoundError):
@@ -53,7 +53,10 @@ def remove(path: Path) -> None:
 
 
 def within(path: Path, call: Callable[[], T]) -> T:
-    """Call a function in a namespace, and return its result; raise `OSError` if there is none."""
+    """Call a function in a namespace, and return its result.
+
+    Raise `OSError` if there is no such namespace.
+    """
 
     def enter_and_call() -> T:
         with path.open("rb") as namespace:
@@ -82,12 +85,12 @@ def apart(call: Callable[[], T]) -> T:
 
 
 def set_sysctl(name: str, value: int) -> None:
-    """Set ``net.<name>`` in this thread's namespace; `name` contains slashes."""
+    """Set ``net.<name>`` in this thread's namespace; slashes separate the parts of `name`."""
     Path("/proc/sys/net", name).write_text(f"{value:d}\n")
 
 
 def sysctl(name: str) -> int | None:
-    """Return ``net.<name>``, or None if the kernel does not have it."""
+    """Return ``net.<name>`` of this thread's namespace, or None if the kernel does not have it."""
     try:
         return int(Path("/proc/sys/net", name).read_text())
     except FileNotFoundError:

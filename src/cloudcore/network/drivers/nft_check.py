@@ -14,7 +14,7 @@ from functools import cache
 from cloudcore.network.driver import RulesRefused
 
 _SECONDS = 30
-"""Seconds that a check may take under load; it usually takes a twentieth of one."""
+"""The time limit of a check, even under load; a check usually takes a twentieth of a second."""
 
 
 def program(name: str) -> str | None:
@@ -45,7 +45,7 @@ def _checker() -> Sequence[str]:
 
 
 def _said(command: Sequence[str], rules: str) -> str | None:
-    """Return the error of a program that reads these rules, or None if it succeeds."""
+    """Return the error of a program that reads these rules as input, or None if it succeeds."""
     try:
         ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
             command,

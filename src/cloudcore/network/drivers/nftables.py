@@ -2,8 +2,8 @@
 
 Each VPC has a network namespace, which is its router, so two VPCs may have the same addresses. Each
 instance has its own link to that namespace, and no neighbours, so all its packets pass the rules.
-Another link, `uplink`, leads to the machine, which routes incoming packets from the internet to it.
-Rules come first: no link in a namespace is up before they are in force.
+Another link, `uplink`, connects the namespace to the machine, which routes packets from the
+internet to it. Rules come first: no link in a namespace is up before the rules are in force.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Nftables:
             raise DriverUnusable(f"network_driver nftables {words}: {error}") from error
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Check the rules of a plan, in a new namespace."""
+        """Check the rules of a plan, in a new namespace; raise `RulesRefused` if they are bad."""
         check_rules(render(plan))
 
     async def apply(self, plan: VpcPlan) -> None:
@@ -73,7 +73,7 @@ class Nftables:
         await self._files.run(self._apply, plan)
 
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
-        """Put an interface into the network namespace of an instance."""
+        """Move an interface into the network namespace of an instance, as its `eth0`."""
         await self._files.run(self._attach, vpc_id, interface, netns)
 
     async def detach(self, vpc_id: str, interface_id: str) -> None:
@@ -81,11 +81,11 @@ class Nftables:
         await self._files.run(self._detach, vpc_id, interface_id)
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
-        """Make a VPC answer at an address."""
+        """Make a VPC answer at a VIP; raise `Unavailable` if its plan was not carried out yet."""
         await self._files.run(self._add_vip, vpc_id, ip_address(vip), interface_id)
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
-        """Stop answering at an address."""
+        """Stop answering at a VIP."""
         await self._files.run(self._remove_vip, vpc_id, ip_address(vip))
 
     def namespace_of(self, vpc_id: str) -> Path | None:
@@ -93,7 +93,7 @@ class Nftables:
         return _namespace(vpc_id)
 
     def has(self, vpc_id: str) -> bool:
-        """Return True if a VPC has its namespace."""
+        """Return True if the state file and the namespace of a VPC exist."""
         return self._files.has(vpc_id) and namespaces.is_there(_namespace(vpc_id))
 
     async def remove(self, vpc_id: str) -> None:
@@ -105,7 +105,7 @@ class Nftables:
         return self._files.ids()
 
     def _apply(self, plan: VpcPlan) -> None:
-        render(plan)  # before anything is made
+        render(plan)  # raises before anything is made
         sources = [str(each) for each in router.sources_of(plan)]
         kept = structs.replace(self._files.kept(plan.id), sources=sources)
         self._files.keep(plan.id, kept)
@@ -113,10 +113,10 @@ class Nftables:
         namespaces.ensure(path)
         mtu = _links(Links.mtu_of_internet)
         if _links(lambda links: links.index(UPLINK), path) is None:
-            # The end of one whose other end is gone, or is in no namespace of ours.
+            # A leftover end of a link, whose other end is not in this namespace.
             _links(lambda links: links.delete(link))
         with HERE.open("rb") as machine:
-            inside = partial(router.bring_about, plan, kept.addresses, link, machine.fileno(), mtu)
+            inside = partial(router.apply_plan, plan, kept.addresses, link, machine.fileno(), mtu)
             rules = within(path, inside)
         with open_links() as links:
             subnets = [each.cidr_ipv6 for each in plan.subnets if is_routed(plan, each)]
@@ -159,7 +159,7 @@ class Nftables:
             if index is not None:
                 links.delete_route(index, whole(vip))
         vips = self._files.kept(vpc_id).addresses
-        within(path, partial(router.be_silent_at, vip, vips))
+        within(path, partial(router.stop_answering_at, vip, vips))
 
     def _remove(self, vpc_id: str) -> None:
         path = _namespace(vpc_id)
@@ -175,7 +175,7 @@ def _namespace(vpc_id: str) -> Path:
 
 
 def _sees_all_mounts() -> bool:
-    """Return False if this process has mounts of its own; True if it may not find out."""
+    """Return False if this process has a mount namespace of its own; True if that is unknown."""
     own, first = Path("/proc/self/ns/mnt"), Path("/proc/1/ns/mnt")
     try:
         return own.stat().st_ino == first.stat().st_ino
@@ -197,7 +197,7 @@ def _machine_link(vpc_id: str) -> str:
 
 
 def _mac(interface_id: str) -> str:
-    """Return the MAC address of an interface, by which its link is recognized."""
+    """Return the MAC address of an interface, derived from its id; it identifies the link."""
     return bytes((0x02, *bytes.fromhex(short(interface_id))[1:])).hex(":")  # locally administered
 
 
@@ -223,7 +223,7 @@ def _delete_all(links: Links) -> None:
 
 
 def _try() -> None:
-    """Try in a new namespace what the driver needs from the kernel."""
+    """Carry out an empty plan in a new namespace, to test what the driver needs from the kernel."""
     new = "00000000-0000-0000-0000-000000000000"
     with HERE.open("rb") as here:
-        router.bring_about(VpcPlan(new), {}, _machine_link(new), here.fileno(), 1500)
+        router.apply_plan(VpcPlan(new), {}, _machine_link(new), here.fileno(), 1500)

@@ -1,6 +1,6 @@
 """The driver that only writes the rules of VPCs to files.
 
-It has no requirements, so anybody can see the rules of a VPC. They are checked if `nft` is
+It has no requirements, so anybody can see the rules of a VPC. The rules are checked if `nft` is
 installed.
 """
 
@@ -27,11 +27,14 @@ class Render:
         """Do nothing: the driver has no requirements."""
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Check the rules of a plan, if that is possible on this machine."""
+        """Check the rules of a plan, if that is possible on this machine.
+
+        Raise `RulesRefused` if they are rejected.
+        """
         _check(render(plan))
 
     async def apply(self, plan: VpcPlan) -> None:
-        """Write the rules of a VPC."""
+        """Check and write the rules of a VPC."""
         await self._files.run(self._apply, plan)
 
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
@@ -41,11 +44,11 @@ class Render:
         """Do nothing."""
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
-        """Store an address for the next rules."""
+        """Store a VIP, which is in the rules from the next plan on."""
         await self._files.run(self._files.keep_vip, vpc_id, ip_address(vip), interface_id)
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
-        """Remove an address from the stored ones."""
+        """Remove a VIP from the stored ones."""
         await self._files.run(self._files.forget_vip, vpc_id, ip_address(vip))
 
     def namespace_of(self, vpc_id: str) -> Path | None:  # noqa: ARG002 - of the protocol
@@ -57,7 +60,7 @@ class Render:
         return self._files.rules(vpc_id).exists()
 
     async def remove(self, vpc_id: str) -> None:
-        """Delete the rules of a VPC."""
+        """Delete the files of a VPC."""
         await self._files.run(self._files.forget, vpc_id)
 
     async def known(self) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """Set up the namespace of a VPC, which is its router.
 
-Each function runs in a thread that is in the namespace, and starts `nft` there too.
+Each function must run in a thread that is in the namespace (`namespaces.within`), where it also
+starts `nft`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from cloudcore.network.drivers.rules import (
 _INTERNET: Final[dict[int, Network]] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
 _SECONDS: Final = 60
 _SYSCTLS: Final = {
-    # Links that come later have what `default` has.
+    # Links that are added later get the values of `default`.
     "ipv4/conf/all/rp_filter": 0,  # the rules check senders, of both versions
     "ipv4/conf/default/rp_filter": 0,
     "ipv4/conf/all/send_redirects": 0,
@@ -47,12 +48,13 @@ _SYSCTLS: Final = {
 }
 
 
-def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
+def apply_plan(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
     """Carry out a plan: first the rules, in one transaction, then the links. Return the rules.
 
-    `machine` is a descriptor of the namespace into which the other end of the uplink is put.
+    The other end of the uplink is `machine_link`, in the namespace of the descriptor `machine`;
+    `mtu` is in bytes.
 
-    Raise `RulesRefused` if the kernel rejects the rules; the previous ones stay.
+    Raise `RulesRefused` if the kernel rejects the rules; the previous rules stay.
     """
     rules = render(plan, vips, _chains())
     _nft("-f", "-", rules=rules)
@@ -82,7 +84,10 @@ def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu:
 
 
 def sources_of(plan: VpcPlan) -> Sequence[Address]:
-    """Return the interface addresses (not VIPs) from which load balancers send."""
+    """Return the addresses from which load balancers send, at most one of each IP version.
+
+    They are interface addresses, not VIPs.
+    """
     first: dict[int, Address] = {}
     for each in sorted(plan.interfaces, key=lambda each: each.id):
         for address in addresses_of(each) if each.is_balancer else ():
@@ -91,7 +96,7 @@ def sources_of(plan: VpcPlan) -> Sequence[Address]:
 
 
 def set_up_interface(links: Links, interface: InterfacePlan, sources: Sequence[Address]) -> None:
-    """Set up the link to an instance, with its routes."""
+    """Set up the VPC's end of the link to an instance, with its routes."""
     index = links.set_up(link_of(interface.id), ROUTER)
     links.set_routes(index, _routes_to(interface, sources))
 
@@ -113,16 +118,16 @@ def _routes_to(
 
 
 def set_up_instance(links: Links, interface: InterfacePlan) -> None:
-    """Set up the link of an instance, in its own namespace."""
+    """Set up `eth0` in the namespace of an instance: its addresses and default routes."""
     index = links.set_up("eth0", GUEST)
     for each in addresses_of(interface):
         links.add_address(index, each)
         links.add_route(index, _INTERNET[each.version], via=ROUTER)
-    links.await_addresses(index)  # so that a program may send from its first moment
+    links.await_addresses(index)  # so that a program can send as soon as it starts
 
 
 def answer_at(vip: Address, vips: Vips) -> None:
-    """Answer at a VIP, which `vips` contains."""
+    """Answer at a VIP; `vips` are all VIPs of the VPC, including this one."""
     with open_links() as links:
         loopback, uplink = links.index("lo"), links.index(UPLINK)
         assert loopback is not None
@@ -132,8 +137,8 @@ def answer_at(vip: Address, vips: Vips) -> None:
     _set_vips(vips)
 
 
-def be_silent_at(vip: Address, vips: Vips) -> None:
-    """Stop answering at a VIP, which `vips` no longer contains."""
+def stop_answering_at(vip: Address, vips: Vips) -> None:
+    """Stop answering at a VIP; `vips` are the remaining VIPs of the VPC."""
     _set_vips(vips)
     with open_links() as links:
         loopback = links.index("lo")
@@ -148,12 +153,12 @@ def addresses_of(interface: InterfacePlan) -> Sequence[Address]:
 
 
 def _set_vips(vips: Vips) -> None:
-    """Set the rules of VIPs; a VIP whose interface has no rules yet waits for the next plan."""
+    """Load the rules of VIPs; a VIP whose interface has no chain yet waits for the next plan."""
     _nft("-f", "-", rules=render_vips(vips, _chains()))
 
 
 def _chains() -> Sequence[str]:
-    """Return the names of the table's chains."""
+    """Return the names of the chains that the table `TABLE` has in the kernel."""
     listed = json.loads(_nft("-j", "list", "chains", "inet"))["nftables"]
     of_table = [each["chain"] for each in listed if "chain" in each]
     return [each["name"] for each in of_table if f"inet {each['table']}" == TABLE]

@@ -4,11 +4,14 @@ The output is one transaction that replaces all rules of the table but keeps its
 packet passes between the old rules and the new, and flows that both allow are not interrupted. All
 names are generated here; they contain an underscore, so that none is an nftables keyword.
 
-Base chains of three kinds see each packet, one after another: accepting a packet in one passes it
-to the next, a drop is final. The platform's chains come before those of security groups, so no
-group opens what the platform closes. They check that a sender uses its own address, and what may
-pass to and from the internet: what the route tables say, and through an egress-only gateway only
-replies. Then come the groups of the sender, then those of the receiver.
+Three kinds of base chains see each packet, one after another. To accept a packet in one chain
+passes it to the next; a drop is final.
+
+`platform`: what no security group can override. It checks that a sender uses its own address, and
+    which packets may pass to and from the internet, by the route tables; through an egress-only
+    gateway, only replies come in.
+`source`: the security groups of the sender.
+`target`: the security groups of the receiver.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ TABLE: Final = "inet entrepot"
 UPLINK: Final = "uplink"
 """Name of the link to the machine, in the namespace of a VPC."""
 GLOBAL: Final = IPv6Network("2000::/3")
-"""Addresses of the internet (RFC 4291, section 2.4); those of private networks (ULA) are none."""
+"""Addresses of the internet (RFC 4291, section 2.4); those of private networks (ULA) are not among
+them."""
 _ALL: Final = IPv6Network("::/0")
 
 _BASE_CHAINS: Final = {
@@ -56,13 +60,14 @@ _ICMP: Final = {"ip": "icmp", "ip6": "ipv6-icmp"}
 _PEERS: Final[Mapping[Direction, str]] = {"inbound": "saddr", "outbound": "daddr"}
 
 Vips = Mapping[IPv4Address | IPv6Address, str | None]
-"""Addresses where balancers of a VPC listen, with the interface whose groups say what may begin."""
+"""Maps the addresses where load balancers of a VPC listen to the interface whose groups decide
+which flows may begin. None: all TCP flows."""
 
 
 def short(of_id: str) -> str:
     """Return the last 12 hexadecimal digits of a UUID, which are random in each UUID version.
 
-    Raise `ValueError` if it is not a UUID.
+    Raise `ValueError` if `of_id` is not a UUID.
     """
     return UUID(of_id).hex[-12:]
 
@@ -78,7 +83,10 @@ def is_routed(plan: VpcPlan, subnet: SubnetPlan) -> bool:
 
 
 def is_egress_only(plan: VpcPlan, subnet: SubnetPlan) -> bool:
-    """Return True if a subnet reaches the internet only through the egress-only gateway."""
+    """Return True if the default route of a subnet leads to the egress-only gateway.
+
+    Return False if the subnet has no public addresses.
+    """
     gateways = [
         existing_gateway(plan, target) for network, target in subnet.routes if network == _ALL
     ]
@@ -86,7 +94,7 @@ def is_egress_only(plan: VpcPlan, subnet: SubnetPlan) -> bool:
 
 
 def chains_of(plan: VpcPlan) -> dict[str, list[str]]:
-    """Map chain names to the rules of a VPC; those of VIPs are in nftables maps instead."""
+    """Map chain names to the rules of a VPC; the rules of VIPs are in nftables maps instead."""
     return {
         **_platform(plan),
         **_order_of_groups(plan),
@@ -168,7 +176,8 @@ def _groups(plan: VpcPlan) -> dict[str, list[str]]:
     """Return the chains with the flows that security groups allow to begin.
 
     The members of a group are listed once, in chains to which rules about the group jump. If each
-    of these rules listed them, a large group would have more than the kernel can load in time.
+    of these rules listed the members, a large group would have more rules than the kernel can load
+    in time.
     """
     members = _members(plan.interfaces)
     rules = [rule for group in plan.groups for rule in group.rules]
@@ -209,7 +218,8 @@ def _interfaces(plan: VpcPlan) -> dict[str, list[str]]:
 def render(plan: VpcPlan, vips: Vips | None = None, stale: Iterable[str] = ()) -> str:
     """Return the input of `nft -f` for a plan, as one transaction.
 
-    `stale` are existing chains of the table; those no longer used are deleted.
+    `stale` are the names of existing chains of the table; the transaction deletes those that the
+    plan does not use.
     """
     chains = chains_of(plan)
     egress_only = [str(each.cidr_ipv6) for each in plan.subnets if is_egress_only(plan, each)]
@@ -236,7 +246,7 @@ def render(plan: VpcPlan, vips: Vips | None = None, stale: Iterable[str] = ()) -
 
 
 def render_vips(vips: Vips, chains: Container[str]) -> str:
-    """Return the input of `nft -f` that changes only VIPs, in a table that has these chains."""
+    """Return the input of `nft -f` that replaces only the VIPs; `chains` are the table's chains."""
     lines = []
     for name, elements in _vip_elements(vips, chains).items():
         lines.append(f"flush map {TABLE} {name}")
@@ -256,12 +266,18 @@ def _vip_elements(vips: Vips, chains: Container[str]) -> dict[str, list[str]]:
 
 
 def _local(key: str) -> list[str]:
-    """Return the rules for what always passes between the namespace and its neighbours."""
+    """Return the rules for packets that always pass: loopback, neighbour discovery and replies.
+
+    `key` is ``iifname`` or ``oifname``.
+    """
     return [f'{key} "lo" accept', _NEIGHBOURS, _PASSES]
 
 
 def _choice(key: str, choices: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the rule that sends a packet to a chain chosen by `key`; no rule without choices."""
+    """Return the rule that looks up `key` in a map with these (value, verdict) pairs.
+
+    Return no rule if there are no choices.
+    """
     listed = ", ".join(f"{value} : {verdict}" for value, verdict in choices)
     return [f"{key} vmap {{ {listed} }}"] if listed else []
 
@@ -297,7 +313,10 @@ def is_global(subnet: SubnetPlan) -> bool:
 
 
 def existing_gateway(plan: VpcPlan, target: str) -> str | None:
-    """Return the kind of a route's gateway, if that exists; both need the internet gateway."""
+    """Return the target of a route if that gateway exists; None if not, or if it is ``local``.
+
+    Both kinds of gateways need the internet gateway.
+    """
     there = {"internet_gateway": True, "egress_only_gateway": plan.egress_only_gateway}
     return target if plan.internet_gateway and there.get(target, False) else None
 
@@ -340,7 +359,7 @@ def _addresses(interface: InterfacePlan) -> Iterator[tuple[str, IPv4Address | IP
 
 
 def _members(interfaces: Sequence[InterfacePlan]) -> Mapping[object, Mapping[str, list[str]]]:
-    """Map group ids to a map from IP version to the members' addresses."""
+    """Map each group id to its members' addresses, by IP version."""
     found: defaultdict[object, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for interface in interfaces:
         for version, address in _addresses(interface):

@@ -1,6 +1,7 @@
-"""State files of this machine's VPCs: that anything of a VPC exists, its VIPs, and its rules.
+"""State files of this machine's VPCs: their VIPs, their source addresses and their rules.
 
-The file of a VPC is created before anything else of the VPC, and deleted last.
+The file of a VPC is created before anything else of the VPC, and deleted last. So a VPC without a
+file has nothing on this machine.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class VpcState(msgspec.Struct, frozen=True):
     """The stored state of a VPC."""
 
     vips: dict[str, str | None] = {}
-    """Addresses where its balancers listen, with the interface of each."""
+    """The addresses where load balancers of the VPC listen, with the interface of each, or None."""
     sources: list[str] = []
-    """The addresses, at most one of each version, that its own programs send from."""
+    """The addresses, at most one of each IP version, that programs in the VPC's namespace send
+    from."""
 
     @property
     def addresses(self) -> Vips:
-        """Parse `vips`."""
+        """Return `vips`, with the addresses parsed."""
         return {ip_address(vip): interface for vip, interface in self.vips.items()}
 
 
@@ -48,7 +50,7 @@ class VpcFiles:
         self._threads: Final = ThreadPoolExecutor(2, "network")
 
     async def run(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-        """Call a function in a thread, while no other thread or process of this machine does so."""
+        """Call a function in a thread; only one such call at a time runs on this machine."""
 
         def locked() -> T:
             with self._locked():
@@ -67,7 +69,7 @@ class VpcFiles:
             os.close(descriptor)
 
     def kept(self, vpc_id: str) -> VpcState:
-        """Return the state of a VPC, or an empty state if there is no readable file."""
+        """Return the state of a VPC; an empty state if its file is absent or unreadable."""
         try:
             return msgspec.json.decode(self._state(vpc_id).read_bytes(), type=VpcState)
         except (FileNotFoundError, msgspec.DecodeError):
@@ -99,7 +101,7 @@ class VpcFiles:
         return self._state(vpc_id).with_suffix(".nft")
 
     def has(self, vpc_id: str) -> bool:
-        """Return True if anything of a VPC exists here."""
+        """Return True if the state file of a VPC exists."""
         return self._state(vpc_id).exists()
 
     def forget(self, vpc_id: str) -> None:
@@ -108,9 +110,9 @@ class VpcFiles:
         self._state(vpc_id).unlink(missing_ok=True)
 
     def ids(self) -> Sequence[str]:
-        """Return the ids of all VPCs that have files."""
+        """Return the ids of all VPCs that have files, sorted."""
         return sorted(each.stem for each in self._folder.glob("*.json"))
 
     def _state(self, vpc_id: str) -> Path:
-        short(vpc_id)  # it is a UUID, and no path
+        short(vpc_id)  # raises unless it is a UUID: it must not be a path
         return self._folder / f"{vpc_id}.json"

@@ -50,7 +50,7 @@ class NoRoom(Unavailable):
 
 
 class BodyRoom:
-    """The bytes for bodies of one size class, and the incomplete bodies, oldest first."""
+    """The memory for bodies of one size class, and the incomplete bodies, oldest first."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -181,7 +181,7 @@ class BodyHold:
     def _takes_whole(self, message: Message) -> bool:
         """Count a small body that arrived in one message, as most do; return False for others.
 
-        It is complete at once, so it is never listed as incomplete.
+        Such a body is complete at once, so it is never listed as incomplete.
         """
         count, room = len(message.get("body", b"")), self._budget.small
         if message.get("more_body") or count > SMALL_BYTES or room.used + count > room.size:

@@ -32,12 +32,13 @@ from cloudcore.serving.limits import MIB, ServerLimits, give_back_unused
 from cloudcore.serving.tls.stream import TlsLoan
 
 CATCH_UP_BYTES = 16 * MIB
-"""Bytes that a job whose client was not ready may be behind the others, and still come first."""
+"""Maximum bytes by which a job counts as behind the others, after its client was not ready; until
+it has caught up, it goes first."""
 
 IDLE_SECONDS = 30.0
-"""How often threads are counted: more than were busy at once in that time end, and their buffers
-with them, some 2.5 MiB of each that has sealed or decrypted. Else there would in time be as many as
-ever were."""
+"""How often busy threads are counted. Threads beyond the most that were busy at once in that time
+end, and free their buffers, some 2.5 MiB for each that has sealed or decrypted. Otherwise there
+would in time be as many threads as ever were busy at once."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -108,7 +109,7 @@ class BulkPool:
         self._busiest = 0
         """Most threads that worked at once since they were counted last."""
         self._spare = 0
-        """How many are to end."""
+        """Number of threads that are to end."""
         self._count_at = time.monotonic() + idle_seconds
 
     @property
@@ -170,7 +171,7 @@ class BulkPool:
             job.execute(scratch)
 
     def _is_spare(self) -> bool:
-        """Return True if the calling thread is to end; then no job waits for it."""
+        """Return True if the calling thread is to end; then no job is waiting for a thread."""
         with self._lock:
             now = time.monotonic()
             if now >= self._count_at:
@@ -188,9 +189,9 @@ class BulkJob(Generic[T]):
     """A transfer that moves between a bulk thread and the event loop until it ends.
 
     The job owns `sock`, a duplicate of the connection's socket: the transport may close at any time
-    and its descriptor be reused; the duplicate stays valid. It is closed only on the event loop,
-    after the thread no longer uses it. For a TLS connection, `sock` is the connection itself, on
-    loan.
+    and its descriptor be reused; the duplicate stays valid. The duplicate is closed only on the
+    event loop, after the thread no longer uses it. For a TLS connection, `sock` is the connection
+    itself, on loan.
     """
 
     writes = False  # which readiness of the socket the job waits for

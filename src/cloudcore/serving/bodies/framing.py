@@ -10,7 +10,8 @@ MAX_LINE_BYTES = 4096
 """Longest chunk-size line (with extensions) or trailer line."""
 
 MAX_OVERHEAD_BYTES = 16 * 1024
-"""Maximum bytes of framing in excess of content; stops bodies of extensions or trailers only."""
+"""Maximum bytes of framing in excess of the content, against bodies of extensions or trailers
+only."""
 
 FREE_OVERHEAD_BYTES = 16
 """Bytes of framing per chunk that do not count as overhead."""
@@ -60,18 +61,18 @@ class CountedBody:
         return taken
 
     def advance(self, count: int) -> None:
-        """Count `count` bytes that were received in another way than by `feed`."""
+        """Count `count` bytes that were received without `feed`."""
         self.remaining -= count
         self.complete = self.remaining == 0
 
 
 class NextChunk(NamedTuple):
-    """The bytes that follow the current chunk if the next one has the same size line."""
+    """The bytes that follow the current chunk if the next chunk has the same size line."""
 
     framing: bytes
-    """The end of the chunk, and the size line of the next."""
+    """The end of the current chunk, and the size line of the next."""
     size: int
-    """Bytes of content of the next."""
+    """Content bytes of the next chunk."""
 
 
 class ChunkedBody:
@@ -125,9 +126,9 @@ class ChunkedBody:
         return self._remaining
 
     def advance(self, chunks: int, remaining: int) -> None:
-        """Count content received in another way than by `feed`, up to `chunks` chunks further.
+        """Count content that was received without `feed`, in this chunk and the next `chunks` ones.
 
-        `remaining` bytes of content of the last one are still to come.
+        `remaining` content bytes of the last of them are still to come.
         """
         assert self._foreseen is not None
         for _ in range(chunks):
@@ -135,7 +136,7 @@ class ChunkedBody:
         self._remaining = remaining
 
     def _take_line(self, data: bytes | bytearray, start: int, end: int) -> int:
-        """Read up to the next LF and process the line if it is complete; return the position."""
+        """Read up to the next LF; process the line if it is complete. Return the new position."""
         found = data.find(b"\n", start, end)
         stop = end if found < 0 else found + 1
         line = self._line

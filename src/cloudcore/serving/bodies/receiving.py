@@ -25,17 +25,20 @@ class Received(NamedTuple):
     """The result of one `recv`."""
 
     total: int
-    """All bytes, with those between the chunks; 0 at the end of the connection."""
+    """All bytes, including the framing between chunks; 0 at the end of the connection."""
     content: int
-    """Bytes of content at the beginning of the buffer, which the framing has counted."""
+    """Content bytes at the beginning of the buffer, which the framing has counted."""
     rest: bytes
-    """The bytes behind them, to be decoded."""
+    """The bytes after this content, still to be decoded."""
 
 
 def receive_foreseen(
     sock: socket.socket, body: ChunkedBody, foreseen: NextChunk, room: memoryview, spare: bytearray
 ) -> Received:
-    """Receive content into `room`; `spare` is a buffer of at least the same size.
+    """Receive the content of several chunks into `room`, in one system call.
+
+    The bytes between chunks, if they are as `foreseen`, go to `spare`, a buffer of at least the
+    same size.
 
     Raise `BlockingIOError` if nothing can be received now.
     """
@@ -156,7 +159,7 @@ class ReceiveJob(BulkJob[T]):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the number of bytes in the socket, which are too few to wake the job."""
+        """Return the bytes in the socket of a waiting job, which are too few to wake it; else 0."""
         return queued_bytes(self.sock, FIONREAD) if self.waiting and self.sock else 0
 
     @property

@@ -62,7 +62,10 @@ class SocketBody:
         return self._waiter is not None
 
     def can_drain(self, limit: int) -> bool:
-        """Return True if the rest is sent without an invitation, and is at most `limit` bytes."""
+        """Return True if the client sends the rest unasked, and it is at most `limit` bytes.
+
+        A client that waits for ``100 Continue`` does not send it.
+        """
         if self._awaits_continue or self.failure:
             return False
         if isinstance(self.framing, CountedBody):

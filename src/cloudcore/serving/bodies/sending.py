@@ -221,13 +221,13 @@ async def _run(transfer: Transfer, job: SendingJob, *, full: bool = False) -> bo
 
 
 Parts = Callable[[int], Iterator[memoryview]]
-"""Return the parts of a body from an offset on; each is valid until the next. Blocks."""
+"""Returns the parts of a body from an offset on; each is valid until the next. Blocks."""
 
 SLICE_BYTES: Final = 4 * MIB
-"""Bytes that a job sends while others wait for its thread. Few, so that clients who get the same
-object are not far from each other: parts that are made for one may serve all."""
+"""Bytes that a job sends while others wait for its thread. Few, so that clients of the same object
+stay near each other: a part that is made for one may then serve all."""
 KEPT_BYTES: Final = 2 * MIB
-"""About what the iterator over the parts of one body keeps in memory."""
+"""Approximate memory that the iterator over the parts of one body uses."""
 
 
 class BodyEndedEarlyError(Exception):

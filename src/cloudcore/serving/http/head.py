@@ -167,7 +167,7 @@ def check_request_line(line: bytes) -> tuple[str, bytes, str]:
 
 
 def check_lines(head: bytes, header_count: int) -> None:
-    """Refuse control characters, bare CR or LF, line folding and too many fields."""
+    """Raise `HeadError` for control characters, bare CR or LF, line folding or too many fields."""
     lines = head.count(b"\r\n")
     if head.translate(None, _PRINTABLE) != b"\r\n" * lines:
         raise HeadError(400, "control character in the request head")

@@ -245,7 +245,7 @@ class HttpProtocol(TlsProtocol):
 
     @property
     def port(self) -> int | None:
-        """Return the local port to which the client connected, or None."""
+        """Return the local port to which the client connected, or None if it is not TCP."""
         return None if self.server is None else self.server[1]
 
     def abort(self, reason: str = "") -> None:

@@ -66,7 +66,7 @@ def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
 def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
     """Answer the request whose head is `data` from kept answers; return False if there is none.
 
-    The connection waits for a request, and received nothing before `data`.
+    Call this while the connection waits for a request, and has received nothing before `data`.
     """
     if len(data) > MOST_HEAD_BYTES:
         return False

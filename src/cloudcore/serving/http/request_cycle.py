@@ -469,7 +469,7 @@ class RequestCycle:
             self.connection.abort(fault)
         elif body is not None and not body.framing.complete and now <= ends_at:
             body.fail(HTTPStatus.REQUEST_TIMEOUT, fault)
-        elif body is not None and body.job is not None:  # whose the connection still is
+        elif body is not None and body.job is not None:  # the job still uses the connection
             self.connection.abort(fault)
         else:
             self.lose()

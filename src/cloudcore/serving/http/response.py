@@ -100,7 +100,7 @@ def guess_path(data: bytes | bytearray) -> bytes:
 
 
 def guess_host(data: bytes | bytearray) -> list[tuple[bytes, bytes]]:
-    """Return the first ``Host`` field of a possibly malformed or incomplete head, or none."""
+    """Return a list of the first ``Host`` field of a possibly malformed head; empty without one."""
     for line in bytes(data).split(b"\n")[1:-1]:
         name, colon, value = line.partition(b":")
         if not line.strip():
@@ -121,7 +121,7 @@ def refusal_response(
 ) -> tuple[bytes, int]:
     """Return (a complete response that ends the connection, the length of its body).
 
-    It has the error format of the request's `plane`.
+    The body has the error format of the request's `plane`.
 
     `common` are the header lines of every response; `bodiless` drops the body, for HEAD.
     """

@@ -46,9 +46,9 @@ CONNECTION_DESCRIPTORS = 4
 JOB_GRACE_SECONDS = 2.0
 APPLICATION_GRACE_SECONDS = 2.0
 TICKS_OF_KEPT = 100
-"""Ticks, of a tenth of a second, between the times at which kept answers that ended are dropped."""
+"""Ticks, of a tenth of a second, between two removals of expired kept answers."""
 TICKS_OF_TLS = 10
-"""Ticks between the times at which the files of the certificate are looked at."""
+"""Ticks between two checks of the certificate's files."""
 EXIT_GRACE_SECONDS = 4.5
 """Seconds after the drain in which a process must end by itself."""
 SWITCH_SECONDS = 0.0005
@@ -143,7 +143,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening TCP socket; raise `OSError` with the address if that is not free."""
+    """Return a listening TCP socket; raise `OSError` with the address if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,7 +159,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard limit, for many slow clients; return it."""
+    """Raise the soft limit of open files to the hard limit, and return the limit.
+
+    Many slow clients need many descriptors.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -231,12 +234,12 @@ class WorkerServer(uvicorn.server.Server):
         self._counter = counter
         self._on_ready = on_ready
         self.keep: Callable[[], Coroutine[Any, Any, None]] | None = None
-        """Keeps the certificate, until cancelled; one worker has it."""
+        """Renews the certificate until it is cancelled; only one worker has this."""
         self._keeping: asyncio.Task[None] | None = None
         self.is_supervised = False
-        """Whether the process ends with the server, and is sent SIGTERM twice."""
+        """True if the process ends with the server, and gets SIGTERM twice."""
         self._leaves_at: float | None = None
-        """When the drain begins, once the server was told to stop."""
+        """When the drain begins; None until the server is told to stop."""
         application = config.app
         self._measure = (
             application.measure if isinstance(application, Dispatcher) else measure_nothing

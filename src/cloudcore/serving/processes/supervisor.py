@@ -55,7 +55,7 @@ def settle() -> None:
 
 
 def release_unused() -> None:
-    """Free the memory left from a worker's start; never collect the objects that exist."""
+    """Free memory left from a worker's start; exempt the existing objects from collections."""
     _unmap_code()
     gc.collect()
     gc.freeze()
@@ -102,13 +102,12 @@ TICK_SECONDS = 1.0
 FIRST_RESTART_DELAY = 1.0
 LAST_RESTART_DELAY = 30.0
 ORPHAN_SECONDS = 2.0
-"""Seconds in which a worker drains whose supervisor was killed. The server that starts in its place
-shares processors and disk with it: with the whole time of a stop, uploads that went on through the
-old workers left it so little that a start took as long.
-"""
+"""Seconds for which a worker drains if its supervisor was killed. The server that starts in its
+place shares processors and disk with it. If old workers drained as long as at a stop, continued
+uploads through them would delay that start as long."""
 AGAIN_SECONDS = 0.1
-"""Seconds between two SIGTERM, of which the second lets a worker drain at once that serves on after
-the first: sooner, it would take them for one."""
+"""Seconds between the two SIGTERM that make a worker drain at once. If the second came sooner, the
+worker would take both for one."""
 STARTUP_FAILURE = 3
 
 Work = Callable[[int, Callable[[], object]], int]
@@ -267,7 +266,10 @@ def _exit_status(worker: WorkerProcess) -> int | None:
 
 
 def _end_with_parent(lifeline: int) -> None:
-    """Wait until the supervisor, which holds the pipe's other end, ends; then drain quickly."""
+    """Wait until the supervisor has ended; then drain this process at once, and end it.
+
+    The supervisor holds the other end of the pipe `lifeline`.
+    """
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(AGAIN_SECONDS)

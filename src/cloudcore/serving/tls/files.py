@@ -27,9 +27,9 @@ from cloudcore.serving.tls.paths import TlsFiles
 from cloudcore.serving.tls.validation import Validations
 
 STAND_IN: Final = "stands in for a certificate that is not there yet"
-"""Organization in what a server signs itself, to be able to listen."""
+"""Organization in a certificate that the server signs itself, to be able to listen."""
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: forward secrecy and authenticated encryption. TLS 1.3 has no others."""
+"""Ciphers of TLS 1.2 with forward secrecy and authenticated encryption. TLS 1.3 has no others."""
 
 
 class TlsFilesError(Exception):
@@ -49,9 +49,9 @@ class TlsIdentity(NamedTuple):
     expires_at: float
     """Unix time in seconds."""
     version: object
-    """Of the files, before they were read: see `TlsFiles.find_version`."""
+    """Version of the files before they were read: see `TlsFiles.find_version`."""
     is_stand_in: bool = False
-    """No authority has signed it: clients refuse it."""
+    """True if no authority has signed it, so that clients refuse it."""
 
 
 def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
@@ -186,9 +186,10 @@ logger = logging.getLogger("cloudcore.serving")
 DAY: Final = 24 * 3600
 WARNING_SECONDS: Final = 14 * DAY
 WARNING_SHARE: Final = 4
-"""A certificate is told of in the last quarter of its life, and not before `WARNING_SECONDS`."""
+"""Warnings begin in the last quarter of a certificate's life, but at most `WARNING_SECONDS` before
+its end."""
 _NONE_REFUSED: Final = object()
-"""Equal to no version; that of missing files is None."""
+"""A value that equals no version; the version of missing files is None."""
 FAILED_HANDSHAKE: Final = "tls.handshake_failed"
 HANDSHAKE_EVENT: Final = CountedEvent(
     FAILED_HANDSHAKE,
@@ -230,11 +231,11 @@ class ServedTls:
         self._clock = clock
         self._version = identity.version
         self._refused_version = _NONE_REFUSED
-        """Of the files if they could not be served at the check before."""
+        """Version of the files, if the previous check found that they cannot be served."""
         self._told_at = 0.0
         self.validations = validations
         self.is_asked = False
-        """Set to load the files again at the next check, changed or not."""
+        """True to load the files again at the next check, changed or not."""
 
     @property
     def context(self) -> ssl.SSLContext:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Final
 
 RECORD_BYTES: Final = 16 * 1024
-"""The most that one record holds (RFC 8446 §5.1)."""
+"""Maximum bytes of content in one record (RFC 8446 §5.1)."""
 _HEAD_BYTES: Final = 5
-"""Of a record: its type, version and length."""
+"""Size of a record's header: its type, version and length."""
 MOST_PIECE_BYTES: Final = 128 * 1024
 """Bytes that OpenSSL encrypts in one call: eight records, one system call each."""
 
@@ -32,12 +32,15 @@ class TlsStream:
         self._ended = False
         self._awaited = 0
         self.waits_to_write = False
-        """Whether what raised BlockingIOError last waits for room in the socket, not for bytes."""
+        """True if the last `BlockingIOError` was for lack of room in the socket, not of bytes to
+        read."""
         self.piece_bytes = MOST_PIECE_BYTES
-        """The most that the next call of `send` takes. Only one record after a call that blocked:
-        nobody knows how much of a piece a slow client has, until it has it all."""
+        """Maximum bytes that the next call of `send` takes. After a call that blocked, this is only
+        one record: until a slow client has a whole piece, nobody knows how much of it has
+        arrived."""
         self.owed = 0
-        """Bytes of a piece that is partly sent: the next call of `send` must begin with them."""
+        """Size of a piece that is partly sent; the next call of `send` must begin with the same
+        bytes."""
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -66,8 +69,8 @@ class TlsStream:
             size += min(int.from_bytes(head[3:]), RECORD_BYTES)
         found = socket.socket.recv(self._socket, size, socket.MSG_PEEK)
         if len(found) < size and self._awaited < size:
-            # Else the loop would tell again and again of what is there already. It tells of an
-            # end before: then this is all that comes.
+            # Otherwise the loop would report the bytes that are already here again and again. It
+            # reports the end of the connection sooner: then no more bytes come.
             self._awaited = size
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
             raise BlockingIOError
@@ -82,8 +85,8 @@ class TlsStream:
     def shake_hands(self) -> None:
         """Continue the handshake.
 
-        Raise `BlockingIOError` if the client must send more first, `ConnectionError` if it left, or
-        the two sides find no common parameters.
+        Raise `BlockingIOError` if the client must send more first, `ConnectionError` if the client
+        left, or the two sides find no common parameters.
         """
         try:
             self._socket.do_handshake()
@@ -167,7 +170,7 @@ class TlsStream:
     def end(self) -> socket.socket:
         """Send the end of the stream; return the underlying socket."""
         if not self.owed:
-            # It tells, then asks for the client's own farewell, which is not waited for.
+            # This sends close_notify, then reads the client's own, for which it does not wait.
             with contextlib.suppress(OSError, ValueError):
                 self._socket.unwrap()
         return self.strip()

@@ -342,7 +342,8 @@ class TlsTransport(asyncio.Transport):
     def _lose(self, error: OSError | None, *, tells: bool = True) -> None:
         """Close, and notify the protocol soon; a borrowed socket is closed when it is returned.
 
-        With `tells`, send TLS's end of stream, so that the client can tell it from a cut.
+        With `tells`, send TLS's ``close_notify``, so that the client does not see a broken
+        connection.
         """
         self._closing = True
         self._watch()

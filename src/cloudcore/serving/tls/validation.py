@@ -18,7 +18,7 @@ from cloudcore.serving.planes import host_of
 
 _PROTOCOL: Final = "acme-tls/1"
 _OFFERED: Final = bytes([len(_PROTOCOL)]) + _PROTOCOL.encode()
-"""As a hello lists it."""
+"""The protocol's name as a TLS hello lists it."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _PLACE: Final = "/.well-known/acme-challenge/"
 
@@ -39,7 +39,7 @@ def token_file(folder: Path, token: str) -> Path:
 
 
 class Validations:
-    """The proofs that a server can show for its names."""
+    """The answers to an ACME authority's challenges, read from a folder."""
 
     def __init__(self, folder: Path, names: Collection[str]) -> None:
         """Answer for `names`, in lower case, from `folder`."""
@@ -64,7 +64,7 @@ class Validations:
         return context
 
     def find_answer(self, path: str) -> bytes | None:
-        """Return the answer to an authority's plain HTTP request, or None."""
+        """Return the answer to an authority's plain HTTP request, or None if there is none."""
         token = path.removeprefix(_PLACE)
         if token == path or _TOKEN.fullmatch(token) is None:
             return None

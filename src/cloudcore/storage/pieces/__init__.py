@@ -1,7 +1,10 @@
 """Pieces: the sequences of bytes of which objects and the parts of uploads are made.
 
-`rows` has their queries, and condemns those without an owner; `keys` has queries about the KMS keys
-that seal them. `rewrapping` moves the pieces of a bucket to another key, `cleanup` deletes the
-bytes of condemned ones, `recounts` compares the stored counts with the rows. The bytes themselves
-are behind the port `BucketBytes`.
+- `rows`: queries of pieces; condemn pieces whose object or upload was deleted
+- `keys`: queries about the KMS keys that seal pieces
+- `rewrapping`: move the pieces of a bucket to another KMS key
+- `cleanup`: delete the bytes of condemned pieces
+- `recounts`: compare the stored counts with the rows
+
+The bytes themselves are behind the port `BucketBytes`.
 """

@@ -18,7 +18,7 @@ ABORT_SECONDS: Final = 3600
 DELETE_SECONDS: Final = 60
 SCAN_SECONDS: Final = 300
 CONDEMNED_FOR: Final = 3600 * MICROSECONDS
-"""Microseconds for which the bytes of an object that is gone stay, for those who read them."""
+"""Microseconds between condemning a piece and deleting its bytes, so that readers can finish."""
 _PAGE: Final = 200
 
 _log = logging.getLogger(__name__)
@@ -27,11 +27,11 @@ _u = storage_uploads.c
 forget_completed: Final = deletion(
     _u.ended_at, _u.ended_at.is_not(None), kept_seconds=multipart.KEPT_SECONDS
 )
-"""Deletes a batch of the rows of uploads that were completed a day ago."""
+"""Deletes a batch of rows of uploads that were completed `multipart.KEPT_SECONDS` ago."""
 
 
 async def abort_abandoned(needs: StorageNeeds) -> None:
-    """Abort uploads that were begun long ago and never completed."""
+    """Abort open uploads that were begun more than `multipart.ABANDONED_SECONDS` ago."""
     before = needs.clock() - multipart.ABANDONED_SECONDS * MICROSECONDS
     while found := await needs.database.read(upload_rows.list_abandoned, before, _PAGE):
         for upload in found:
@@ -50,7 +50,7 @@ async def delete_condemned(needs: StorageNeeds) -> None:
 
 
 async def shred_deleted_keys(needs: StorageNeeds) -> None:
-    """Delete the bytes of pieces whose KMS key was deleted, and then their data keys.
+    """Delete the bytes of pieces whose KMS key was deleted, and then the pieces' data keys.
 
     Nothing can open these bytes any more. Their objects stay, and can be deleted.
     """
@@ -64,7 +64,7 @@ async def shred_deleted_keys(needs: StorageNeeds) -> None:
 
 
 async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]:
-    """Delete the bytes of pieces; return the ids of those whose bytes are gone."""
+    """Delete the bytes of pieces; return the ids for which this succeeded."""
     stored = [piece.id for piece in pieces if not piece.is_inline]
     gone = await needs.bytes.delete(stored) if stored else ()
     return [*gone, *(piece.id for piece in pieces if piece.is_inline)]

@@ -1,7 +1,7 @@
-"""The KMS keys of pieces: count what a key seals, and change or shred the keys of pieces.
+"""The KMS keys of pieces: count what a KMS key seals, rewrap pieces, and shred them.
 
 Each piece has one data key, wrapped under one KMS key. So only that KMS key opens the piece, and
-deleting the KMS key makes it unreadable.
+deleting the KMS key makes the piece unreadable.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from cloudcore.storage.tables import (
 
 _b, _o, _u, _p = storage_buckets.c, storage_objects.c, storage_uploads.c, storage_pieces.c
 _keys = table("kms_keys", column("id"), column("state"))
-"""The table that pieces refer to; it is that of the KMS."""
+"""The KMS's own table, to which pieces refer."""
 _IS_SEALED: Final = sql("encoding = 'sealed'")
 
 
 class KeyedPieces(NamedTuple):
-    """The pieces in buckets that a KMS key seals."""
+    """The number of pieces in buckets that a KMS key seals, their size and their objects."""
 
     pieces: int
     size: int
@@ -83,7 +83,10 @@ _WITHOUT_BODY: Final = [null() if name == "body" else _p[name] for name in Store
 
 
 def _behind(owners: Table, owner: Column[Any], position: Column[Any]) -> Statement:
-    """Return the query for a bucket's pieces after an (owner, number) position, in that order."""
+    """Build a query for a bucket's pieces after a position (owner, number), sorted by position.
+
+    `position` is the column that identifies an owner: the key of an object, the id of an upload.
+    """
     return paged(
         select(position, _p.number, *_WITHOUT_BODY)
         .select_from(owners)
@@ -119,7 +122,7 @@ _COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets
 
 
 def list_closed(tx: Connection, limit: int) -> list[Condemned]:
-    """Return pieces of deleted KMS keys that are not yet shredded, of any account."""
+    """Return pieces, not yet shredded, of a deleted KMS key of any account; empty if none."""
     key = tx.row(_CLOSED_KEY, limit=1)
     if key is None:
         return []
@@ -127,14 +130,17 @@ def list_closed(tx: Connection, limit: int) -> list[Condemned]:
 
 
 def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
-    """Erase the data keys of pieces whose bytes are gone, and the bytes of inline ones."""
+    """Erase the data keys and inline bytes of these pieces, whose stored bytes were deleted."""
     tx.execute(_SHRED, ids=text_list(piece_ids), shredded=SHREDDED, nothing=b"")
 
 
 def rewrap(
     tx: Connection, account_id: str, piece: StoredPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
-    """Replace the wrap of a piece; return False if it is gone, or under another key by now."""
+    """Replace the wrap of a piece.
+
+    Return False if the piece was deleted or shredded, or is no longer under `piece.kms_key_id`.
+    """
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
     return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1
 
@@ -150,8 +156,9 @@ def list_pieces(
 ) -> list[tuple[tuple[str, int], StoredPiece]]:
     """Return (position, piece) of a bucket's pieces after the position `after`, without bodies.
 
-    They are either those of objects, sorted by key, or of open uploads, sorted by id, and then by
-    number.
+    With `of_objects`, they are the pieces of objects, and a position is (key, number). Otherwise
+    they are the parts of uploads, and a position is (upload id, number). They are sorted by
+    position.
     """
     position, number = after
     rows = tx.rows(
@@ -169,7 +176,7 @@ def list_pieces(
 
 
 def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> KeyedPieces:
-    """Count the pieces under a key, even a deleted one; look at `most` pieces at most."""
+    """Count the pieces under a KMS key, even a deleted one; stop counting at `most` pieces."""
     row = tx.row(_COUNT_UNDER, account_id=account_id, kms_key_id=kms_key_id, most=most)
     assert row is not None
     return KeyedPieces(*map(int, row))
@@ -178,7 +185,7 @@ def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> 
 def bound_buckets(
     tx: Connection, account_id: str, kms_key_id: str, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Return (number of buckets bound to a key, (id, name) of the first ones by name)."""
+    """Return the number of buckets bound to a KMS key; (id, name) of the first `limit` by name."""
     of = {"account_id": account_id, "kms_key_id": kms_key_id}
     rows = tx.rows(_BOUND, **of, limit=limit)
     return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]

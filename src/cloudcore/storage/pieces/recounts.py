@@ -34,7 +34,7 @@ _BYTES: Final = Statement(select(_p.account_id, func.sum(_p.size)).group_by(_p.a
 
 
 def miscounts(tx: Connection) -> list[Miscount]:
-    """Return the buckets and accounts whose stored counts are wrong."""
+    """Return the buckets and accounts whose stored counts differ from a recount."""
     recorded = {row[0]: Held(*map(int, row[1:])) for row in tx.rows(_RECORDED)}
     objects = {row[0]: (int(row[1]), int(row[2])) for row in tx.rows(_OBJECTS)}
     parts = {row[0]: int(row[1]) for row in tx.rows(_PARTS)}

@@ -1,7 +1,7 @@
 """Rewrap: move all pieces of a bucket to the KMS key that the bucket is bound to now.
 
-Binding a bucket to a key starts a run (`cloudcore.objects.rewrapping`). Parts of uploads are moved
-first; if a part becomes part of an object meanwhile, it is moved with the objects.
+Binding a bucket to a KMS key starts a run (`cloudcore.objects.rewrapping`). The parts of uploads
+are moved first; a part that becomes part of an object meanwhile is moved with the objects.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _log = logging.getLogger(__name__)
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The position of a run: its target key, and the last piece that it has processed."""
+    """The position of a run: its target KMS key, and the last piece that it has processed."""
 
     kms_key_id: str
     of_objects: bool = False
-    """False: among the parts of uploads."""
+    """True among the pieces of objects, False among the parts of uploads."""
     after: str = ""
     """The key of the object, or the id of the upload."""
     number: int = 0
@@ -88,7 +88,10 @@ def start_rewrap(
     started_by_source: str | None,
     now: int,
 ) -> Run:
-    """Start to rewrap a locked bucket, or return the unfinished run."""
+    """Start to rewrap a bucket, and return the run; if a run is unfinished, return that one.
+
+    The caller has locked the bucket.
+    """
     new = NewRun(
         id=run_id,
         kind=KIND,
@@ -104,13 +107,13 @@ def start_rewrap(
 
 
 def last_rewrap(tx: Connection, bucket_id: str) -> Run | None:
-    """Return the last run of a bucket, or None."""
+    """Return the last rewrap of a bucket, or None if it was never rewrapped."""
     found = runs.list_runs(tx, KIND, bucket_id, "", 1)
     return found[0] if found else None
 
 
 def rewrap_record(run: Run | None) -> Rewrap | None:
-    """Convert a run for an answer."""
+    """Convert a run for a response; None stays None."""
     if run is None:
         return None
     return Rewrap(
@@ -124,7 +127,10 @@ def rewrap_record(run: Run | None) -> Rewrap | None:
 
 
 async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
-    """Wrap the data keys of the next pieces, and return the change that records them."""
+    """Wrap the data keys of the next pieces; return the change that records the wraps.
+
+    Raise `StepFailed` if the bucket's KMS key cannot be used, or the bucket was deleted.
+    """
     read, write = partial(_read, needs), partial(_write, needs)
     return await steps.run_step(
         needs.database, needs.bytes.rewrap, run, job, read, write, _unusable
@@ -147,7 +153,10 @@ def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UseP
 
 
 def _target(tx: Connection, needs: StorageNeeds, bucket: Bucket | None) -> str:
-    """Return the id of the key that a bucket is bound to, or of the account's platform key."""
+    """Return the id of the KMS key that a bucket is bound to, or of the account's platform key.
+
+    Raise `StepFailed` if `bucket` is None (deleted), or the account has no platform key.
+    """
     if bucket is None:
         raise StepFailed("BUCKET_DELETED", "the bucket is gone", is_permanent=True)
     if bucket.kms_key_id is not None:
@@ -166,10 +175,10 @@ def _write(
     pieces: Sequence[StoredPiece],
     wraps: Mapping[str, bytes],
 ) -> int:
-    """Record the wraps; return their number.
+    """Record the wraps; return the number of pieces moved.
 
-    Raise `StepFailed` if the step must be repeated: the bucket was deleted, or its key or a piece's
-    key was changed.
+    Raise `StepFailed` if the bucket was deleted, or if the step must be repeated because the
+    bucket's KMS key or the KMS key of a piece was changed.
     """
     bucket = bucket_rows.keep_bucket(tx, run.account_id, run.scope_id)
     used = {target, *(piece.kms_key_id for piece in pieces if piece.kms_key_id is not None)}

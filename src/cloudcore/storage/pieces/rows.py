@@ -1,4 +1,4 @@
-"""Queries of pieces: the bytes of objects, of parts of uploads, and of deleted ones; their counts.
+"""Queries of pieces: the bytes of objects, of parts of uploads, and condemned bytes.
 
 The bytes of a piece never change: a new object with the same key has other pieces.
 """
@@ -17,7 +17,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, bound, columns_of, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.objects.stored_rows import StoredRows
-from cloudcore.storage.bucket_rows import add_bytes, take_bytes
+from cloudcore.storage.bucket_rows import add_bytes, subtract_bytes
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.object_rows import ObjectChecksum, StoredObject
 from cloudcore.storage.tables import (
@@ -37,11 +37,11 @@ class Piece(NamedTuple):
     md5: str
     """In hex."""
     checksum: str | None
-    """By the algorithm of the upload."""
+    """In base64, by the checksum algorithm of the object or upload; None without one."""
     stored: StoredPiece
     created_at: int
     damage: str | None = None
-    """What the scrub or fsck has found wrong with its bytes, if anything."""
+    """The damage that the scrub or fsck has found in the bytes (`objects.damage`), or None."""
 
 
 class ListedPiece(NamedTuple):
@@ -52,9 +52,9 @@ class ListedPiece(NamedTuple):
     checksum: str | None
 
     def checksum_of(self, whole: StoredObject) -> ObjectChecksum | None:
-        """Return the checksum of the piece by its object's algorithm.
+        """Return the checksum of the piece, given its object `whole`.
 
-        None if the object has no checksum.
+        None if the object or the piece has no checksum.
         """
         if whole.checksum is None or self.checksum is None:
             return None
@@ -62,7 +62,7 @@ class ListedPiece(NamedTuple):
 
 
 class Condemned(NamedTuple):
-    """A piece without an owner, whose bytes are to be deleted."""
+    """A piece whose object or upload was deleted or replaced, and whose bytes are to be deleted."""
 
     id: str
     account_id: str
@@ -146,7 +146,7 @@ def add_piece(
     object_id: str | None = None,
     upload_id: str | None = None,
 ) -> None:
-    """Insert a piece of an object or of an upload."""
+    """Insert a piece of an object or of an upload, and count its bytes for the account."""
     row = piece._asdict() | piece.stored._asdict()
     del row["stored"]
     tx.execute(
@@ -180,7 +180,7 @@ def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedP
 def pieces_between(
     tx: Connection, account_id: str, object_id: str, first: int, last: int
 ) -> list[Piece]:
-    """Return the pieces of an object from number `first` to `last`, sorted."""
+    """Return the pieces of an object numbered `first` to `last`, sorted by number."""
     of = {"account_id": account_id, "object_id": object_id}
     return find_all(tx, _piece, _BETWEEN, **of, first=first, last=last)
 
@@ -194,7 +194,7 @@ def find_part(tx: Connection, account_id: str, upload_id: str, number: int) -> P
 def list_parts(
     tx: Connection, account_id: str, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
-    """Return parts of an upload, sorted by number, without their bytes and keys."""
+    """Return up to `limit` parts numbered above `after`, without bytes and keys, by number."""
     of = {"account_id": account_id, "upload_id": upload_id}
     return find_all(tx, _piece, _LIST_PARTS, **of, after=after, limit=limit)
 
@@ -220,7 +220,7 @@ def condemn_parts(tx: Connection, account_id: str, upload_id: str, now: int) -> 
 
 
 def condemn_part(tx: Connection, account_id: str, upload_id: str, number: int, now: int) -> None:
-    """Condemn a part of an upload, if it exists."""
+    """Condemn the part of an upload with this number, if it exists."""
     tx.execute(_CONDEMN_PART, account_id=account_id, upload_id=upload_id, part=number, now=now)
 
 
@@ -238,16 +238,16 @@ def move_parts(
 
 
 def list_condemned(tx: Connection, before: int, limit: int) -> list[Condemned]:
-    """Return pieces of all accounts that were condemned before a moment."""
+    """Return up to `limit` pieces of all accounts condemned before a time, oldest first."""
     return find_all(tx, condemned_of, _LIST_CONDEMNED, before=before, limit=limit)
 
 
 def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
-    """Delete the rows of condemned pieces whose bytes are gone; subtract the bytes."""
+    """Delete the rows of condemned pieces whose bytes were deleted, and subtract their bytes."""
     sizes: Counter[str] = Counter()
     for account_id, size in tx.rows(_FORGET, ids=text_list(piece_ids)):
         sizes[account_id] += size
-    take_bytes(tx, sizes)
+    subtract_bytes(tx, sizes)
 
 
 def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
@@ -256,7 +256,7 @@ def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
 
 
 def condemned_of(piece_id: str, account_id: str, is_inline: int) -> Condemned:
-    """Convert a row to a piece; SQLite returns numbers instead of booleans."""
+    """Convert a row to a condemned piece; SQLite returns numbers instead of booleans."""
     return Condemned(piece_id, account_id, bool(is_inline))
 
 
@@ -295,7 +295,7 @@ _NEEDED: Final = Statement(select(_p.id).where(_p.id == bindparam("piece_id"), _
 
 
 def _owner(owners: Table, owner: Column[Any], is_upload: ColumnElement[int]) -> Statement:
-    """Return the query for the object or upload to which a piece belongs."""
+    """Build the query for the object or upload to which a piece belongs."""
     return Statement(
         select(_b.name, owners.c.key, is_upload)
         .select_from(storage_pieces)
@@ -323,11 +323,11 @@ class PieceOwner(NamedTuple):
 
 
 def is_needed(tx: Connection, piece_id: str) -> bool:
-    """Return False if a piece was condemned: its bytes may be deleted before its row."""
+    """Return False if a piece was condemned, shredded or erased: its bytes may be deleted."""
     return tx.row(_NEEDED, piece_id=piece_id) is not None
 
 
 def find_piece_owner(tx: Connection, piece_id: str) -> PieceOwner | None:
-    """Return the object or the upload of a piece, or None if it has neither."""
+    """Return the object or upload to which a piece belongs, or None if it was condemned."""
     row = tx.row(_OBJECT_OF, piece_id=piece_id) or tx.row(_UPLOAD_OF, piece_id=piece_id)
     return None if row is None else PieceOwner(row[0], bytes(row[1]).decode(), bool(row[2]))

@@ -1,5 +1,5 @@
 """``/v1/buckets``: routes and bodies of buckets, objects and multipart uploads.
 
-The other presentation of the same operations is `cloudcore.storage.s3`; both call the functions
-above them, and have the same actions. Rules and queries do not belong here.
+`cloudcore.storage.s3` presents the same operations as S3. Both call the functions in
+`cloudcore.storage`, with the same IAM actions. Rules and queries do not belong here.
 """

@@ -33,7 +33,7 @@ PATH: Final = "/v1/buckets"
 ONE: Final = PATH + "/{bucket:str}"
 _CORS: Final = ONE + "/cors"
 _USE_KEY: Final = "kms:UseKey"
-"""The action on a key that binding a bucket to it needs."""
+"""The action on a KMS key that the caller needs to bind a bucket to the key."""
 MOST_DAMAGED: Final = 100
 _NAMED: Final = 10
 
@@ -47,11 +47,11 @@ class CreateBucket(RequestBody):
     """A new bucket; its name and region are fixed."""
 
     name: BucketName
-    """Unique in the region: letters, digits, `-` and `.`, as of a host."""
+    """Unique in the region; letters, digits, `-` and `.`, as in a host name."""
     region: str | None = None
-    """This region; no other can be named."""
+    """Must be this region."""
     kms_key: GivenKey | None = None
-    """Seals what is stored; without it, the account's platform key does."""
+    """Seals the stored bytes; without it, the account's platform key does."""
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -59,7 +59,7 @@ class UpdateBucket(RequestBody):
     """The fields to change; `tags` are replaced whole."""
 
     kms_key: GivenKey | UnsetType | None = UNSET
-    """For what is stored from now on, and soon for all. Null: the account's platform key."""
+    """Seals new bytes at once, and all stored bytes soon. Null: the account's platform key."""
     tags: dict[str, str] | UnsetType | None = UNSET
 
 
@@ -80,20 +80,21 @@ class BucketRecord(ResponseBody):
     tags: dict[str, str]
     object_count: int
     byte_count: int
-    """Of its objects."""
+    """Bytes of the bucket's objects."""
     upload_byte_count: int
-    """Of parts of open multipart uploads."""
+    """Bytes of the parts of open multipart uploads."""
     created_at: RFC3339
     kms_key: KeyReference | UnsetType | None = UNSET
-    """Of a single bucket. Null: the account has no key yet."""
+    """Only for a single bucket. Null: the account has no key yet."""
     rewrap: Rewrap | UnsetType | None = UNSET
-    """Of a single bucket: the last run that let its key open all that is stored. Null: none yet."""
+    """Only for a single bucket: the last run that moved stored bytes to the bucket's key. Null:
+    none yet."""
     faults: Sequence[FaultRecord] | UnsetType = UNSET
-    """Of a single bucket."""
+    """Only for a single bucket."""
 
 
 def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> BucketRecord:  # noqa: ANN401
-    """Convert a bucket for an answer; `single` has the fields that lists leave out."""
+    """Convert a bucket for a response; `single` has the fields that lists leave out."""
     return BucketRecord(
         id=bucket.id,
         crn=bucket.crn,
@@ -180,7 +181,7 @@ async def list_account_buckets(ctx: Context) -> ResponseBody:
 async def get_bucket(
     bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]
 ) -> ResponseBody:
-    """Return a bucket, with its key and what it holds."""
+    """Return a bucket, with its key and its usage."""
     found = await buckets.authorized_bucket(ctx, bucket)
     return await ctx.database.read(_described, needs, found)
 
@@ -191,8 +192,8 @@ async def update_bucket(
 ) -> Reply[ResponseBody]:
     """Change the tags of a bucket, or bind it to another KMS key (`kms:UseKey`).
 
-    A key that is given, also the same again, starts a run that lets it open all that is stored: no
-    byte is written anew. The bucket shows how far that is.
+    Passing a key, even the present one, starts a run after which this key opens all stored bytes;
+    no bytes are written again. The bucket shows the run's progress.
     """
     found, run_id = await buckets.authorized_bucket(ctx, bucket), ctx.new_id()
     changes: dict[str, object] = {}
@@ -223,7 +224,7 @@ async def update_bucket(
 
 @delete(ONE, status_code=204, opt={"action": "storage:DeleteBucket", "statuses": (409,)})
 async def delete_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]) -> None:
-    """Delete a bucket, and end its open multipart uploads. One with objects stays (409)."""
+    """Delete a bucket, and abort its open multipart uploads. One with objects is refused (409)."""
     found = await buckets.authorized_bucket(ctx, bucket)
     await buckets.end_uploads(needs, found)
 
@@ -244,7 +245,7 @@ async def get_bucket_cors(bucket: FromPath[str], ctx: Context) -> CorsRules:
 async def put_bucket_cors(
     bucket: FromPath[str], data: JSONBody[CorsRules], ctx: Context
 ) -> Reply[CorsRules]:
-    """Replace the CORS rules of a bucket. They hold at the S3 endpoint, for web pages."""
+    """Replace the CORS rules of a bucket. They apply to web pages that use the S3 endpoint."""
     found, rules = (
         await buckets.authorized_bucket(ctx, bucket),
         [CorsRule(**structs.asdict(each)) for each in data.cors_rules],
@@ -258,13 +259,16 @@ async def put_bucket_cors(
 
 @delete(_CORS, status_code=204, opt={"action": "storage:PutBucketCORS"})
 async def delete_bucket_cors(bucket: FromPath[str], ctx: Context) -> None:
-    """Take the CORS rules of a bucket away, if it has any."""
+    """Delete the CORS rules of a bucket, if it has any."""
     found = await buckets.authorized_bucket(ctx, bucket)
     await ctx.database.write(buckets.put_cors, found, None, ctx.clock())
 
 
 async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | None) -> str | None:
-    """Return the id of the KMS key that a request names, or None."""
+    """Return the id of the KMS key that a request names; None if it names none.
+
+    Raise `AccessDenied` if the caller may not use the key (see `BucketKeys.resolve`).
+    """
     if value is None:
         return None
     authorize = ctx.right_to(_USE_KEY)
@@ -275,7 +279,7 @@ def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> ResponseB
     key = needs.keys.describe(tx, bucket.account_id, bucket.kms_key_id)
     record = bucket_record(
         bucket,
-        bucket_rows.held_by_bucket(tx, bucket.account_id, bucket.id),
+        bucket_rows.usage_of_bucket(tx, bucket.account_id, bucket.id),
         kms_key=key and reference_to(key),
         rewrap=rewrap_record(rewrapping.last_rewrap(tx, bucket.id)),
         faults=bucket_faults(

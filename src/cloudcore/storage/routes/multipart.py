@@ -1,6 +1,6 @@
 """``/v1/buckets/{bucket}/multipart-uploads``: send an object in parts.
 
-The audit log has who began, completed and aborted an upload, not its parts.
+The audit log records who began, completed and aborted an upload, but not its parts.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ ContentType = Annotated[str, Meta(max_length=256, pattern=r"^[ -~]+$(?!\n)")]
 
 
 class CreateMultipartUpload(RequestBody):
-    """What the object is to be that an upload becomes."""
+    """The object that the upload becomes."""
 
     key: ObjectKey
     content_type: ContentType = DEFAULT_CONTENT_TYPE
     storage_class: StorageClass = "STANDARD"
     metadata: dict[str, str] = field(default_factory=dict)
-    """Given back as `x-amz-meta-` headers."""
+    """Returned as `x-amz-meta-` headers."""
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class UploadsQuery(PageQuery):
     """Which uploads to list."""
 
     prefix: Annotated[str, Meta(max_length=1024)] = ""
-    """Only of keys that begin so."""
+    """Only uploads to keys that begin with this."""
 
 
 class MultipartUpload(ResponseBody):
@@ -125,7 +125,7 @@ class CompleteMultipartUpload(RequestBody):
 
 
 def upload_record(bucket: Bucket, upload: Upload) -> MultipartUpload:
-    """Convert an upload for an answer."""
+    """Convert an upload for a response."""
     attributes = upload.attributes
     return MultipartUpload(
         upload_id=upload.id,
@@ -150,7 +150,7 @@ ANSWERS: Final = RecordAnswers(
 
 
 def part_record(piece: Piece) -> PartRecord:
-    """Convert a part for an answer."""
+    """Convert a part for a response."""
     return PartRecord(
         part_number=piece.number,
         etag=piece.md5,
@@ -162,11 +162,11 @@ def part_record(piece: Piece) -> PartRecord:
 async def _authorized_upload(
     ctx: RequestContext, name: str, upload_id: str
 ) -> tuple[Bucket, Upload]:
-    """Return an upload, open or completed; authorize the operation on its object.
+    """Return an upload, open or completed, and its bucket, after authorizing the operation.
 
-    Rights are checked before existence; for an unknown upload, the right to all keys is checked.
+    The operation is authorized on the upload's object; for an unknown upload, on all keys.
 
-    Raise `AccessDenied` if policies refuse it, whether or not the upload exists, `NoSuchBucket` or
+    Raise `AccessDenied` if policies refuse it, whether or not the upload exists; `NoSuchBucket` or
     `NoSuchUpload` if it does not.
     """
     assert ctx.action is not None
@@ -276,9 +276,9 @@ async def upload_part(
     ctx: Context,
     needs: Needs[StorageNeeds],
 ) -> OneUploadPart:
-    """Store the body as a part, from 1 to 10,000; it replaces one of the same number.
+    """Store the body as a part, numbered from 1 to 10,000; it replaces a part with the same number.
 
-    Each part but the last needs at least 5 MiB; that is checked when the upload is completed.
+    Each part but the last needs at least 5 MiB; this is checked when the upload is completed.
     """
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     if not (part_number.isascii() and part_number.isdigit() and len(part_number) <= 5):
@@ -302,9 +302,9 @@ async def complete_multipart_upload(
     ctx: Context,
     needs: Needs[StorageNeeds],
 ) -> Reply[OneObject]:
-    """Make the listed parts the object, at once, in the place of what is there.
+    """Make the object of the listed parts; it replaces the existing object.
 
-    If that fails, the upload stays as it is. Asked again with the same parts, it answers the same.
+    If this fails, the upload is unchanged. A repetition with the same parts gets the same answer.
     """
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     parts = [GivenPart(each.part_number, each.etag) for each in data.parts]

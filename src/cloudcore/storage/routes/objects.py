@@ -1,6 +1,6 @@
 """``/v1/buckets/{bucket}/objects``: objects and their tags.
 
-Objects pass by the thousand, so the audit log has none of them, only the refusals.
+There are too many operations on objects to record each: the audit log has only the refused ones.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ class ObjectsQuery(PageQuery):
     """Which objects to list."""
 
     prefix: Annotated[str, Meta(max_length=1024)] = ""
-    """Only keys that begin so."""
+    """Only keys that begin with this."""
     delimiter: Annotated[str, Meta(max_length=64)] = ""
-    """Keys that have it behind the prefix are listed as one common prefix, up to it."""
+    """Keys that contain this after the prefix are listed as one common prefix, up to it."""
 
 
 class ObjectQuery(Struct, kw_only=True):
-    """What of an object is asked for."""
+    """Whether the object or its tags are requested."""
 
     tagging: Literal[""] | None = None
-    """Its tags instead of its bytes; without a value."""
+    """Request the object's tags instead of its bytes; the parameter has no value."""
     versionId: Literal["null"] | None = None  # noqa: N815 - as clients send it
-    """Objects have no versions: only `null` means one."""
+    """Only `null`: objects have no versions."""
 
 
 class ChecksumRecord(ResponseBody):
-    """The checksum that was asked for when the object was stored."""
+    """The checksum that the client requested when it stored the object."""
 
     algorithm: str
     value: str
     type: str
-    """`FULL_OBJECT`, or `COMPOSITE` if it is of the checksums of the parts."""
+    """`FULL_OBJECT`, or `COMPOSITE` if it covers the checksums of the parts."""
 
 
 class ListedObject(ResponseBody):
@@ -97,7 +97,7 @@ class ObjectRecord(ResponseBody):
     etag: str
     content_type: str
     headers: dict[str, str]
-    """Headers of the upload that are given back with the object."""
+    """Headers of the upload that are returned with the object."""
     metadata: dict[str, str]
     tags: dict[str, str]
     storage_class: str
@@ -112,7 +112,7 @@ class OneObject(ResponseBody):
 
 
 class ListMeta(ResponseBody):
-    """The metadata of a page of a list that is not counted."""
+    """The metadata of a page of a list without a total."""
 
     limit: int
     has_more: bool
@@ -135,7 +135,7 @@ class Tags(RequestBody):
 
 
 def one_object(bucket: Bucket, found: StoredObject) -> OneObject:
-    """Convert an object for an answer."""
+    """Convert an object for a response."""
     return OneObject(
         object=ObjectRecord(
             bucket=bucket.name,
@@ -157,16 +157,19 @@ def _checksum(checksum: ObjectChecksum | None) -> ChecksumRecord | None:
 
 
 async def _bucket_of(ctx: RequestContext, name: str, key: str) -> Bucket:
-    """Return a bucket; authorize the operation on its object with this key."""
+    """Return a bucket after authorizing the operation on its object with this key.
+
+    Raise `KeyTooLong`, or as `authorized_bucket`.
+    """
     key_bytes(key)
     return await authorized_bucket(ctx, name, key)
 
 
 @get(OBJECTS, opt={"action": "storage:ListObjects", "query": ObjectsQuery})
 async def list_objects(bucket: FromPath[str], ctx: Context) -> ManyObjects:
-    """List objects in the order of the bytes of their keys.
+    """List objects, sorted by the bytes of their keys.
 
-    The list is not counted. `marker` is that of the page before.
+    The list has no total. `marker` is that of the previous page.
     """
     found, query = await authorized_bucket(ctx, bucket), ctx.query(ObjectsQuery)
     pager = ctx.pager(query, found.id)
@@ -215,7 +218,7 @@ async def get_object(
 ) -> StreamReply:
     """Return the bytes of an object, or with `?tagging` its tags as JSON.
 
-    `Range` asks for a part of them. The headers tell of the object: `ETag`, `Last-Modified`,
+    `Range` selects a part of the bytes. The headers describe the object: `ETag`, `Last-Modified`,
     those that it was uploaded with, and its metadata as `x-amz-meta-`.
     """
     found_in = await _bucket_of(ctx, bucket, key)
@@ -255,11 +258,11 @@ async def put_object(
     needs: Needs[StorageNeeds],
     request: AnyRequest,
 ) -> OneObject:
-    """Store the body as an object, in the place of what is there; with `?tagging`, its tags.
+    """Store the body as an object, replacing the existing one; with `?tagging`, as its tags.
 
     The headers `Content-Type`, `Content-Encoding`, `Content-Disposition`, `Content-Language`,
-    `Cache-Control`, `Expires`, `x-amz-meta-`, `x-amz-tagging` and `x-amz-storage-class` are kept
-    with it. `If-Match` and `If-None-Match: *` are decided when it is stored.
+    `Cache-Control`, `Expires`, `x-amz-meta-`, `x-amz-tagging` and `x-amz-storage-class` are stored
+    with it. `If-Match` and `If-None-Match: *` are decided when the object is stored.
     """
     found_in = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
@@ -320,7 +323,7 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
     found = asked.object
     if asked.outcome == "not_modified":
         return StreamReply(
-            _whole(b""), status=304, headers=_encoded(object_headers.named_fields(found))
+            _whole(b""), status=304, headers=_encoded(object_headers.identity_headers(found))
         )
     length = asked.stop - asked.start
     fields = [*object_headers.object_fields(found), *object_headers.checksum_fields(found.checksum)]
@@ -361,7 +364,10 @@ async def _few_bytes(stream: RequestStream) -> bytes:
 
 
 def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
-    """Return the conditions of a write; refuse conditions and checksums that are not supported."""
+    """Return the conditions of a write.
+
+    Raise `InvalidInput` for conditions and checksums that are not supported.
+    """
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)

@@ -1,9 +1,13 @@
 """The S3-compatible endpoint of the storage family.
 
-`app` parses a request (`requests`), determines its operation and the IAM action of the same
-operation on ``/v1`` (`operations`), and authenticates the caller (`signature`). It authorizes the
-operation on the request's bucket or object, unless the handler does that itself, and calls the
-handler, in one of the `*_calls` modules or in `bucket_configurations`. `payloads` receives and
-verifies bodies (`chunked`, `documents`, `forms`), `answers` writes XML. Rules of buckets and
-objects are in `cloudcore.storage`.
+`app` handles a request in this order:
+
+- `requests` parses it
+- `operations` selects the operation, with the IAM action of the same operation on ``/v1``
+- `signature` authenticates the caller
+- the action is authorized on the bucket or object, unless the handler does that itself
+- the handler runs: a function in a `*_calls` module or in `bucket_configurations`
+
+`payloads` receives and verifies bodies (`chunked`, `documents`, `forms`), `answers` writes XML. The
+rules of buckets and objects are in `cloudcore.storage`.
 """

@@ -4,9 +4,9 @@ XML is written by hand: keys may contain control characters, which ElementTree w
 writes them as character references, which clients can read.
 
 Proxies and clients close a silent connection. So if a copy takes long, its answer begins before the
-copy ends, as that of AWS does: status 200, the XML declaration, and then a space now and then,
-which XML allows there. The result is in the document that follows, even an error; so S3 clients
-read the document whatever the status is.
+copy ends, as in AWS: status 200, the XML declaration, and then from time to time a space, which XML
+allows there. The document that follows has the result, even if that is an error; S3 clients know
+that they must read it despite the status 200.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Fields = list[tuple[str, str]]
 
 _XML: Final = ("content-type", "application/xml")
 _BULK_BYTES: Final = 1024 * 1024
-"""Size from which a body is made in a bulk thread, if ``sendfile`` cannot send it."""
+"""Size from which a bulk thread produces a body that ``sendfile`` cannot send."""
 
 # By the names of the classes of errors, from the most special on.
 _CODES: Final = {
@@ -87,17 +87,18 @@ _CODES: Final = {
 
 
 class Answer(NamedTuple):
-    """An answer; its body is in memory, or an open object that is closed after sending."""
+    """A response; its body is in memory, or is an open object, which is closed after sending."""
 
     status: int
     fields: Fields
     body: bytes | OpenBytes = b""
     parts: AsyncIterator[bytes] | None = None
-    """Those of an object's body, if `is_streamed`; the first was read."""
+    """The parts of an object's body if `is_streamed`, the first of which is already read; else
+    None."""
 
 
 def empty(status: int = 200, fields: Iterable[tuple[str, str]] = ()) -> Answer:
-    """Return an answer without a body."""
+    """Return a response without a body."""
     return Answer(status, [("content-length", "0"), *fields] if status != 204 else [*fields])
 
 
@@ -109,19 +110,19 @@ def xml(
     status: int = 200,
     namespace: bool = True,
 ) -> Answer:
-    """Return an answer with an XML document."""
+    """Return a response with an XML document."""
     body = document(name, content, namespace=namespace)
     return Answer(status, [_XML, ("content-length", str(len(body))), *fields], body)
 
 
 def tagging(tags: Mapping[str, str]) -> Answer:
-    """Return an answer that lists tags."""
+    """Return a response that lists tags."""
     shown = [tag("Tag", text("Key", key), text("Value", value)) for key, value in tags.items()]
     return xml("Tagging", [tag("TagSet", *shown)])
 
 
 def checksum_texts(checksum: ObjectChecksum | None) -> list[str]:
-    """Return the XML elements for a checksum: its value, and its type."""
+    """Return the XML elements for a checksum: its value, and its type; empty for None."""
     if checksum is None:
         return []
     value = text(f"Checksum{checksum.algorithm}", checksum.value)
@@ -129,7 +130,7 @@ def checksum_texts(checksum: ObjectChecksum | None) -> list[str]:
 
 
 def refusal(error: S3Error, resource: str, request_id: str) -> Answer:
-    """Return the answer for an error."""
+    """Return the response for an error; `resource` is the request's path."""
     details = [text(name, value) for name, value in error.details.items()]
     return xml(
         "Error",
@@ -155,7 +156,7 @@ def server_refusal(status: int, message: str, request_id: str) -> bytes:
 
 
 def s3_error(error: PlatformError) -> S3Error:
-    """Convert an error to S3's form; without an entry here, the code is the class's name."""
+    """Convert an error to S3's form; the code is the class's name, unless `_CODES` has another."""
     names = [each.__name__ for each in type(error).__mro__]
     code = next(_CODES.get(name) or name for name in names if name in _CODES or name in STATUS_OF)
     retry_after = getattr(error, "retry_after", None)
@@ -186,10 +187,10 @@ def _time(microseconds: int) -> datetime:
 
 
 async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str) -> None:
-    """Send an answer; for HEAD, only its headers.
+    """Send a response; for HEAD, only its headers.
 
     Raise `PlatformError` or `RuntimeError` if the bytes of an object cannot be read to their end.
-    Then the server closes the connection, so that the client sees that they are incomplete.
+    Then the server closes the connection, so that the client sees that the body is incomplete.
     """
     fields = [*answer.fields, ("x-amz-request-id", request_id), ("x-amz-id-2", request_id)]
     start = {
@@ -212,7 +213,7 @@ async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str)
 
 
 def is_streamed(scope: Scope, body: OpenBytes) -> bool:
-    """Return True if an object's bytes must be sent by the event loop, as no faster way exists."""
+    """Return True if the event loop must send an object's bytes, as there is no faster way."""
     extensions = scope.get("extensions", {})
     if body.length >= _BULK_BYTES and "entrepot.send_parts" in extensions:
         return False
@@ -259,7 +260,7 @@ async def send_when_copied(
     request_id: str,
     every_seconds: float = EVERY_SECONDS,
 ) -> None:
-    """Send an answer; while it is not ready, send a space every `every_seconds`."""
+    """Send the response of a copy; until it is ready, send a space every `every_seconds`."""
     task = asyncio.ensure_future(answering)
     try:
         await asyncio.wait({task}, timeout=every_seconds)

@@ -1,7 +1,7 @@
 """The ASGI application of the S3 endpoint: authenticate, authorize, call, and answer in XML.
 
-It accepts only version 4 signatures, of a request or of a form's policy, and no bearer tokens. Each
-operation has the IAM action of the same operation on ``/v1``.
+The endpoint accepts only version 4 signatures, of a request or of a form's policy, and no bearer
+tokens. Each operation has the IAM action of the same operation on ``/v1``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from cloudcore.web.context import refusal as denied
 _log = logging.getLogger(__name__)
 
 Proof = Callable[[str], signature.RequestSigningKey]
-"""Given the secret that a claim names, returns the key that has signed; raises if none has."""
+"""From the secret of the claimed access key, returns the signing key. Raises `S3Error` if the
+signature was not made with this secret."""
 
 
 _GLOBAL_REGION: Final = frozenset(("us-east-1",))
@@ -52,9 +53,9 @@ class S3Needs:
     storage: StorageNeeds
     keys: SignatureKeys
     host: str = ""
-    """Host of the endpoint, of which buckets are subdomains; empty: buckets are in paths alone."""
+    """The endpoint's host, of which buckets are subdomains; empty if buckets are in paths only."""
     any_region: bool = False
-    """Take signatures for any region."""
+    """Accept signatures for any region."""
 
 
 class S3Endpoint:
@@ -104,7 +105,7 @@ class S3Endpoint:
         return answer
 
     async def _marked(self, request: S3Request, answer: answers.Answer) -> answers.Answer:
-        """Add the CORS headers for the requesting page to an answer, if a rule allows that."""
+        """Add the CORS headers for the requesting page to an answer, if a CORS rule allows that."""
         try:
             return await with_cors(self._needs.storage, self._region, request, answer)
         except PlatformError as error:  # the answer stands, but no page may read it
@@ -180,7 +181,7 @@ class S3Endpoint:
         )
 
     def _other_regions(self, operation: Operation) -> frozenset[str] | None:
-        """Return the additional regions that a signature may name; None means any."""
+        """Return the regions that a signature may name besides the own one; None means any."""
         if self._needs.any_region:
             return None
         return _GLOBAL_REGION if operation.is_global else frozenset()
@@ -188,9 +189,10 @@ class S3Endpoint:
     async def _authenticate(
         self, ctx: RequestContext, claim: signature.SignatureClaim, proof: Proof, scope: Scope
     ) -> signature.RequestSigningKey:
-        """Verify the signature, and store the caller in `ctx`.
+        """Verify the signature, store the caller in `ctx`, and return the signing key.
 
-        Raise `S3Error` (see `signature`), also if the key or its token does not exist.
+        Raise `S3Error` if the signature is wrong or out of time, or if the access key or its
+        session token does not exist.
         """
         now = datetime.fromtimestamp(ctx.clock() / MICROSECONDS, UTC)
         signature.check_time(claim, now)
@@ -222,7 +224,7 @@ class S3Endpoint:
         """Load the caller's policies; refuse the request before any lookup if none could allow it.
 
         Raise `AccessDenied` if no policy allows the action on any resource, `S3Error` if the
-        request expects the bucket to belong to another account.
+        request says that a bucket belongs to another account.
         """
         caller = ctx.caller
         assert caller is not None

@@ -1,4 +1,4 @@
-"""Create, find and delete buckets; CORS rules, and the answers that depend on them."""
+"""Create, find and delete buckets; CORS rules, and the responses that depend on them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MAX_ID: Final = 255
 _PATTERN: Final = re.compile(r"[!-)+-~]*(?:\*[!-)+-~]*)?")
 _EXPOSED: Final = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]{1,128}")
 _NO_REGION: Final = ("", "us-east-1")
-"""Region names of clients that mean the region of the endpoint."""
+"""Location constraints that mean the region of the endpoint."""
 _OWNERSHIP: Final = "BucketOwnerEnforced"
-"""All objects are the bucket owner's, and no access lists are taken."""
+"""All objects belong to the bucket's owner, and access control lists are not accepted."""
 
 
 async def create_bucket(call: S3Call) -> Answer:
-    """CreateBucket; 200 also for an existing bucket of the account, as in ``us-east-1``."""
+    """CreateBucket; in ``us-east-1``, 200 even if the account already has the bucket, as in AWS."""
     name = call.request.bucket
     call.ctx.authorize(call.bucket_crn(name))
     check_bucket_name(name)
@@ -69,7 +69,7 @@ async def head_bucket(call: S3Call) -> Answer:
 
 
 async def delete_bucket(call: S3Call) -> Answer:
-    """DeleteBucket: only one without objects; its open uploads are aborted."""
+    """DeleteBucket: refused if the bucket has objects; its open uploads are aborted."""
     await buckets.end_uploads(call.needs, call.bucket)
     await call.change(buckets.BUCKETS.remove, call.bucket, call.now, bucket_id=call.bucket.id)
     return empty(204)
@@ -96,7 +96,7 @@ async def put_bucket_cors(call: S3Call) -> Answer:
 
 
 async def delete_bucket_cors(call: S3Call) -> Answer:
-    """DeleteBucketCors: 204, also if there are none."""
+    """DeleteBucketCors: 204, even if there are no rules."""
     await call.ctx.database.write(buckets.put_cors, call.bucket, None, call.now)
     return empty(204)
 
@@ -139,9 +139,9 @@ def _rule(rule: cors.CorsRule) -> str:
 
 
 async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request) -> Answer:
-    """Return the answer to a browser's preflight request.
+    """Return the response to a browser's preflight request.
 
-    Raise `S3Error` if no rule of the bucket allows it, or there is no such bucket.
+    Raise `S3Error` if no rule of the bucket allows the request, or there is no such bucket.
     """
     origin = request.headers.get("origin")
     method = request.headers.get("access-control-request-method")
@@ -158,7 +158,7 @@ async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request)
 
 
 async def with_cors(needs: StorageNeeds, region: str, request: S3Request, answer: Answer) -> Answer:
-    """Add the CORS headers for the requesting page to an answer, if a rule allows that."""
+    """Add the CORS headers for the requesting page to a response, if a CORS rule allows that."""
     origin = request.headers.get("origin")
     if origin is None or request.method == "OPTIONS":
         return answer

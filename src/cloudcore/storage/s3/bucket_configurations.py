@@ -1,7 +1,7 @@
 """The configurations of a bucket: the supported ones, and fixed answers for all others.
 
 A PUT of the present configuration is accepted and changes nothing, so that tools which describe
-buckets declaratively find no difference; a PUT of anything else is not implemented.
+buckets declaratively find no difference; a PUT of any other configuration is not implemented.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LISTS: Final = {
     "inventory": "ListInventoryConfigurationsResult",
     "metrics": "ListMetricsConfigurationsResult",
 }
-"""Lists of configurations, of which no bucket has any."""
+"""Lists of configurations, which are empty for every bucket."""
 _SAME: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "accelerate": ("AccelerateConfiguration", {}),
     "logging": ("BucketLoggingStatus", {}),
@@ -61,9 +61,9 @@ _SAME: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         dict.fromkeys(_PUBLIC_ACCESS, "true"),
     ),
 }
-"""Configurations of every bucket here, with documents: texts by paths below the root."""
+"""Configurations that every bucket has here: root element, and texts by path below the root."""
 _NOTHING_LEFT: Final = ("lifecycle", "policy", "replication", "website")
-"""Deletions of what no bucket has."""
+"""Configurations that no bucket has, so that their deletion succeeds and changes nothing."""
 
 
 async def get_bucket_acl(call: S3Call) -> Answer:
@@ -78,7 +78,7 @@ async def put_bucket_acl(call: S3Call) -> Answer:
 
 
 async def get_bucket_tagging(call: S3Call) -> Answer:
-    """GetBucketTagging: the tags of ``/v1``."""
+    """GetBucketTagging: the same tags as on ``/v1``."""
     tags = call.bucket.tags
     if not tags:
         raise S3Error("NoSuchTagSet", "The TagSet does not exist")
@@ -132,7 +132,7 @@ async def get_bucket_encryption(call: S3Call) -> Answer:
 
 
 async def put_bucket_encryption(call: S3Call) -> Answer:
-    """PutBucketEncryption: accept only the present one, AES-256 under a managed key."""
+    """PutBucketEncryption: accept only the present encryption, AES-256 under a managed key."""
     name = "ServerSideEncryptionConfiguration"
     asked = documents.read_texts(await read_document(call), name)
     algorithm = asked.pop("Rule/ApplyServerSideEncryptionByDefault/SSEAlgorithm", None)
@@ -144,14 +144,14 @@ async def put_bucket_encryption(call: S3Call) -> Answer:
 
 
 async def delete_bucket_encryption(call: S3Call) -> Answer:
-    """DeleteBucketEncryption: 204 if the bucket has the default, to which AWS would reset it."""
+    """DeleteBucketEncryption: 204 if the bucket has the default encryption, else refused."""
     if call.bucket.kms_key_id is not None:
         raise _other()
     return empty(204)
 
 
 def _refuse(code: str) -> Handler:
-    """Return a handler that answers that a configuration is absent."""
+    """Return a handler that raises the error `code`: the configuration is absent."""
 
     async def refuse(_call: S3Call) -> Answer:
         raise S3Error(code, "The bucket has no such configuration.")
@@ -160,7 +160,7 @@ def _refuse(code: str) -> Handler:
 
 
 def _list(name: str) -> Handler:
-    """Return a handler that lists configurations (always none), or looks one up by id."""
+    """Return a handler for a list of configurations, which is always empty, or for one by id."""
 
     async def list_none(call: S3Call) -> Answer:
         if "id" in call.request.fields:
@@ -171,7 +171,7 @@ def _list(name: str) -> Handler:
 
 
 def _describe(name: str, texts: Mapping[str, str]) -> Handler:
-    """Return a handler that shows a configuration that is the same for all buckets."""
+    """Return a handler that answers with a configuration that is the same for all buckets."""
     content = []
     for path, value in texts.items():
         *outer, last = path.split("/")
@@ -213,5 +213,5 @@ DESCRIPTIONS: Final[Mapping[tuple[str, str], Handler]] = (
     | {("PUT", each): _keep(*same) for each, same in _SAME.items()}
     | {("DELETE", each): _delete_nothing for each in _NOTHING_LEFT}
 )
-"""Operations that tell of a bucket what is so for all of them, and change nothing; by method and
-the parameter that selects them."""
+"""Handlers that give the same answer for all buckets, and change nothing; by (method, selecting
+query parameter)."""

@@ -25,13 +25,13 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 MAX_LISTED: Final = 1000
-"""Most rows of a page."""
-MOST_ASKED: Final = 2**31 - 1
+"""Maximum rows of a page."""
+MAX_NUMBER: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
 class S3Call:
-    """An authenticated S3 call, which is not yet authorized."""
+    """An authenticated S3 call, not yet authorized."""
 
     ctx: RequestContext
     needs: StorageNeeds
@@ -41,15 +41,15 @@ class S3Call:
     scope: Scope
     receive: Receive
     portions: asyncio.Lock
-    """Held to read a portion of a document: that takes the time of all."""
+    """Held while a portion of a document is parsed, which occupies the event loop."""
     any_region: bool = False
-    """Buckets may be wanted in any region: all are in that of the install."""
+    """Accept any region for a new bucket; all buckets are in the install's region anyway."""
     form: PostForm | None = None
-    """Of a PostObject, whose file the body begins with anew."""
+    """The form of a PostObject; `receive` yields the body of the request from its start."""
     now: int = field(init=False)
-    """When it came."""
+    """When the call was received."""
     bucket: Bucket = field(init=False)
-    """The request's, after `find_bucket`."""
+    """The request's bucket, set by `find_bucket`."""
 
     def __post_init__(self) -> None:
         """Set the time of the call."""
@@ -71,27 +71,30 @@ class S3Call:
         return self.ctx.settings.region
 
     def header(self, name: str) -> str | None:
-        """Return the value of a header, or None."""
+        """Return the value of a header, or None if it is absent."""
         return self.request.headers.get(name)
 
     def number(self, name: str, least: int, most: int) -> int | None:
-        """Return an integer in the query, or None.
+        """Return an integer in the query, or None if it is absent.
 
         Raise `S3Error` if it is malformed or out of range.
         """
         return _number(name, self.request.fields.get(name), least, most)
 
     def limit(self, name: str) -> int:
-        """Return the maximum number of rows in the answer: the query's number, at most 1,000."""
-        asked = self.number(name, 0, MOST_ASKED)
+        """Return the maximum number of rows in the answer: the query's number, at most 1,000.
+
+        Raise `S3Error` if the query's number is malformed.
+        """
+        asked = self.number(name, 0, MAX_NUMBER)
         return MAX_LISTED if asked is None else min(asked, MAX_LISTED)
 
     def header_number(self, name: str) -> int | None:
-        """Return an integer in a header, or None.
+        """Return an integer in a header, or None if it is absent.
 
         Raise `S3Error` if it is malformed.
         """
-        return _number(name, self.header(name), 0, MOST_ASKED)
+        return _number(name, self.header(name), 0, MAX_NUMBER)
 
     def bucket_crn(self, name: str) -> str:
         """Return the CRN of a bucket of the account; `name` may be a pattern."""
@@ -100,7 +103,7 @@ class S3Call:
     async def change(
         self, change: Callable[[Connection, *Ts], T], *arguments: *Ts, **noted: str
     ) -> T:
-        """Run a change in one transaction with its audit event, whose details are `noted`."""
+        """Run a change in one transaction with its audit event; `noted` are the event details."""
 
         def run(tx: Connection) -> T:
             self.ctx.details.update(noted)
@@ -109,7 +112,7 @@ class S3Call:
         return await self.ctx.database.write(run)
 
     async def find_bucket(self) -> Bucket:
-        """Return the request's bucket; authorize the operation on it, or on the request's object.
+        """Return the request's bucket after authorizing the operation on it, or on the object.
 
         Raise the errors of `buckets.authorized_bucket`.
         """
@@ -133,32 +136,29 @@ def _number(name: str, given: str | None, least: int, most: int) -> int | None:
 SEALED: Final = "AES256"
 """Sealed under a key that the platform manages."""
 KMS: Final = "aws:kms"
-"""Sealed under a KMS key that the bucket is bound to."""
+"""Sealed under the KMS key that the bucket is bound to."""
 _HEADER: Final = "x-amz-server-side-encryption"
 
 
 def check_read(call: S3Call) -> None:
-    """Refuse a read that has encryption headers, as S3 does; these are for writes.
-
-    Raise `S3Error` (InvalidArgument).
-    """
+    """Raise `S3Error` (InvalidArgument) if a read has encryption headers: these are for writes."""
     if _HEADER in call.request.headers:
         raise S3Error("InvalidArgument", f"{_HEADER} is not supported for this operation.")
 
 
-def written_fields(call: S3Call) -> Fields:
-    """Return the response headers about the encryption of what a request writes.
+def encryption_headers(call: S3Call) -> Fields:
+    """Return the response headers about the encryption of the bytes that a request writes.
 
-    Raise `S3Error` if the request demands encryption, and the install does not seal objects.
+    Raise `S3Error` if the request demands encryption, but the install does not seal objects.
     """
     if call.needs.bytes.seals:
-        return sealed_fields(call.bucket)
+        return sealed_headers(call.bucket)
     if _HEADER in call.request.headers:
         raise S3Error("NotImplemented", "Nothing is sealed here: the operator has turned it off.")
     return []
 
 
-def sealed_fields(bucket: Bucket) -> Fields:
+def sealed_headers(bucket: Bucket) -> Fields:
     """Return the response headers about the encryption of a bucket's sealed objects."""
     if bucket.kms_key_id is None:
         return [(_HEADER, SEALED)]

@@ -1,11 +1,13 @@
 """The content encoding ``aws-chunked``: framing within a body, with signatures and trailers.
 
+Format::
+
     size;chunk-signature=… CRLF data CRLF … the last chunk has size 0; then trailers, and CRLF
 
-Each chunk's signature covers the previous one, beginning with the request's, and the trailers are
-signed after the last chunk. Without signatures (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``) there are
-only the sizes. Source: "Signature calculations for the Authorization header: Transferring payload
-in multiple chunks" and "Including trailing headers" of the S3 API reference.
+Each chunk's signature covers the previous signature, beginning with the request's, and the trailers
+are signed after the last chunk. Without signatures (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``) there
+are only the sizes. Source: "Signature calculations for the Authorization header: Transferring
+payload in multiple chunks" and "Including trailing headers" of the S3 API reference.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class _Hash(Protocol):
 MAX_LINE: Final = 1024
 MAX_TRAILERS: Final = 8
 CHUNK_BYTES: Final = 1024
-"""Content that pays for a chunk: a smaller one is charged what it lacks."""
+"""Bytes of content that a chunk should have. The bytes that smaller chunks lack are added up, and
+the body is refused when the sum exceeds `MAX_CHARGE`; larger chunks reduce the sum."""
 MAX_CHARGE: Final = 1024 * 1024
 _CHUNK: Final = "AWS4-HMAC-SHA256-PAYLOAD"
 _TRAILER: Final = "AWS4-HMAC-SHA256-TRAILER"
@@ -42,7 +45,7 @@ _TRAILER_LINE: Final = re.compile(r"([a-zA-Z0-9-]{1,64}):([\x21-\x7e]{1,256})")
 class ChunkDecoder:
     """Passes the content of a body to a sink, without its framing.
 
-    It accepts the body in pieces of any size. Content reaches the sink before the signature of its
+    The body may arrive in pieces of any size. Content reaches the sink before the signature of its
     chunk is checked, so it must not be used before `finish` has returned.
     """
 
@@ -59,14 +62,14 @@ class ChunkDecoder:
         With a `key`, all chunks must be signed, and so must the trailers, if any are expected.
         """
         self.trailers: dict[str, str] = {}
-        """What was received of them, once `finish` has returned."""
+        """The received trailers; complete once `finish` has returned."""
         self._sink = sink
         self._missing = length
         self._key = key
         self._expected = trailers
         self._line = b""
         self._left = 0
-        """Bytes of the current chunk that did not come yet."""
+        """Bytes of the current chunk that have not arrived yet."""
         self._read: Callable[[memoryview], memoryview] = self._read_size
         self._previous = key.seed if key is not None else ""
         self._signature = ""
@@ -79,23 +82,21 @@ class ChunkDecoder:
     def write(self, data: memoryview) -> None:
         """Decode the next bytes of the body.
 
-        Raise `S3Error` if the framing is broken, or a chunk's signature is wrong.
+        Raise `S3Error` if the framing is broken, or the signature of a chunk or of the trailers is
+        wrong.
         """
         while data:
             data = self._read(data)
 
     def finish(self) -> None:
-        """End the body.
-
-        Raise `S3Error` if it is not complete, or the signature of the trailers is wrong.
-        """
+        """End the body; raise `S3Error` if it is not complete."""
         if not self._ended or self._missing:
             raise S3Error("IncompleteBody", "The body ended before its last chunk.")
 
     def _read_line(self, data: memoryview) -> tuple[bytes | None, memoryview]:
         """Return (the next line without its end, the rest); the line is None if incomplete.
 
-        Raise `S3Error` if the line is too long.
+        Raise `S3Error` if the line is too long, or does not end in CRLF.
         """
         room = MAX_LINE - len(self._line)
         head = bytes(data[:room])

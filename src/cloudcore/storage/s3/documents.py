@@ -1,7 +1,7 @@
 """Parse XML documents of clients as they arrive, within limits.
 
 A complete tree takes a hundred times the bytes of its document, and time to build. So documents
-with many entries are parsed entry by entry, and exceeding a limit ends the parsing at once.
+with many entries are parsed entry by entry, and parsing ends as soon as a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ MAX_DEPTH: Final = 8
 MAX_NAMES: Final = 64
 """Maximum different names of elements, attributes and namespaces."""
 ELEMENTS_OF_ENTRY: Final = 16
-"""More than an entry of a document has that is read entry by entry; the entry counts too."""
+"""Maximum elements of one entry, including the entry itself, in documents that are read entry by
+entry. No valid entry has as many."""
 MAX_TOKEN_BYTES: Final = 64 * 1024
-"""Maximum length of a tag, a comment or an instruction; expat keeps one until it ends."""
+"""Maximum length of a tag, a comment or an instruction, each of which expat buffers whole."""
 PORTION: Final = 16 * 1024
-"""Bytes to parse at a time: a millisecond."""
+"""Bytes to parse at a time, which takes a millisecond."""
 _NAMESPACE_END: Final = "}"
 
 
 class XmlReader:
     """Parses one document, portion by portion.
 
-    Elements are named without namespaces. Without `take`, `finish` returns the document. With
-    `take`, each complete child of the root is passed to it and dropped; a child has at most
-    `ELEMENTS_OF_ENTRY` elements.
+    Elements are named without namespaces. Without `take`, `finish` returns the document's tree.
+    With `take`, each child of the root is passed to `take` once complete, and dropped; a child has
+    at most `ELEMENTS_OF_ENTRY` elements.
     """
 
     def __init__(self, name: str, most: int, take: Callable[[Element], None] | None = None) -> None:
@@ -79,7 +80,7 @@ class XmlReader:
         return self._root
 
     def close(self) -> None:
-        """Free the memory now, as reader and parser refer to each other."""
+        """Free the memory at once, by breaking the cycle of reader and parser."""
         del self._parser
         self._open.clear()
 
@@ -124,7 +125,7 @@ class Incoming(NamedTuple, Generic[T]):
 
     reader: XmlReader
     finish: Callable[[], T]
-    """Ends the document; returns what it says, or raises S3Error."""
+    """Ends the document; returns its content, or raises `S3Error`."""
 
 
 def _refuse_doctype(*_: object) -> None:
@@ -153,14 +154,14 @@ class DeleteObjects(NamedTuple):
     keys: list[str]
     quiet: bool
     etags: Mapping[str, str] = {}
-    """By key: what an object must have to be deleted; without quotes."""
+    """By key, the ETag without quotes that the object must have to be deleted."""
 
 
 def expect_deletion() -> Incoming[DeleteObjects]:
     """Return a parser for a ``Delete`` document.
 
-    The parser raises `S3Error` (MalformedXML), also for more than `MAX_DELETED` keys or versions of
-    them.
+    The parser raises `S3Error`: MalformedXML for a malformed document or more than `MAX_DELETED`
+    keys, NotImplemented for versions or other conditions than an ETag.
     """
     keys: list[str] = []
     etags: dict[str, str] = {}
@@ -273,7 +274,7 @@ def read_cors(body: bytes) -> list[CorsRule]:
 
 
 def is_private_acl(body: bytes, owner_id: str) -> bool:
-    """Return True if an ``AccessControlPolicy`` grants its owner full control, and others nothing.
+    """Return True if an ``AccessControlPolicy`` grants only its owner access, with full control.
 
     Raise `S3Error` (MalformedXML).
     """
@@ -288,7 +289,7 @@ def is_private_acl(body: bytes, owner_id: str) -> bool:
 
 
 def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
-    """Return (region, tags) in a ``CreateBucketConfiguration``; both may be empty.
+    """Return (region, tags) in a ``CreateBucketConfiguration``; "" and {} for an empty body.
 
     Raise `S3Error` (MalformedXML, or InvalidTag if a key is repeated).
     """
@@ -300,7 +301,7 @@ def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
 
 
 def read_texts(body: bytes, name: str) -> dict[str, str]:
-    """Map the paths below a document's root to their texts.
+    """Map the path of each element with text, relative to the root `name`, to the text.
 
     Raise `S3Error` (MalformedXML, also if a path is repeated).
     """
@@ -335,7 +336,7 @@ def _texts(element: Element, name: str) -> list[str]:
 
 
 def _content(element: Element) -> str:
-    """Return the text of an element, which must not contain other elements."""
+    """Return the text of an element; raise `S3Error` if it contains other elements."""
     if len(element):
         refuse()
     return element.text or ""

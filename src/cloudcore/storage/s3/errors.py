@@ -1,7 +1,7 @@
-"""The errors of the S3 endpoint: an S3 code, a status, and a document.
+"""The errors of the S3 endpoint: an S3 code, a status, and an XML document.
 
-AWS answers 501 to what it does not implement. Here that is 400 with the same code, as 5xx would
-mean that the server failed.
+For operations that are not implemented, AWS answers 501. Here the status is 400, with the same
+code, as 5xx would mean that the server failed.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ STATUS_OF: Final[Mapping[str, int]] = {
 
 
 class S3Error(InvalidInput):
-    """An S3 error; `details` are additional elements of its document.
+    """An S3 error; `details` are additional elements of its XML document.
 
-    ``/v1``, which shares the parsing of headers, answers such errors with 400.
+    ``/v1`` uses the same parsers of headers; it answers such an error with 400.
     """
 
     def __init__(

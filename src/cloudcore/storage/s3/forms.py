@@ -16,7 +16,7 @@ from cloudcore.storage.s3.errors import S3Error
 Sink = Callable[[memoryview], None]
 
 MAX_FORM_BYTES: Final = 32 * 1024
-"""Most bytes before the file: some kilobytes of policy and metadata, and a session token."""
+"""Maximum bytes before the file: some KiB of policy and metadata, and a session token."""
 MAX_FIELDS: Final = 100
 _FILE: Final = "file"
 _END_OF_HEADERS: Final = b"\r\n\r\n"
@@ -29,17 +29,17 @@ class PostForm(NamedTuple):
     """The fields of a form, and the position at which its file begins."""
 
     fields: Mapping[str, str]
-    """By names in lower case, without the file."""
+    """Values by lower-case name, without the file."""
     filename: str
-    """Without a path; may be empty."""
+    """The name of the file, without a path; may be empty."""
     file_at: int
     """Offset of the file in the body."""
     delimiter: bytes
-    """What ends a part."""
+    """The bytes that end a part of the form."""
 
 
 def is_form(content_type: str) -> bool:
-    """Return True if a request's ``Content-Type`` belongs to a form with a file."""
+    """Return True if a request's ``Content-Type`` is that of a form with a file."""
     return content_type.partition(";")[0].strip().lower() == "multipart/form-data"
 
 
@@ -48,7 +48,7 @@ async def read_form(
 ) -> tuple[PostForm, Scope, Receive]:
     """Return a form's fields, and a scope and `receive` that yield the body again from its start.
 
-    Raise `S3Error` if it is malformed, has no file, or too much before the file.
+    Raise `S3Error` if the form is malformed, has no file, or has too many bytes before the file.
     """
     reader = FormReader(_boundary(content_type))
     while True:
@@ -70,15 +70,15 @@ class FormReader:
     def __init__(self, boundary: str) -> None:
         """Expect parts between lines of `boundary`."""
         self.read = bytearray()
-        """What came so far."""
+        """The bytes received so far."""
         self._delimiter = b"\r\n--" + boundary.encode("latin-1")
         self._fields: dict[str, str] = {}
         self._at = 0
 
     def feed(self, data: bytes) -> PostForm | None:
-        """Parse the next bytes; return the form once its file begins.
+        """Parse the next bytes; return the form once its file begins, until then None.
 
-        Raise `S3Error` if it is malformed, or too much comes before the file.
+        Raise `S3Error` if the form is malformed, or too many bytes precede the file.
         """
         self.read += data
         if self._at == 0 and not self._begin():
@@ -108,7 +108,10 @@ class FormReader:
         return None
 
     def _begin(self) -> bool:
-        """Skip the first delimiter, which may lack the line break before it."""
+        """Skip the first delimiter, which may lack the line break before it.
+
+        Return False if it has not arrived completely.
+        """
         first = self._delimiter.removeprefix(b"\r\n")
         if len(self.read) < len(first):
             return False
@@ -127,7 +130,7 @@ class FormReader:
 
 
 class FileDecoder:
-    """Passes the file in a form to a sink; it accepts the body in pieces of any size."""
+    """Passes the file in a form to a sink; the body may arrive in pieces of any size."""
 
     def __init__(self, sink: Sink, form: PostForm) -> None:
         """Pass on the bytes between the start of the form's file and the next delimiter."""
@@ -135,11 +138,11 @@ class FileDecoder:
         self._skip = form.file_at
         self._delimiter = form.delimiter
         self._held = b"\r\n"
-        """What may be the start of a delimiter; at first the line break before an empty file."""
+        """Bytes that may begin a delimiter; at first the line break before an empty file."""
         self._before = len(self._held)
-        """Bytes of `_held` that are not of the file."""
+        """Bytes of `_held` that are not part of the file."""
         self._behind: bytes | None = None
-        """The two bytes behind the delimiter, once it has come."""
+        """The two bytes after the delimiter; None until the delimiter has arrived."""
 
     def write(self, data: memoryview) -> None:
         """Process the next bytes of the body."""
@@ -163,7 +166,7 @@ class FileDecoder:
     def finish(self) -> None:
         """End the body.
 
-        Raise `S3Error` if the file has no end, or an incomplete delimiter follows it.
+        Raise `S3Error` if no delimiter follows the file, or an incomplete one.
         """
         if self._behind not in (b"--", b"\r\n"):
             raise _malformed()
@@ -176,7 +179,10 @@ class FileDecoder:
 
 
 def _boundary(content_type: str) -> str:
-    """Return the boundary in a ``Content-Type``; it has no semicolon (RFC 2046 §5.1.1)."""
+    """Return the boundary in a ``Content-Type``; it has no semicolon (RFC 2046 §5.1.1).
+
+    Raise `S3Error` if there is none.
+    """
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.strip().partition("=")
         if name.lower() == "boundary" and (found := _BOUNDARY.fullmatch(value)):
@@ -185,7 +191,7 @@ def _boundary(content_type: str) -> str:
 
 
 def _named(headers: bytes) -> tuple[str, str]:
-    """Return (name of a part in lower case, name of its file without a path)."""
+    """Return (lower-case name of a part, file name without a path); raise `S3Error` if unnamed."""
     try:
         lines = headers.decode().split("\r\n")
     except UnicodeDecodeError:

@@ -23,7 +23,7 @@ Encode = Callable[[str], str]
 
 
 async def list_buckets(call: S3Call) -> Answer:
-    """ListBuckets: the buckets of the account, sorted by name; all, or a page with a prefix."""
+    """ListBuckets: the buckets of the account by name, or a page of those with a prefix."""
     call.ctx.authorize(call.bucket_crn("*"))
     fields = call.request.fields
     limit = call.number("max-buckets", 1, _MOST_BUCKETS_ASKED) or BUCKET.quota
@@ -48,7 +48,7 @@ async def list_buckets(call: S3Call) -> Answer:
 
 
 async def list_objects(call: S3Call) -> Answer:
-    """ListObjects, version 1: the next page is requested by the last key."""
+    """ListObjects, version 1: `marker` is the key after which a page begins."""
     marker = call.request.fields.get("marker", "")
     limit, encode = call.limit("max-keys"), encoding(call)
     listing = await _page(call, marker, limit)
@@ -60,7 +60,7 @@ async def list_objects(call: S3Call) -> Answer:
 
 
 async def list_objects_v2(call: S3Call) -> Answer:
-    """ListObjectsV2: the next page is requested by an opaque token."""
+    """ListObjectsV2: an opaque token identifies the next page."""
     fields = call.request.fields
     limit, encode = call.limit("max-keys"), encoding(call)
     token, start_after = fields.get("continuation-token"), fields.get("start-after")
@@ -80,7 +80,7 @@ async def list_objects_v2(call: S3Call) -> Answer:
 async def list_versions(call: S3Call) -> Answer:
     """ListObjectVersions: each object has one version, which is ``null`` and the latest.
 
-    AWS does the same for an unversioned bucket; programs that empty a bucket request this list.
+    AWS does the same for an unversioned bucket; programs that empty a bucket call this operation.
     """
     fields = call.request.fields
     limit, encode = call.limit("max-keys"), encoding(call)

@@ -37,12 +37,18 @@ from cloudcore.storage.s3.answers import (
     text,
     xml,
 )
-from cloudcore.storage.s3.call import MAX_LISTED, S3Call, check_read, sealed_fields, written_fields
+from cloudcore.storage.s3.call import (
+    MAX_LISTED,
+    S3Call,
+    check_read,
+    encryption_headers,
+    sealed_headers,
+)
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.requests import read_copy_source
 
 _DELETION_STEPS: Final = 1_000_000_000
-"""The most steps for all decisions of a DeleteObjects: 0.4 s (see `patterns.StepBudget`)."""
+"""Maximum steps for all decisions of one DeleteObjects, 0.4 s (`patterns.StepBudget`)."""
 _OVERRIDES: Final = (
     "cache-control",
     "content-disposition",
@@ -71,7 +77,7 @@ async def get_object(call: S3Call) -> Answer:
         is_head=call.request.method == "HEAD",
     )
     if found.outcome == "not_modified":
-        return Answer(304, object_headers.named_fields(found.object))
+        return Answer(304, object_headers.identity_headers(found.object))
     fields = [*_fields(call, found), *await _encryption(call, found)]
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
@@ -82,7 +88,7 @@ async def get_object(call: S3Call) -> Answer:
 
 
 async def _encryption(call: S3Call, found: FoundObject) -> Fields:
-    """Return the response headers about an object's encryption; none if it is not sealed."""
+    """Return the response headers about an object's encryption; empty if it is not sealed."""
     if not call.needs.bytes.seals:
         return []
     if found.pieces:
@@ -90,7 +96,7 @@ async def _encryption(call: S3Call, found: FoundObject) -> Fields:
     else:
         of = found.object.account_id, found.object.id
         are_sealed = await call.needs.database.read(piece_rows.are_sealed, *of)
-    return sealed_fields(call.bucket) if are_sealed else []
+    return sealed_headers(call.bucket) if are_sealed else []
 
 
 def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
@@ -136,11 +142,11 @@ async def get_object_attributes(call: S3Call) -> Answer:
     if not asked or any(name not in content for name in asked):
         raise S3Error("InvalidArgument", "x-amz-object-attributes names no attribute.")
     answer = [content[name] for name in content if name in asked]
-    return xml("GetObjectAttributesResponse", answer, object_headers.named_fields(found)[1:])
+    return xml("GetObjectAttributesResponse", answer, object_headers.identity_headers(found)[1:])
 
 
 def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]) -> str:
-    """Return the XML of a page of parts, which are counted from 1, as in reads of parts."""
+    """Return the XML of a page of parts, which are numbered from 1 without gaps."""
     after = call.header_number("x-amz-part-number-marker") or 0
     asked = call.header_number("x-amz-max-parts")
     limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
@@ -167,7 +173,7 @@ async def put_object(call: S3Call) -> Answer:
     if conditions.modified_since is not None or conditions.unmodified_since is not None:
         raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
     attributes = object_headers.read_attributes(headers, call.bucket.account_id)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     stored = await object_writes.store_object(
         call.needs,
         call.events,
@@ -193,7 +199,7 @@ async def copy_object(call: S3Call) -> Answer:
     bucket = await call.find_bucket()
     source = await buckets.authorized_bucket(call.ctx, source_name, source_key, "storage:GetObject")
     object_headers.check_supported(headers, bucket.account_id)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     payloads.refuse_checksum(call)
     replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
     replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))
@@ -257,7 +263,7 @@ def _directive(value: str) -> bool:
 
 
 async def delete_object(call: S3Call) -> Answer:
-    """DeleteObject: 204, also if there is none."""
+    """DeleteObject: 204, even if there is no such object."""
     conditions = object_headers.read_conditions(call.request.headers)
     if any(name.startswith("x-amz-if-match-") for name in call.request.headers):
         raise S3Error("NotImplemented", "A deletion is conditional on If-Match.")
@@ -270,7 +276,7 @@ async def delete_object(call: S3Call) -> Answer:
 async def delete_objects(call: S3Call) -> Answer:
     """DeleteObjects: up to 1,000 keys, each authorized separately, with its own error.
 
-    A caller without rights to any of them does not learn whether the bucket exists. The decisions
+    A caller who may delete none of them does not learn whether the bucket exists. The decisions
     share `_DELETION_STEPS`; keys for which no steps are left are refused.
     """
     crn = buckets.bucket_crn_of(call.ctx, call.request.bucket)
@@ -313,7 +319,7 @@ async def delete_objects(call: S3Call) -> Answer:
 
 
 async def get_object_tagging(call: S3Call) -> Answer:
-    """GetObjectTagging: the tags of an object; without any, none."""
+    """GetObjectTagging: the tags of an object, possibly an empty list."""
     found = await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return tagging(found.attributes.tags)
 
@@ -351,7 +357,7 @@ async def put_object_acl(call: S3Call) -> Answer:
 
 
 def private_acl(account_id: str) -> Answer:
-    """Return the access control list that grants only the owner full control."""
+    """Return the answer with the access control list that grants only the owner full control."""
     kind = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
     owner = text("ID", account_id) + text("DisplayName", account_id)
     grant = tag("Grant", f"<Grantee {kind}>{owner}</Grantee>", text("Permission", "FULL_CONTROL"))

@@ -1,8 +1,8 @@
 """Headers about objects: parse them in requests, and write them in answers.
 
 Values of metadata are UTF-8, or encoded words (RFC 2047). Encoded words are parsed in one pass,
-since a value may be as long as a whole head, and the parser of `email` takes quadratic time.
-Anything else is left unchanged.
+since a value may be as long as all headers together, and the parser of `email` takes quadratic
+time. A value that is neither is left unchanged.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CHARSETS: Final = ("us-ascii", "utf-8", "iso-8859-1")
 _ONE: Final = r"=\?[A-Za-z0-9-]{1,40}\?[bBqQ]\?[!->@-~]*\?="
 _WORD: Final = re.compile(_ONE)
 _WORDS: Final = re.compile(rf"{_ONE}(?:[ \t]+{_ONE})*")
-"""The blanks between two encoded words are not of the value."""
+"""The blanks between two encoded words are not part of the value."""
 
 
 def read_value(header: str) -> str:
-    """Decode the value of a header, received as Latin-1."""
+    """Decode the value of a header: UTF-8 or encoded words. `header` was decoded as Latin-1."""
     try:
         value = header.encode("latin-1").decode()
     except UnicodeDecodeError:
@@ -58,7 +58,7 @@ def header_value(value: str) -> str:
 
 
 def _decoded(words: re.Match[str]) -> str:
-    """Decode adjacent encoded words; one character may be split among them.
+    """Decode adjacent encoded words; a character may be split between two of them.
 
     Raise `Base64Error`, `LookupError` or `UnicodeDecodeError` if they are malformed.
     """
@@ -78,7 +78,7 @@ def _decoded(words: re.Match[str]) -> str:
 
 METADATA: Final = "x-amz-meta-"
 _PRIVATE: Final = ("private", "bucket-owner-full-control")
-"""Canned access lists that say what is so: the owner of a bucket has full control of all in it."""
+"""The canned access lists that change nothing: a bucket's owner has full control anyway."""
 _FULL_CONTROL: Final = "x-amz-grant-full-control"
 _UNSUPPORTED: Final = (
     "x-amz-object-lock-",
@@ -93,8 +93,8 @@ _MAX_TAG_FIELDS: Final = 50
 def read_attributes(headers: Mapping[str, str], owner_id: str) -> ObjectAttributes:
     """Return an object's attributes from the headers of an upload; `owner_id` owns the bucket.
 
-    Raise `S3Error` if they request something that is not implemented, `InvalidInput` if metadata,
-    tags or storage class are malformed.
+    Raise `S3Error` if a header requests a feature that is not implemented, `InvalidInput` if
+    metadata, tags or storage class are malformed.
     """
     check_supported(headers, owner_id)
     stored = {name: headers[name] for name in STORED_HEADERS if name in headers}
@@ -120,10 +120,10 @@ def read_attributes(headers: Mapping[str, str], owner_id: str) -> ObjectAttribut
 
 
 def check_supported(headers: Mapping[str, str], owner_id: str) -> None:
-    """Refuse headers that request something that is not implemented.
+    """Refuse headers that request a feature that is not implemented.
 
-    `owner_id` is the account of the bucket; a grant of full control to it is accepted, as it
-    already has that.
+    `owner_id` is the account of the bucket. A grant of full control to this account is accepted,
+    since the account has it anyway.
 
     Raise `S3Error` (NotImplemented, or AccessControlListNotSupported).
     """
@@ -146,7 +146,7 @@ def _is_owner(grantees: str, owner_id: str) -> bool:
 
 
 def acl_refusal() -> S3Error:
-    """Return the error for access control lists that admit others, or restrict the owner."""
+    """Return the error for an access control list other than the owner's full control."""
     return S3Error(
         "AccessControlListNotSupported",
         "Buckets do not allow ACLs: policies say who may read them.",
@@ -156,7 +156,8 @@ def acl_refusal() -> S3Error:
 def read_tagging(encoded: str) -> dict[str, str]:
     """Parse the tags in ``x-amz-tagging``.
 
-    Raise `InvalidInput` if they are malformed, or too many.
+    Raise `S3Error` if the header is malformed, `InvalidTag` if there are too many tags, or one is
+    malformed.
     """
     if not encoded:
         return {}
@@ -172,7 +173,7 @@ def read_tagging(encoded: str) -> dict[str, str]:
 
 
 def read_conditions(headers: Mapping[str, str], prefix: str = "") -> RequestConditions:
-    """Return the conditions of a request; with `prefix`, those on the source of a copy."""
+    """Return the conditions of a request; with `prefix`, the conditions on the source of a copy."""
 
     def listed(name: str) -> tuple[str, ...] | None:
         value = headers.get(prefix + name)
@@ -187,16 +188,16 @@ def read_conditions(headers: Mapping[str, str], prefix: str = "") -> RequestCond
     )
 
 
-def named_fields(found: StoredObject) -> Fields:
-    """Return the headers that identify the content of an object."""
+def identity_headers(found: StoredObject) -> Fields:
+    """Return the headers that identify the content of an object: ETag and last modification."""
     return [("etag", quoted(found.etag)), ("last-modified", http_time(found.created_at))]
 
 
 def object_fields(found: StoredObject) -> Fields:
-    """Return the headers that describe an object, without those about its length."""
+    """Return the headers that describe an object, except those about length and range."""
     attributes = found.attributes
     fields = [
-        *named_fields(found),
+        *identity_headers(found),
         ("accept-ranges", "bytes"),
         ("content-type", attributes.content_type),
         *attributes.headers.items(),
@@ -212,7 +213,7 @@ def object_fields(found: StoredObject) -> Fields:
 
 
 def checksum_fields(checksum: ObjectChecksum | None) -> Fields:
-    """Return the headers for a checksum."""
+    """Return the headers for a checksum: value and type; empty for None."""
     if checksum is None:
         return []
     return [
@@ -222,7 +223,7 @@ def checksum_fields(checksum: ObjectChecksum | None) -> Fields:
 
 
 def _seconds(header: str | None) -> int | None:
-    """Parse the time in a header, in seconds; None if it is absent or malformed."""
+    """Parse the HTTP date in a header as Unix time; None if it is absent or malformed."""
     if header is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The operations of the S3 API: how a request selects one, its handler, and its IAM action."""
+"""The operations of the S3 API: how requests select them, their handlers and IAM actions."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from cloudcore.storage.s3.requests import S3Request, no_version
 
 
 class Operation(NamedTuple):
-    """An operation."""
+    """An operation of the S3 API."""
 
     handler: Callable[[S3Call], Awaitable[Answer]]
     action: str
-    """Without the service, as the same operation on ``/v1`` has it."""
+    """The IAM action, without the service, of the same operation on ``/v1``."""
     finds_bucket: bool = True
-    """The handler gets the request's bucket, after the action on it or on its object is authorized.
-    If False, it does that itself."""
+    """Before the handler is called, authorize the action on the bucket or object and find the
+    bucket. If False, the handler does both."""
     is_change: bool = False
-    """The audit log tells of it."""
+    """The operation is recorded in the audit log."""
     is_global: bool = False
-    """It may be signed for AWS's first region, wherever the bucket is."""
+    """A signature for AWS's first region, ``us-east-1``, is accepted too."""
     takes_form: bool = False
-    """The request is a form, whose policy is signed."""
+    """The request is a form, and its policy is signed instead of the request."""
 
 
 _finds_it_itself: Final = partial(Operation, finds_bucket=False)
@@ -87,19 +87,19 @@ _OPERATIONS: Final = {
     "bucket": _OF_BUCKETS,
     "object": _OF_OBJECTS,
 }
-"""By level, method, and the parameter that selects among those of one method."""
+"""By level, then by (method, selecting query parameter or "")."""
 _COPIES: Final = {
     ("PUT", ""): _finds_it_itself(object_calls.copy_object, "PutObject"),
     ("PUT", "uploadId"): _finds_it_itself(upload_calls.copy_part, "PutObject"),
 }
-"""What a put of an object with a source asks for."""
+"""The operations of a PUT of an object that has an ``x-amz-copy-source``."""
 _LIST_OBJECTS_V2: Final = _finds_it_itself(list_calls.list_objects_v2, "ListObjects")
 _UNKNOWN: Final = (
     *("abac", "annotation", "append", "metadataConfiguration", "metadataInventoryTable"),
     *("metadataJournalTable", "metadataTable", "renameObject", "restore", "select", "session"),
     "torrent",
 )
-"""Parameters that select operations of S3 which are not here."""
+"""Query parameters that select operations of S3 which are not implemented here."""
 _SELECTORS: Final = frozenset(
     {*_UNKNOWN, *(each for _, each in (*_OF_BUCKETS, *_OF_OBJECTS) if each)}
 )
@@ -141,7 +141,7 @@ def operation_of(request: S3Request) -> Operation:
 
 
 def _check(request: S3Request) -> None:
-    """Refuse versions, parameters that no operation has, and ambiguous parameters of changes."""
+    """Refuse versions, a key without a bucket, and parameters that a change does not expect."""
     fields = request.fields
     if fields.get("versionId", "null") != "null":
         if request.method in ("PUT", "POST"):

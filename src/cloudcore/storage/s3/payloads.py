@@ -34,24 +34,24 @@ _NO_CHECKSUMS: Final = tuple(_CHECKSUM + each for each in ("algorithm", "mode", 
 _MD5_BYTES: Final = 16
 
 
-class Promise(NamedTuple):
+class AnnouncedValues(NamedTuple):
     """The size, hashes and checksum that a request announces for its bytes."""
 
     length: int | None
-    """In bytes, or None of the file of a form, which ends where it says."""
+    """In bytes; None for the file of a form, whose length the form does not state."""
     sha256: str | None
-    """In hex, or None if the bytes are signed in chunks or unsigned."""
+    """In hex; None if the bytes are signed in chunks or unsigned."""
     md5: str | None
     """In hex."""
     algorithm: Algorithm | None
     checksum: str | None
-    """Of a header, or None if a trailer has it or nothing."""
+    """The checksum in a header; None if a trailer has the checksum, or there is none."""
     trailer: Algorithm | None
 
     def check(self, digests: Digests, trailers: Mapping[str, str]) -> None:
-        """Compare received bytes with the announced values.
+        """Compare received bytes, and the received trailers, with the announced values.
 
-        Raise `S3Error` if their size, SHA-256, MD5 or checksum differs.
+        Raise `S3Error` if size, SHA-256, MD5 or checksum differs.
         """
         if self.length is not None and digests.size != self.length:
             raise S3Error("IncompleteBody", "The body is not of the length that was declared.")
@@ -77,7 +77,7 @@ class Promise(NamedTuple):
 
 
 class S3Body:
-    """The body of a call, in the form that `object_writes` accepts."""
+    """The body of a call, as an argument for `object_writes`."""
 
     def __init__(self, call: S3Call) -> None:
         """Read the announced values from the headers.
@@ -85,17 +85,17 @@ class S3Body:
         Raise `S3Error` if they contradict each other, are malformed, or lack a length.
         """
         self._call = call
-        self.promise = read_promise(call)
+        self.promise = read_announced(call)
         self._trailers: Mapping[str, str] = {}
 
     def terms(self) -> Terms:
-        """Return what to compute and to verify while the body is received."""
+        """Return the announced size, the checksum to compute, and the check of received bytes."""
         return Terms(self.promise.length, self.promise.algorithm, self._check)
 
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
     ) -> T:
-        """Move the content to `sink` in a bulk thread, unframed; return the result of `finish`."""
+        """Move the unframed content to `sink` in a bulk thread; return the result of `finish`."""
         call = self._call
         if call.claim.payload not in CHUNKED:
             return await receive_into(call.scope, call.receive, sink, finish)
@@ -113,13 +113,15 @@ class S3Body:
         self.promise.check(digests, self._trailers)
 
 
-def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = False) -> Promise:
+def read_announced(
+    call: S3Call, *, of_object: bool = False, is_empty: bool = False
+) -> AnnouncedValues:
     """Return the announced values of a request's body.
 
-    With `of_object`, checksum headers are about the object that the request makes, not the body. If
-    `is_empty`, the framing of an empty body is ignored.
+    With `of_object`, checksum headers describe the object that the request makes, not the body.
+    With `is_empty`, there is no body, so headers about its framing are ignored.
 
-    Raise `S3Error` if they contradict each other, are malformed, or lack a length.
+    Raise `S3Error` if the values contradict each other, are malformed, or lack a length.
     """
     algorithm, checksum = (None, None) if of_object else header_checksum(call)
     trailer = None if is_empty else _trailer(call)
@@ -131,7 +133,7 @@ def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = Fals
         algorithm = algorithm or wanted
         if (trailer or algorithm) is not wanted:
             raise S3Error("BadDigest", "x-amz-sdk-checksum-algorithm names another algorithm.")
-    return Promise(
+    return AnnouncedValues(
         0 if is_empty else _length(call),
         _sha256_of(call),
         content_md5(call.header("content-md5")),
@@ -142,9 +144,11 @@ def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = Fals
 
 
 async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object: bool = False) -> T:
-    """Parse a document that may be large while it arrives, and return its content.
+    """Parse a document, possibly a large one, while it arrives, and return its content.
 
-    Raise `S3Error` as `read_document` does, or if `incoming` refuses.
+    With `checksum_of_object`, checksum headers are not about the document.
+
+    Raise `S3Error` as `read_document` does, or if `incoming` refuses the document.
     """
     reader = incoming.reader
     try:
@@ -155,7 +159,7 @@ async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object:
 
 
 async def read_document(call: S3Call) -> bytes:
-    """Return a body that is a document of at most `USUAL_DOCUMENT_BYTES`.
+    """Return the body of a request, a document of at most `USUAL_DOCUMENT_BYTES`.
 
     Raise `S3Error` if it is too long, incomplete, or differs from the announced values.
     """
@@ -167,10 +171,10 @@ async def read_document(call: S3Call) -> bytes:
 async def _receive(
     call: S3Call, most: int, take: Callable[[memoryview], object], *, of_object: bool = False
 ) -> None:
-    """Pass a document to `take`, without framing, and verify it.
+    """Pass the content of a document of at most `most` bytes to `take`, and verify it.
 
-    With `of_object`, checksum headers are not about the document. Even after a document is refused,
-    up to `_MAX_DROPPED_BYTES` more are received: a client that is still sending may not read the
+    With `of_object`, checksum headers are not about the document. After a document is refused, up
+    to `_MAX_DROPPED_BYTES` more are received: a client that is still sending may not read the
     answer.
     """
     received = _Received(call, take, of_object=of_object)
@@ -202,13 +206,13 @@ async def _receive(
 
 
 class _Received:
-    """What has been received of a document."""
+    """Unframes and hashes a document that is being received."""
 
     def __init__(
         self, call: S3Call, take: Callable[[memoryview], object], *, of_object: bool
     ) -> None:
         is_empty = _is_empty(call)
-        self._promise = read_promise(call, of_object=of_object, is_empty=is_empty)
+        self._promise = read_announced(call, of_object=of_object, is_empty=is_empty)
         algorithm = self._promise.algorithm
         self._checksum = None if algorithm is None else checksums.new_checksum(algorithm)
         self._md5, self._sha256 = md5(usedforsecurity=False), sha256()
@@ -219,14 +223,14 @@ class _Received:
             self._decoder = _decoder(call, self._promise, self._add)
 
     def take(self, part: memoryview) -> None:
-        """Process bytes of the body."""
+        """Unframe and hash the next bytes of the body."""
         if self._decoder is None:
             self._add(part)
         else:
             self._decoder.write(part)
 
     def finish(self) -> None:
-        """Verify the document."""
+        """Compare the document with the announced values; raise `S3Error` if they differ."""
         trailers: Mapping[str, str] = {}
         if self._decoder is not None:
             self._decoder.finish()
@@ -266,7 +270,9 @@ def _sha256_of(call: S3Call) -> str | None:
     return payload if payload != UNSIGNED and payload not in CHUNKED else None
 
 
-def _decoder(call: S3Call, promise: Promise, sink: Callable[[memoryview], None]) -> ChunkDecoder:
+def _decoder(
+    call: S3Call, promise: AnnouncedValues, sink: Callable[[memoryview], None]
+) -> ChunkDecoder:
     trailers = frozenset() if promise.trailer is None else frozenset((promise.trailer.header,))
     assert promise.length is not None, "the file of a form is not framed"
     is_unsigned = call.claim.payload == UNSIGNED_CHUNKS_TRAILER
@@ -287,7 +293,7 @@ def _length(call: S3Call) -> int:
 
 
 def content_md5(header: str | None) -> str | None:
-    """Return a ``Content-MD5`` in hex; raise `S3Error` if it is malformed."""
+    """Return a ``Content-MD5`` in hex, or None if absent; raise `S3Error` if it is malformed."""
     if header is None:
         return None
     try:
@@ -300,9 +306,9 @@ def content_md5(header: str | None) -> str | None:
 
 
 def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
-    """Return (algorithm, value) of the checksum in a header, if there is one.
+    """Return (algorithm, value) of the checksum in a header, or (None, None).
 
-    Raise `S3Error` if there are several, or it is malformed.
+    Raise `S3Error` if there are several checksums, or the checksum is malformed.
     """
     algorithm, value = _named_checksum(call)
     if algorithm is not None and checksums.decode(algorithm, value) is None:
@@ -311,9 +317,10 @@ def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
 
 
 def read_whole_checksum(call: S3Call) -> tuple[str, str] | None:
-    """Return (algorithm, value) of the object's checksum in a completion, or None.
+    """Return (algorithm, value) of the object's checksum in a completion's headers, or None.
 
-    Raise `S3Error` if it has several, a malformed one, or one of an unknown algorithm.
+    Raise `S3Error` if there are several checksums, or one that is malformed or of an unknown
+    algorithm.
     """
     algorithm, value = _named_checksum(call)
     if algorithm is None:
@@ -325,13 +332,16 @@ def read_whole_checksum(call: S3Call) -> tuple[str, str] | None:
 
 
 def refuse_checksum(call: S3Call) -> None:
-    """Refuse a checksum header of a copy, whose bytes the client does not send."""
+    """Raise `S3Error` if a copy has a checksum header: the client does not send the bytes."""
     if _named_checksum(call)[0] is not None:
         raise S3Error("InvalidRequest", "A copy has no x-amz-checksum- header.")
 
 
 def _named_checksum(call: S3Call) -> tuple[Algorithm | None, str]:
-    """Return the algorithm and the value in the only checksum header, if there is one."""
+    """Return (algorithm, value) of the only checksum header, or (None, "").
+
+    Raise `S3Error` if there are several, or the algorithm is unknown.
+    """
     given = [
         name
         for name in call.request.headers

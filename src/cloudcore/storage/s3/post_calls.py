@@ -1,7 +1,7 @@
-"""PostObject: a form of a web page stores its file, if its signed policy allows.
+"""PostObject: a form of a web page stores its file, if its signed policy allows that.
 
-The fields stand for the headers of a PutObject. The policy limits the form's fields, and until when
-it may be sent ("Creating a POST policy" of the S3 API reference).
+The fields take the place of the headers of a PutObject. The policy limits the fields, and the time
+until which the form may be sent ("Creating a POST policy" of the S3 API reference).
 """
 
 from __future__ import annotations
@@ -23,18 +23,23 @@ from cloudcore.storage.object_rows import StoredObject
 from cloudcore.storage.object_writes import Digests, Terms
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
-from cloudcore.storage.s3.call import S3Call, written_fields
+from cloudcore.storage.s3.call import S3Call, encryption_headers
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import FileDecoder, PostForm
 from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
-from cloudcore.storage.s3.payloads import Promise, content_md5, header_checksum, read_algorithm
+from cloudcore.storage.s3.payloads import (
+    AnnouncedValues,
+    content_md5,
+    header_checksum,
+    read_algorithm,
+)
 from cloudcore.storage.s3.requests import S3Request
 
 _MAX_CONDITIONS: Final = 200
 _UNCOVERED: Final = ("file", "policy", "x-amz-signature")
 _IGNORED: Final = "x-ignore-"
 _LISTS: Final = ("content-type", "content-disposition")
-"""Fields whose value is a list: each of its items begins as a ``starts-with`` says."""
+"""Fields with a list of values, each of which must begin as a ``starts-with`` condition says."""
 _MOST: Final = 1 << 62
 
 
@@ -45,7 +50,7 @@ class FormCondition(NamedTuple):
     """In lower case."""
     value: str
     is_start: bool
-    """The field begins with the value; it may be empty."""
+    """True if the field must begin with the value, possibly ""; False if it must equal it."""
 
     def holds(self, fields: Mapping[str, str]) -> bool:
         """Return True if the fields of a form satisfy the condition."""
@@ -60,18 +65,19 @@ class FormCondition(NamedTuple):
 
 
 class PostPolicy(NamedTuple):
-    """The policy of a form, decoded."""
+    """The decoded policy of a form."""
 
     expires: datetime
     conditions: Sequence[FormCondition]
     least: int = 0
-    """Fewest bytes of the file."""
+    """Minimum bytes of the file."""
     most: int = _MOST
 
     def check(self, fields: Mapping[str, str], now: datetime) -> None:
-        """Refuse a form that is late, or has a field that no condition allows.
+        """Check that the policy allows a form with these fields now.
 
-        Raise `S3Error` (AccessDenied).
+        Raise `S3Error` (AccessDenied) if the policy has expired, a condition does not hold, or a
+        field has no condition.
         """
         if now >= self.expires:
             raise _denied("Policy expired.")
@@ -84,7 +90,7 @@ class PostPolicy(NamedTuple):
                 raise _denied(f"Extra input fields: {name[:64]}")
 
     def check_size(self, size: int, *, is_whole: bool) -> None:
-        """Refuse a file that is too large or, if `size` is its whole size, too small.
+        """Refuse a file that is too large or, if `size` is the size of the whole file, too small.
 
         Raise `S3Error` (EntityTooLarge, EntityTooSmall).
         """
@@ -145,7 +151,7 @@ def _expiration(given: object) -> datetime:
 
 
 def _bytes(given: Any) -> int:  # noqa: ANN401 - a value of JSON
-    """Parse a size limit, which some clients write as a text."""
+    """Parse a size limit: a number, or as some clients write it, a string."""
     if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 18:
         given = int(given)
     if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= _MOST:
@@ -171,7 +177,7 @@ _REDIRECTS: Final = ("success_action_redirect", "redirect")
 
 
 def form_request(request: S3Request, form: PostForm) -> S3Request:
-    """Return the PutObject request that a form represents: its key and its headers are fields.
+    """Return the PutObject request that a form represents; its fields are key and headers.
 
     Raise `S3Error` if the form has no `key` field, or a field is not valid as a header.
     """
@@ -208,7 +214,7 @@ async def post_object(call: S3Call) -> Answer:
     if "tagging" in fields:
         attributes = attributes._replace(tags=documents.read_tags(fields["tagging"].encode()))
         check_tags(attributes.tags)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     promise = _read_promise(call)
 
     def verify(digests: Digests) -> None:
@@ -247,10 +253,10 @@ async def post_object(call: S3Call) -> Answer:
     return _answer(call, form.fields, stored, told)
 
 
-def _read_promise(call: S3Call) -> Promise:
+def _read_promise(call: S3Call) -> AnnouncedValues:
     """Return the announced values of a form's file.
 
-    Raise `S3Error` if they contradict each other, or are malformed.
+    Raise `S3Error` if the values contradict each other, or are malformed.
     """
     algorithm, checksum = header_checksum(call)
     named = call.header("x-amz-checksum-algorithm")
@@ -260,11 +266,14 @@ def _read_promise(call: S3Call) -> Promise:
             raise S3Error("BadDigest", "x-amz-checksum-algorithm names another algorithm.")
         algorithm = wanted
     digest = content_md5(call.header("content-md5"))
-    return Promise(None, None, digest, algorithm, checksum, None)
+    return AnnouncedValues(None, None, digest, algorithm, checksum, None)
 
 
 def _fewest_bytes(call: S3Call, form: PostForm) -> int | None:
-    """Compute the size of the file from the body's length, as if nothing followed the file."""
+    """Compute the size of the file from the body's length, or return None if unknown.
+
+    This assumes that nothing follows the file.
+    """
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:
             ending = len(form.delimiter) + len(b"--\r\n")

@@ -21,14 +21,14 @@ class S3Request(NamedTuple):
 
     method: str
     bucket: str
-    """Empty: the request is for the service."""
+    """Empty if the request is for the service."""
     key: str
-    """Empty: the request is for the bucket."""
+    """Empty if the request is for the bucket or the service."""
     fields: Mapping[str, str]
-    """The query."""
+    """The query parameters."""
     headers: Mapping[str, str]
-    """By name in lower case; values of one name are joined by commas. Also those that are in the
-    query instead."""
+    """Values by lower-case name; values of a repeated header are joined by commas. Includes
+    ``x-amz-`` headers that were sent in the query."""
 
 
 _NO_HEADERS: Final = frozenset(
@@ -38,16 +38,16 @@ _NO_HEADERS: Final = frozenset(
         *(algorithm.header for algorithm in Algorithm),
     )
 )
-"""Fields of a query that are those of a signature, or say nothing of the body."""
+"""Query parameters that are not read as headers: those of a signature, and checksums."""
 
 
 def read_request(
     method: str, raw_path: bytes, query: bytes, headers: Headers, host: str
 ) -> S3Request:
-    """Parse a request; `host` is the endpoint's, with buckets as subdomains, or empty.
+    """Parse a request; `host` is the endpoint's host with buckets as subdomains, or empty.
 
-    Raise `S3Error` if the path or the query is not UTF-8, the key is too long, or a header is
-    repeated, also in the query.
+    Raise `S3Error` if the path or the query is not UTF-8 or has a null character, the key is too
+    long, or a query parameter is repeated or also sent as a header.
     """
     joined: dict[str, str] = {}
     for raw_name, raw_value in headers:
@@ -71,7 +71,10 @@ def read_request(
 
 
 def bucket_of_host(received: str, host: str) -> str:
-    """Return the bucket in the ``Host`` of a request, or an empty string."""
+    """Return the bucket in the ``Host`` header of a request, or "" if it names none.
+
+    `host` is the endpoint's host, or empty.
+    """
     name = _PORT.sub("", received.lower()).removesuffix(".")
     suffix = f".{host}"
     return name[: -len(suffix)] if host and name.endswith(suffix) else ""
@@ -80,7 +83,7 @@ def bucket_of_host(received: str, host: str) -> str:
 def read_copy_source(value: str) -> tuple[str, str]:
     """Return (bucket, key) in an ``x-amz-copy-source``.
 
-    Raise `S3Error` if either is missing, or if there is a version or a null character.
+    Raise `S3Error` if either is missing, or if the value has a version id or a null character.
     """
     path, _, version = value.partition("?versionId=")
     if version not in ("", "null"):
@@ -95,12 +98,12 @@ def read_copy_source(value: str) -> tuple[str, str]:
 
 
 def no_version() -> S3Error:
-    """Return the error for a version that an object does not have."""
+    """Return the error for a version id other than "null"."""
     return S3Error("NoSuchVersion", "The specified version does not exist: all are 'null' here.")
 
 
 def _read_fields(query: bytes) -> dict[str, str]:
-    """Return the fields of a query, decoded as they are signed: ``+`` stays a plus sign."""
+    """Return the decoded parameters of a query; as in the signature, ``+`` is a plus sign."""
     fields = [field for field in query.split(b"&") if field]
     if len(fields) > MAX_FIELDS:
         raise S3Error("InvalidArgument", "There are too many query parameters.")
@@ -119,8 +122,8 @@ def _read_fields(query: bytes) -> dict[str, str]:
 def _headers_in_query(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the headers that are sent in the query instead, decoded as headers are.
 
-    SDKs put the ``x-amz-`` headers of presigned requests there. SDKs compute checksums before there
-    is a body, so those are ignored, as in S3.
+    SDKs put the ``x-amz-`` headers of presigned requests there. They also compute checksums, before
+    there is a body; those are ignored, as in S3.
     """
     for name, value in fields.items():
         header = name.lower()

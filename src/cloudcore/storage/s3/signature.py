@@ -1,8 +1,8 @@
-"""Version 4 signatures: parse the claim of a request, and verify it.
+"""Version 4 signatures: parse the signature of a request, and verify it.
 
 Source: "Authenticating Requests (AWS Signature Version 4)" of the S3 API reference. As in S3, and
-unlike other services of AWS, paths are not normalised. A request must have signed its host and
-every ``x-amz-…`` header; the whole query is always signed.
+unlike other services of AWS, paths are not normalised. The signature must cover the host and every
+``x-amz-…`` header; it always covers the whole query.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FORM_NEEDS: Final = ("x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-am
 _QUERY_NEEDS: Final = (*_QUERY_MARKS, "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders")
 
 Headers = Sequence[tuple[bytes, bytes]]
-"""As received, with names in lower case."""
+"""Name and value of each header as received, with names in lower case."""
 
 
 class SignedRequest(NamedTuple):
@@ -59,7 +59,7 @@ class SignedRequest(NamedTuple):
 
 
 class SignatureClaim(NamedTuple):
-    """What a request claims about its signature; unverified."""
+    """The signature of a request or form and the values to verify it with, all unverified."""
 
     access_key_id: str
     scope: str
@@ -69,10 +69,10 @@ class SignatureClaim(NamedTuple):
     signed_headers: tuple[str, ...]
     signature: str
     payload: str
-    """The SHA-256 of the body in hex, or one of the names above."""
+    """The SHA-256 of the body in hex, or one of the names above (`UNSIGNED`, `CHUNKED`)."""
     security_token: str | None
     expires: int | None
-    """Seconds of validity, of a presigned request."""
+    """Seconds for which a presigned request is valid; None for other requests."""
 
     @property
     def signed_at(self) -> datetime:
@@ -81,13 +81,13 @@ class SignatureClaim(NamedTuple):
 
 
 class RequestSigningKey(NamedTuple):
-    """The signing key for one day and region, and the signature that the first chunk follows."""
+    """The signing key for one day and region, and the request's signature."""
 
     key: bytes
     scope: str
     timestamp: str
     seed: str
-    """The signature of the request."""
+    """The signature of the request; the signature of its first chunk covers it."""
 
     def sign(self, text: str) -> str:
         """Return the signature of `text` in hex."""
@@ -105,7 +105,7 @@ class Regions(NamedTuple):
 
     own: str
     others: frozenset[str] | None = frozenset()
-    """Regions that are taken besides `own`, or None if every region is."""
+    """Regions that are accepted besides `own`; None accepts every region."""
 
     def take(self, region: str) -> bool:
         """Return True if a signature for this region is accepted."""
@@ -115,8 +115,8 @@ class Regions(NamedTuple):
 def read_claim(request: SignedRequest, regions: Regions) -> SignatureClaim:
     """Return the signature claim of a request.
 
-    Raise `S3Error` if it has no signature, more than one, or one that is malformed or of another
-    scope.
+    Raise `S3Error` if the request has no signature, or more than one, or if its signature is
+    malformed, or is for another region or service.
     """
     fields = _decoded_fields(request.query)
     in_query = [name for name, _ in fields if name in _QUERY_MARKS]
@@ -135,7 +135,8 @@ def read_claim(request: SignedRequest, regions: Regions) -> SignatureClaim:
 def read_form_claim(fields: Mapping[str, str], regions: Regions) -> SignatureClaim:
     """Return the signature claim in a form's fields; the signed text is the form's policy.
 
-    Raise `S3Error` if it has no policy, or its signature is malformed, of another version or scope.
+    Raise `S3Error` if the form has no policy, or its signature is malformed, of another version, or
+    for another region or service.
     """
     if "awsaccesskeyid" in fields or "signature" in fields:
         raise S3Error("InvalidRequest", f"Use {ALGORITHM} to sign forms.")
@@ -162,7 +163,7 @@ def read_form_claim(fields: Mapping[str, str], regions: Regions) -> SignatureCla
 
 
 def check_time(claim: SignatureClaim, now: datetime) -> None:
-    """Refuse a request that was signed too long ago, or too far in the future.
+    """Check that a request was not signed too long ago, nor too far in the future.
 
     Raise `S3Error` (RequestTimeTooSkewed, or AccessDenied for a presigned request).
     """
@@ -186,7 +187,7 @@ def check_time(claim: SignatureClaim, now: datetime) -> None:
 
 
 def verify(request: SignedRequest, claim: SignatureClaim, secret: str) -> RequestSigningKey:
-    """Verify the signature of a request; return the signing key.
+    """Verify the signature of a request with the secret of its access key; return the signing key.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """
@@ -195,7 +196,7 @@ def verify(request: SignedRequest, claim: SignatureClaim, secret: str) -> Reques
 
 
 def verify_text(text: str, claim: SignatureClaim, secret: str) -> RequestSigningKey:
-    """Verify the signature of a text, or of a form's policy as sent; return the signing key.
+    """Verify the signature of a text, such as a form's policy as sent; return the signing key.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """
@@ -247,9 +248,9 @@ def canonical_request(request: SignedRequest, signed_headers: Sequence[str], pay
 
 
 def _canonical_query(query: bytes) -> bytes:
-    """Return the query without the signature, its fields encoded anew and sorted.
+    """Return the query without the signature, with its fields sorted and encoded again.
 
-    Pairs of name and value are sorted: ``=`` sorts after ``-``, so sorting the joined fields would
+    Pairs of (name, value) are sorted: ``=`` sorts after ``-``, so sorting the joined fields would
     put ``a-b=`` before ``a=``.
     """
     pairs = sorted((_encoded(name), _encoded(value)) for name, value in _fields(query))
@@ -269,7 +270,7 @@ def _decoded(encoded: bytes) -> str:
 
 
 def _encoded(received: bytes, *, safe: str = "") -> bytes:
-    """Decode percent-encoded text, and encode it in the form for signing."""
+    """Return percent-encoded text in the encoding that is signed."""
     if _PLAIN.fullmatch(received):
         return received
     return quote_from_bytes(unquote_to_bytes(received), safe + _UNRESERVED).encode("ascii")
@@ -301,7 +302,10 @@ def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions
 
 
 def _read_date(request: SignedRequest, signed: str) -> str:
-    """Return the time in a signed ``Date``, in the form of ``x-amz-date``; raise `S3Error`."""
+    """Return the time in a signed ``Date``, in the format of ``x-amz-date``.
+
+    Raise `S3Error` if the header is absent, malformed or not signed.
+    """
     date = _only(request, b"date") or ""
     if _DATE_FORM.fullmatch(date):
         timestamp = date
@@ -354,7 +358,7 @@ def _query_claim(
 
 
 def _only(request: SignedRequest, name: bytes) -> str | None:
-    """Return the value of a header that may occur only once, or None."""
+    """Return the value of a header, or None if it is absent; raise `S3Error` if it is repeated."""
     values = [value for each, value in request.headers if each == name]
     if len(values) > 1:
         raise S3Error("InvalidArgument", f"The header {name.decode()} is given more than once.")
@@ -362,7 +366,11 @@ def _only(request: SignedRequest, name: bytes) -> str | None:
 
 
 def _read_scope(credential: str, timestamp: str, regions: Regions, code: str) -> tuple[str, str]:
-    """Return (access key id, scope) of a credential, after checking its time and region."""
+    """Return (access key id, scope) of a credential.
+
+    Raise `S3Error` with `code` if the credential is malformed, or its region, service or date is
+    wrong.
+    """
     found = _CREDENTIAL.fullmatch(credential)
     if found is None or not credential.isascii():
         raise S3Error(code, "The credential is malformed; expecting id/date/region/s3/aws4_request")

@@ -28,7 +28,7 @@ from cloudcore.storage.s3.answers import (
     text,
     xml,
 )
-from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
+from cloudcore.storage.s3.call import MAX_NUMBER, S3Call, encryption_headers
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.list_calls import encoding, owner
 from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
@@ -46,10 +46,10 @@ _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
 
 
 async def create_upload(call: S3Call) -> Answer:
-    """CreateMultipartUpload; its body is ignored, but compared with its announced hashes."""
+    """CreateMultipartUpload; a body is verified, but otherwise ignored."""
     await payloads.read_document(call)
     attributes = read_attributes(call.request.headers, call.bucket.account_id)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     algorithm, kind = _checksum(call)
     upload = Upload(
         id=call.ctx.new_id(),
@@ -92,7 +92,7 @@ def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
 async def upload_part(call: S3Call) -> Answer:
     """UploadPart: store the body; it replaces a part with the same number."""
     upload = await _find_upload(call)
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     body = payloads.S3Body(call)
     promise = body.promise
     sent = promise.algorithm if promise.checksum or promise.trailer else None
@@ -116,7 +116,7 @@ async def copy_part(call: S3Call) -> Answer:
     payloads.refuse_checksum(call)
     bucket = await call.find_bucket()
     source = await buckets.authorized_bucket(call.ctx, source_name, source_key, "storage:GetObject")
-    encryption = written_fields(call)
+    encryption = encryption_headers(call)
     upload = await _find_upload(call)
     number = _part_number(call)
     found = await object_reads.find_object(
@@ -136,7 +136,11 @@ async def copy_part(call: S3Call) -> Answer:
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the range to copy; unlike that of a download, it must be entirely valid."""
+    """Return ``[start, stop)`` to copy, or None for the whole object.
+
+    Unlike the range of a download, it must be well-formed and within the object: raise `S3Error` or
+    `InvalidRange`.
+    """
     if header is None:
         return None
     found = _COPIED_RANGE.fullmatch(header.strip().lower())
@@ -159,9 +163,9 @@ def _bad_copied_range() -> S3Error:
 
 
 async def list_parts(call: S3Call) -> Answer:
-    """ListParts: sorted by number."""
+    """ListParts: the parts of an upload, sorted by number."""
     upload = await _find_upload(call)
-    after = call.number("part-number-marker", 0, MOST_ASKED) or 0
+    after = call.number("part-number-marker", 0, MAX_NUMBER) or 0
     limit = call.limit("max-parts")
     found = await call.needs.database.read(
         multipart.list_parts, call.bucket, upload.id, after, limit + 1
@@ -195,7 +199,7 @@ async def list_parts(call: S3Call) -> Answer:
 
 
 async def list_uploads(call: S3Call) -> Answer:
-    """ListMultipartUploads: the open ones, sorted by key and id."""
+    """ListMultipartUploads: the open uploads, sorted by key and id."""
     fields, encode = call.request.fields, encoding(call)
     if fields.get("delimiter"):
         raise S3Error("NotImplemented", "Uploads are listed without a delimiter.")
@@ -242,8 +246,8 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload: one transaction, so fast that no spaces are sent meanwhile."""
-    encryption = written_fields(call)
+    """CompleteMultipartUpload, in one quick transaction."""
+    encryption = encryption_headers(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
         upload_rows.find_upload, call.bucket.account_id, call.bucket.id, _upload_id(call)
@@ -276,14 +280,14 @@ async def complete_upload(call: S3Call) -> Answer:
 
 
 async def abort_upload(call: S3Call) -> Answer:
-    """AbortMultipartUpload: a repetition is 404."""
+    """AbortMultipartUpload: the second time, the answer is 404."""
     upload = await _find_upload(call)
     await call.change(multipart.abort_upload, call.bucket, upload.id, call.now, upload_id=upload.id)
     return empty(204)
 
 
 async def _find_upload(call: S3Call) -> Upload:
-    """Return the request's open upload, which must be for the request's key."""
+    """Return the request's open upload; raise `S3Error` if it is for another key."""
     upload = await call.needs.database.read(multipart.find_upload, call.bucket, _upload_id(call))
     if upload.key != call.request.key:
         raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")

@@ -1,7 +1,10 @@
 """The blob store on a local disk.
 
-`store` is the store; `files` are its blocking calls, with one file for each object below `folders`.
-`staged_file` is the file of an upload, `growing_file` reads it meanwhile, `copying` copies the
-beginning of one, `stored_file` is an object open for reading, `orphans` are files set aside.
-`disk_io` has calls of the operating system: flushes, free space, lookups without waiting.
+- `store`: the store; `files`: its blocking calls, with one file for each object
+- `folders`: the open folders, and the file with the database generation
+- `staged_file`: the file of an upload; `growing_file`: read it meanwhile; `copying`: copy its
+  beginning
+- `stored_file`: an object open for reading
+- `orphans`: files set aside
+- `disk_io`: calls of the operating system: flushes, free space, lookups without waiting
 """

@@ -1,4 +1,4 @@
-"""Copy the first bytes of a staged file or an object, to which a writer may still append."""
+"""Copy the first bytes of an upload or an object; a writer may append to it meanwhile."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from registry.blobstore.sealed.layout import Layout
 
 _PART_BYTES: Final = 1024 * 1024
 _LOOKS: Final = 3
-"""A writer may move the last record between two looks, once in a hold."""
+"""Attempts to find the last record; a writer may move it between two attempts, once per hold."""
 _NO_COPY: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL})
-"""Errors of a system that cannot copy between these files by itself."""
+"""Errors of systems on which the kernel cannot copy between these files."""
 
 
 def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> None:
     """Copy the first `size` bytes stored under `source_id` to the empty file `target`.
 
-    Raise `ObjectUnknown` if there are fewer, `OSError` if the disk failed.
+    Raise `ObjectUnknown` if there are fewer bytes, `OSError` if the disk failed.
     """
     source = _open_bytes(folders, source_id)
     try:
@@ -43,10 +43,10 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
 def prefix_of(
     folders: Folders, source_id: str, data_key: DataKey | None, size: int
 ) -> Iterator[memoryview]:
-    """Yield the first `size` bytes of an id, decrypted if sealed; a view is valid until the next.
+    """Yield the first `size` bytes of an upload or object, decrypted with `data_key` if sealed.
 
-    Raise `ObjectUnknown` if there are fewer, or `data_key` does not open them; `StoreUnavailable`
-    if the disk failed.
+    A view is valid until the next. Raise `ObjectUnknown` if there are fewer bytes, or `data_key`
+    does not decrypt them; `StoreUnavailable` if the disk failed.
     """
     with disk_errors():
         source = _open_bytes(folders, source_id)
@@ -76,9 +76,9 @@ def _plain_prefix(source: int, source_id: str, size: int) -> Iterator[memoryview
 def _sealed_prefix(
     source: int, source_id: str, data_key: DataKey, size: int
 ) -> Iterator[memoryview]:
-    """Yield the bytes of all full frames, then the acknowledged bytes of the frame after them.
+    """Yield the bytes of all full frames, then the first bytes of the next frame.
 
-    Raise `SealBroken` if a frame does not open.
+    Raise `SealBroken` if a frame does not decrypt.
     """
     cipher = read_cipher(source, data_key, source_id)
     buffer = memoryview(bytearray(min(size, FRAME_BYTES)))
@@ -103,7 +103,10 @@ def _sealed_rest(
 
 
 def _open_bytes(folders: Folders, object_id: str) -> int:
-    """Open the file of an upload for reading, staged or already committed."""
+    """Open the file of an upload for reading, whether staged or already committed.
+
+    Raise `ObjectUnknown` if there is none.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW
     for is_object in (False, True, False):  # it may move between two looks
         folder = folders.objects if is_object else folders.uploads
@@ -114,7 +117,7 @@ def _open_bytes(folders: Folders, object_id: str) -> int:
 
 
 def _copy_range(source: int, target: int, offset: int, count: int) -> int:
-    """Copy bytes to the same offset of another file; return how many, 0 at the end."""
+    """Copy bytes to the same offset of another file; return their number, 0 at the end."""
     try:
         return os.copy_file_range(source, target, count, offset, offset)
     except OSError as error:

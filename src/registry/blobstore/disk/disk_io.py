@@ -2,7 +2,7 @@
 
 `open_cached` opens a file whose name and inode are in the kernel's memory, without waiting for a
 disk. It calls ``openat2`` with ``RESOLVE_CACHED`` (Linux 5.12, openat2(2)), which Python does not
-offer. If the kernel or a sandbox refuses that, every lookup returns None.
+offer. If the kernel or a sandbox refuses that call, every lookup returns None.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RESERVE_BYTES: Final = 64 << 20
 _RESERVE_SHARE: Final = 16
 _UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
 _NO_UNNAMED_FILES: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
-"""Errors of file systems that have no files without a name (``O_TMPFILE``)."""
+"""Errors of file systems that do not support files without a name (``O_TMPFILE``)."""
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 def unavailable(error: OSError) -> StoreUnavailable:
-    """Return the error to raise for `error`: it names the kind of `error`, never a path."""
+    """Convert `error`; the message names the kind of error, never a path."""
     if error.errno in _FULL:
         return StoreUnavailable("the blob store is full")
     if error.errno == errno.EROFS:
@@ -41,7 +41,7 @@ def unavailable(error: OSError) -> StoreUnavailable:
 class DiskErrors:
     """Raises `StoreUnavailable` for an `OSError` in the block, after calling `on_failure`.
 
-    A context manager made of a generator would be ten times slower.
+    As a class, since a context manager made of a generator would be ten times slower.
     """
 
     __slots__ = ("_on_failure",)
@@ -50,7 +50,7 @@ class DiskErrors:
         self._on_failure = on_failure
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raise `StoreUnavailable` for an `OSError`."""
@@ -64,7 +64,7 @@ _DISK_ERRORS: Final = DiskErrors()
 
 
 def disk_errors() -> DiskErrors:
-    """Raise `StoreUnavailable` for an `OSError` in the block."""
+    """Return a context manager that raises `StoreUnavailable` for an `OSError` in its block."""
     return _DISK_ERRORS
 
 
@@ -74,8 +74,8 @@ def check_room(
     """Raise `OSError` (ENOSPC) if `count` more bytes would use the reserve of the file system.
 
     Deletions need free space too, for the database and for some file systems. So uploads leave 64
-    MiB free, or a sixteenth of a small file system; other uses leave `most` bytes, or one part in
-    `share`.
+    MiB free, or a sixteenth of a small file system; other callers leave `most` bytes, or one part
+    in `share`.
     """
     found = os.fstatvfs(descriptor)
     reserve = min(most, found.f_blocks * found.f_frsize // share)
@@ -85,9 +85,9 @@ def check_room(
 
 
 def check_writable(folder: int) -> None:
-    """Check that a file can be made in a folder: a disk that fails may become read-only.
+    """Check that a file can be made in a folder: a failing disk may become read-only.
 
-    The file has no name, and is gone once it is closed. Only an attempt is reliable: after an
+    The file has no name, and disappears when it is closed. Only an attempt is reliable: after an
     error, ext4 refuses writes although its flags and `os.access` permit them.
 
     Raise `OSError` if no file can be made.
@@ -100,7 +100,7 @@ def check_writable(folder: int) -> None:
 
 
 def check_folder_room(folder: Path) -> None:
-    """Check that a folder can be written to, with more free room than the reserve.
+    """Check that a folder can be written to, and that more than the reserve is free.
 
     Raise `StoreUnavailable` if the file system is full, is read-only, or failed.
     """
@@ -114,7 +114,7 @@ def check_folder_room(folder: Path) -> None:
 
 
 def open_folder(name: str, parent: int | None = None) -> int:
-    """Return a descriptor of folder `name`, looked up below the folder descriptor `parent`.
+    """Return a descriptor of the folder `name` in the folder with the descriptor `parent`.
 
     Without a parent, `name` is a path from the settings, and may be a symbolic link.
     """
@@ -132,7 +132,7 @@ def names_in(name: str, parent: int) -> list[str]:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder that only its owner may enter, and its missing parents, with durable entries.
+    """Create a folder that only its owner may enter, and its missing parents, durably.
 
     Do nothing if the folder exists.
     """
@@ -145,8 +145,8 @@ def make_folder(path: Path) -> None:
 def flush_folder(name: str, parent: int | None = None) -> None:
     """Make the entries of a folder durable.
 
-    The descriptor is opened anew: the kernel reports an I/O error once per descriptor, so on a
-    shared one another thread's flush might get the error instead of this one.
+    A new descriptor is opened: the kernel reports an I/O error once per descriptor, so with a
+    shared descriptor, another thread's flush might get the error instead.
     """
     descriptor = open_folder(name, parent)
     try:
@@ -177,7 +177,7 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
-    """Begin to write dirty pages to the disk without waiting, if the system can.
+    """Begin to write dirty pages to the disk without waiting, if the system supports that.
 
     This only shortens the later flush, and makes nothing durable. The waiting flags of
     ``sync_file_range`` are not used: they would consume an I/O error that the flush must see.
@@ -198,14 +198,15 @@ _HOW_BYTES: Final = 24
 
 
 def how(flags: int) -> bytes:
-    """Pack flags of `os.open` as the ``open_how`` that `open_cached` passes to the kernel."""
+    """Encode flags of `os.open` as the ``open_how`` that `open_cached` passes to the kernel."""
     return struct.pack("=QQQ", flags, 0, _RESOLVE_CACHED)
 
 
 def open_cached(folder: int, path: str, how: bytes) -> int | None:
     """Return a descriptor of `path` below a folder descriptor, or None.
 
-    None means that the lookup might wait, or failed: open the file in a thread to get the error.
+    `how` is a result of the function `how`. None means that the lookup might wait, or failed: open
+    the file in a thread to get the error.
     """
     if _system_call is None:
         return None
@@ -239,4 +240,4 @@ def _find_system_call() -> Callable[[int, int, bytes, bytes, int], int] | None:
 
 _system_call: Final = _find_system_call()
 is_blind: Final = _system_call is None
-"""True if the system does not support this."""
+"""True if the system does not support cached lookups, so that `open_cached` returns None."""

@@ -44,9 +44,9 @@ class DiskFiles:
         generation                                       the saved generation of the database
 
     An object's id is the id under which it was staged. A writer keeps its file locked (``flock``)
-    while it is open. So the orphan scan of any process of this machine skips the bytes of a push in
-    one request, which have no row yet. The lease in an upload session's row decides which process
-    may write to it.
+    while the file is open. So the orphan scan of any process of this machine skips uploads that
+    arrive in a single request, which have no row yet. The lease in an upload session's row decides
+    which process may write to the upload.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class DiskFiles:
     ) -> stored_file.StoredFile | SealedObject | None:
         """Open an object if the kernel has the needed file data in memory; never block.
 
-        Return None if it has not, or the object is absent: then call `open`.
+        Otherwise, or if the object is absent, return None: then call `open`.
         """
         path = object_path(canonical_id(object_id))
         if data_key is None:
@@ -137,7 +137,7 @@ class DiskFiles:
     def resume_cached(self, upload_id: str) -> StagedFile | None:
         """Hold staged bytes again if the kernel has their inode in memory; never block.
 
-        Return None if it has not, or they are not in ``uploads``: then call `resume`.
+        Otherwise, or if they are not in ``uploads``, return None: then call `resume`.
 
         Raise `StageBusy` or `StoreUnavailable` as `resume` does.
         """
@@ -209,7 +209,10 @@ class DiskFiles:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block; raise DeletionsHeld if one is under way."""
+        """Prevent backups from beginning in the block.
+
+        Raise `DeletionsHeld` if a backup is under way.
+        """
         with ExitStack() as held:
             if self._locks is not None:
                 held.enter_context(self._locks.deleting())
@@ -262,7 +265,7 @@ class DiskFiles:
             os.close(folder)
 
     def generation(self) -> str | None:
-        """Return the saved generation, or None."""
+        """Return the saved generation of the database, or None if none is saved."""
         with disk_io.disk_errors():
             return read_generation(self._folders.root)
 
@@ -271,7 +274,7 @@ class DiskFiles:
             write_generation(self._folders.root, generation)
 
     def _found(self, object_id: str, call: Callable[[int, str], T]) -> T:
-        """Return `call` of an object's folder and path; if unknown, move back its orphan first."""
+        """Return `call(folder, path)` for an object; if unknown, first move its orphan back."""
         path = object_path(canonical_id(object_id))
         try:
             return call(self._folders.objects, path)
@@ -297,7 +300,7 @@ def _resumable_at(folder: int, path: str, received: int) -> int:
 
 
 def _entries(name: str, parent: int) -> Iterator[ListedBytes]:
-    """Yield the files of a folder; skip those deleted meanwhile, and names that are no id."""
+    """Yield the files of a folder; skip files deleted meanwhile, and names that are not ids."""
     with disk_io.disk_errors():
         folder = disk_io.open_folder(name, parent)
         try:

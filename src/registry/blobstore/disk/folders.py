@@ -19,7 +19,7 @@ class Folders:
     """Descriptors of the folders below one root; files are opened relative to them.
 
     All folders of ``objects`` exist from the start, with durable entries, so that a commit flushes
-    one folder only.
+    only one folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -48,7 +48,7 @@ def shard(object_id: str) -> str:
 
 
 def object_path(object_id: str) -> str:
-    """Return the path of an object below ``objects``."""
+    """Return the path of an object relative to ``objects``."""
     return f"{shard(object_id)}/{object_id}"
 
 
@@ -80,7 +80,7 @@ def read_generation(root: int) -> str | None:
 
 
 def forget_generation(root: Path) -> None:
-    """Delete the saved generation of the store at `root`, so that it accepts any database next.
+    """Delete the saved generation of the store at `root`, so that the next database is accepted.
 
     Only a restoration may do this.
     """

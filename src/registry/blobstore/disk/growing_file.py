@@ -17,11 +17,11 @@ from registry.blobstore.sealed.frame_format import (
     SealBroken,
 )
 from registry.blobstore.sealed.frames import read_cipher, read_frame
-from registry.blobstore.sealed.layout import Layout, Record, Slots, layout_of, slot_bytes
+from registry.blobstore.sealed.layout import Layout, Record, Slots, new_layout, slot_bytes
 
 
 class GrowingFile(BlockingGrowing):
-    """A staged file. While its name is in ``uploads``, it may grow."""
+    """A staged file. While its name is in ``uploads``, the file may grow."""
 
     def __init__(self, folders: Folders, upload_id: str, descriptor: int) -> None:
         self._folders = folders
@@ -38,7 +38,10 @@ class GrowingFile(BlockingGrowing):
         return None
 
     def growth(self) -> StagedGrowth:
-        """Return the size of the file, and whether it has been committed as an object."""
+        """Return the size of the file, and whether it has been committed as an object.
+
+        Raise `StagedDropped` if it was discarded.
+        """
         with disk_errors():
             # The file may move between two of these, but not twice: moving it needs the lock.
             for is_object in (False, True, False):
@@ -47,7 +50,10 @@ class GrowingFile(BlockingGrowing):
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes within the size that `growth` returned."""
+        """Return bytes within the size that `growth` returned.
+
+        Raise `StagedDropped` if the bytes were cut off.
+        """
         with disk_errors():
             found = os.pread(self.descriptor, count, offset)
         if len(found) < count:
@@ -71,12 +77,12 @@ class GrowingFile(BlockingGrowing):
 
 
 _UNSURE: Final = 4
-"""A file that reaches so many frames further has a whole frame in its place: partial ones, and the
-sizes that tell the length of a last frame, end before."""
+"""If the file extends this many frames past the start of a frame, its place has a whole frame:
+partial frames, and the file sizes that record the length of a last frame, end before."""
 
 
 class GrowingSealedFile(BlockingGrowing):
-    """A sealed staged file; its full frames are visible to readers, and a last one at its end.
+    """A sealed staged file; readers see its full frames, and a last frame at its end.
 
     So bytes become visible in steps of 1 MiB, and the rest when flushed or committed.
     """
@@ -90,19 +96,22 @@ class GrowingSealedFile(BlockingGrowing):
         """The layout of the whole frames."""
         self._whole = 0
         self._rest = b""
-        """The bytes of the last frame that was seen; its writer may be moving it."""
+        """The bytes of the last frame as last read; its writer may be moving it."""
         self._plain = memoryview(bytearray(FRAME_BYTES))
         self._held: tuple[Record, memoryview] | None = None
-        """The record that `_plain` has, and its bytes there."""
+        """The record of the frame in `_plain`, and its bytes there; None if there is none."""
 
     def growth(self) -> StagedGrowth:
-        """Return the number of visible bytes, and whether they are a whole committed object."""
+        """Return the number of visible bytes, and whether the upload is committed."""
         size, is_committed = self._file.growth()
         with disk_errors():
             return StagedGrowth(self._visible(size), is_committed)
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes within the size that `growth` returned."""
+        """Return bytes within the size that `growth` returned.
+
+        Raise `StagedDropped` if the bytes were cut off.
+        """
         found = b""
         with disk_errors():
             while len(found) < count:
@@ -124,7 +133,7 @@ class GrowingSealedFile(BlockingGrowing):
             return 0
         if self._cipher is None:
             self._cipher = self._read_cipher()
-            self._layout = layout_of(is_packed=self._cipher.is_packed)
+            self._layout = new_layout(is_packed=self._cipher.is_packed)
         before = self._whole
         if size < self._layout.start(before):
             self._whole = self._layout.before(size)
@@ -146,7 +155,7 @@ class GrowingSealedFile(BlockingGrowing):
             raise StagedDropped(f"the upload {self._upload_id} has another key") from error
 
     def _seen(self, size: int, *, is_last: bool) -> Record | None:
-        """Return the next full or last frame behind those already seen, or None."""
+        """Return the next whole or last frame after the whole frames found so far, or None."""
         number = self._whole
         certain = self._layout.start(number) + _UNSURE * slot_bytes(self._layout)
         for record in self._layout.in_place(self._file.descriptor, number, size):
@@ -160,7 +169,7 @@ class GrowingSealedFile(BlockingGrowing):
         return None
 
     def _frame(self, number: int) -> memoryview:
-        """Return the decrypted bytes of a visible frame."""
+        """Return the decrypted bytes of a visible frame; raise `StagedDropped` if cut off."""
         if number >= self._whole:
             return memoryview(self._rest if number == self._whole else b"")
         try:

@@ -1,7 +1,8 @@
-"""Orphans in a filesystem store: files in a folder of their own.
+"""Orphans in a filesystem store: files in their own folder.
 
-Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. The name has the time of
-setting aside, since the file's own times tell when its bytes were written, and change with a copy.
+The name of each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. It contains the
+time of setting aside, since the file's own times say when its bytes were written, and change when
+the file is copied.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _NAME: Final = re.compile(r"([0-9]{1,19})\.(object|staged)\.([0-9a-f-]{36})")
 def set_aside(folders: Folders, object_id: str, moment: int, *, staged_too: bool) -> bool:
     """Move the file of an object, or of staged bytes, to the orphans; return False if absent.
 
-    The new folder is flushed before the old one: a power loss in between leaves one name, or both
-    for the same file.
+    The new folder is flushed before the old one: a power loss in between leaves one name, or two
+    names for the same file.
     """
     places = [(folders.objects, object_path(object_id), True)]
     if staged_too:
@@ -43,7 +44,7 @@ def set_aside(folders: Folders, object_id: str, moment: int, *, staged_too: bool
 
 
 def listed(folders: Folders) -> Iterator[Orphan]:
-    """Yield every orphan; skip any deleted meanwhile, and other files."""
+    """Yield every orphan; skip files that were deleted meanwhile or are not orphans."""
     for name in names_in(_FOLDER, folders.root):
         orphan = _parsed(name)
         if orphan is not None:

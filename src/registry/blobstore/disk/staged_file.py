@@ -29,7 +29,7 @@ from registry.oci.digest import Digest, new_hasher
 
 _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 _LARGE_BYTES: Final = 1024 * 1024
-"""Freeing the blocks of a smaller file takes less time than a thread costs."""
+"""Freeing the blocks of a smaller file takes less time than starting a thread."""
 _TAKE_UP: Final = disk_io.how(os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
@@ -66,7 +66,7 @@ def _hold(folder: int, path: str, descriptor: int) -> None:
 
 
 def _check_linked(folder: int, path: str, descriptor: int) -> None:
-    """Check that the file was not replaced between opening and locking it."""
+    """Raise `StageBusy` if the file was replaced between opening and locking it."""
     linked = os.stat(path, dir_fd=folder, follow_symlinks=False)
     if not os.path.samestat(linked, os.fstat(descriptor)):
         raise StageBusy(path)
@@ -75,7 +75,7 @@ def _check_linked(folder: int, path: str, descriptor: int) -> None:
 class Shared:
     """Settings and caches that the staged files of a store share.
 
-    The caches keep hash states for the next request of an upload in this process. With
+    The caches keep an upload's hash states in this process from one request to the next. With
     `compresses`, sealed bytes are compressed if that saves space.
     """
 
@@ -88,7 +88,7 @@ class Shared:
 class StagedFile:
     """A staged file of `DiskFiles`; see `Staged`.
 
-    Resumed bytes are sealed if `rewind` gets a data key.
+    Resumed bytes count as sealed if a data key is passed to `rewind`.
     """
 
     def __init__(
@@ -130,7 +130,10 @@ class StagedFile:
 
     @classmethod
     def take_up(cls, folders: Folders, shared: Shared, upload_id: str) -> StagedFile:
-        """Open and lock the file in ``uploads``, or the object it has become."""
+        """Open and lock the file in ``uploads``, or the object that it has become.
+
+        Raise `ObjectUnknown` if there is neither.
+        """
         # The file may move between two of these, but not twice: moving it needs the lock.
         for is_object in (False, True, False):
             folder = folders.objects if is_object else folders.uploads
@@ -147,9 +150,9 @@ class StagedFile:
 
     @classmethod
     def take_up_cached(cls, folders: Folders, shared: Shared, upload_id: str) -> StagedFile | None:
-        """Open and lock the file in ``uploads``, or return None if `take_up` must be called.
+        """Open and lock the file in ``uploads``; return None if `take_up` must be called instead.
 
-        None means that opening might wait for the disk, or the file has two names or is an object.
+        That is so if opening might wait for the disk, or if the file has two names or is an object.
         """
         descriptor = disk_io.open_cached(folders.uploads, upload_id, _TAKE_UP)
         if descriptor is None:
@@ -177,7 +180,7 @@ class StagedFile:
             and os.fstat(self._file.descriptor).st_nlink == 0
         )
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
+    def rewind_is_immediate(self, offset: int, *, is_sealed: bool = False) -> bool:
         """Return True if the file is in ``uploads``, not sealed, and `offset` bytes long."""
         return offset == self.offset and not self._is_object and not is_sealed
 
@@ -196,8 +199,8 @@ class StagedFile:
         There may be bytes beyond `offset` because a flush failed (`PlainBytes.rewind`); then
         `commit` reads all bytes again.
 
-        A file with a second name also belongs to an object or a backup, and must not change: the
-        upload is lost (ObjectUnknown).
+        Raise `ObjectUnknown` if there are fewer bytes, or if the file has a second name: then it
+        also belongs to an object or a backup, and must not change, so the upload is lost.
         """
         if self._state is not State.OPENED:
             self._held()
@@ -230,10 +233,10 @@ class StagedFile:
     def copy_from(self, source_id: str, size: int, source_key: DataKey | None) -> None:
         """Fill a new file with the first `size` bytes stored under another id.
 
-        Plain bytes are copied by the system, and hashed at the commit, which finds a wrong copy.
+        Plain bytes are copied by the kernel, and hashed at the commit, which detects a wrong copy.
         Sealed bytes are decrypted, and sealed again as `write` does.
 
-        Raise `ObjectUnknown` if there are fewer, `StoreUnavailable` as `write` does.
+        Raise `ObjectUnknown` if there are fewer bytes, `StoreUnavailable` as `write` does.
         """
         stored = self._held()
         if source_key is not None or not isinstance(stored, PlainBytes):
@@ -247,7 +250,7 @@ class StagedFile:
         self._digests = RunningDigests({}, {})
 
     def write(self, view: memoryview, /) -> None:
-        """Append bytes and hash them; begin to write them to the disk every 8 MiB."""
+        """Append bytes and hash them; start writing them to the disk every 8 MiB."""
         stored = self._held()
         before = stored.length
         try:
@@ -265,7 +268,7 @@ class StagedFile:
             self._writeback_offset = stored.length
 
     def flush(self) -> Mapping[str, str]:
-        """Make the bytes durable, then, the first time, their entry in ``uploads``."""
+        """Make the bytes durable, then, the first time, the file's entry in ``uploads``."""
         stored = self._held()
         with self._condemning(keeps=True):
             stored.settle()
@@ -340,13 +343,13 @@ class StagedFile:
         """Return a context manager: after a disk error in its block, this writer can write no more.
 
         After a failed flush the kernel forgets which pages it lost, so a second flush that succeeds
-        proves nothing. With `keeps`, bytes acknowledged before stay for the next writer. Without
-        it, or if nothing was acknowledged, all bytes are discarded.
+        proves nothing. With `keeps`, bytes that were acknowledged before this writer began stay for
+        the next writer. Without it, or if there are none, all bytes are discarded.
         """
         return disk_io.DiskErrors(self._condemn_new if keeps else self._condemn)
 
     def _condemn_new(self) -> None:
-        """Stop this writer for good; keep the bytes acknowledged before it began, if possible."""
+        """Stop this writer for good; if possible, keep the bytes acknowledged before it began."""
         if self._state is State.CONDEMNED:
             return
         if self._state is State.OPENED:  # the next rewind finds what this one did
@@ -400,7 +403,7 @@ class StagedFile:
     def _drop_second_name(self) -> bool:
         """Remove the name in ``uploads`` if the file is also an object; return True if so.
 
-        A power loss that undid half of a rename leaves both names.
+        Both names exist after a power loss that undid half of a rename.
         """
         opened = os.fstat(self._file.descriptor)
         if opened.st_nlink == 1:
@@ -433,7 +436,7 @@ class StagedFile:
         self._entry_durable = True
 
     def _digests_with(self, algorithm: str) -> dict[str, str]:
-        """Return the digests of all bytes; read them once if a hasher is missing."""
+        """Return the digests of all bytes; read the bytes again if a digest is missing."""
         stored = self._held()
         missing = self._digests.missing(wanted_algorithms(algorithm))
         if not missing:

@@ -18,10 +18,11 @@ _LOOK_SECONDS: Final = 0.02
 
 
 class FilesystemStore(BlobStore):
-    """Keep blobs below `root` (`DiskFiles`).
+    """Keeps blobs below `root` (`DiskFiles`).
 
     A file whose inode is in the kernel's memory is opened on the event loop. That takes a few
-    microseconds and does not wait; a thread would cost more than the rest of a small answer.
+    microseconds and does not wait; using a thread would cost more than the rest of a small
+    response.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class FilesystemStore(BlobStore):
         compresses: bool = False,
         locks: FleetLocks | None = None,
     ) -> None:
-        """Create the missing folders, and open all folders. Blocks.
+        """Open all folders, and create the missing ones. Blocks.
 
         With `compresses`, compress sealed objects if that saves space. `locks` coordinate machines
         that share the folders.

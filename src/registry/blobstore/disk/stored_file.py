@@ -1,4 +1,4 @@
-"""An object's open file, read by ``sendfile``, through a buffer, or past the page cache."""
+"""An object's open file, read by ``sendfile``, through a buffer, or bypassing the page cache."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class StoredFile(StoredBytes):
 
 
 def open_stored(folder: int, path: str, size: int | None = None) -> StoredFile:
-    """Open the file `path` below a folder descriptor.
+    """Open the file `path` below a folder descriptor; `size` None accepts any size.
 
     Raises:
         ObjectUnknown: there is no such file.
@@ -169,7 +169,7 @@ def check_cached(folder: int, path: str, size: int) -> bool:
 
 
 def _open_quietly(folder: int, path: str) -> int:
-    """Open for reading without updating the access time; only the file's owner may ask for that."""
+    """Open for reading, if possible without updating the access time (only the owner may)."""
     try:
         return os.open(path, _FLAGS | _NOATIME, dir_fd=folder)
     except PermissionError:
@@ -178,21 +178,21 @@ def _open_quietly(folder: int, path: str) -> int:
 
 _BUFFER_BYTES: Final = 1024 * 1024
 _BLOCK_BYTES: Final = 4096
-"""Where a direct read begins and ends: at a multiple of this, on every usual disk."""
+"""Direct reads begin and end at a multiple of this, which suits every usual disk."""
 
 
 class ColdFile(BlockingObject):
-    """A stored file, read from the disk past the page cache, as it is encoded.
+    """A stored file whose stored bytes are read from the disk, bypassing the page cache.
 
-    A page in memory may be intact while its block on the disk is damaged, and bytes that are read
-    once would displace those that pulls need. If the file system does not support such reads, pages
-    are dropped from the cache afterwards.
+    A page in memory may be intact while its block on the disk is damaged; and bytes that are read
+    only once would displace bytes that pulls need. If the file system does not support such reads,
+    pages are dropped from the cache afterwards.
     """
 
     __slots__ = ("_file", "length")
 
     def __init__(self, file: StoredFile) -> None:
-        """Read `file`, and close it at the end."""
+        """Read `file`; `close` closes it."""
         self._file = file
         self.length = file.length
 
@@ -202,7 +202,7 @@ class ColdFile(BlockingObject):
         return self._file.closes_slowly
 
     def _read(self, start: int, end: int) -> Iterator[memoryview]:
-        """Yield a range through one buffer of 1 MiB; raise as `StoredFile` does."""
+        """Yield a range through one buffer of 1 MiB; raise the errors of `StoredFile`."""
         if start == end:
             return
         size = min(end - start // _BLOCK_BYTES * _BLOCK_BYTES, _BUFFER_BYTES)
@@ -239,7 +239,7 @@ class ColdFile(BlockingObject):
 
 
 def _set_direct(descriptor: int, *, is_direct: bool) -> bool:
-    """Turn reading past the page cache on or off; return True if it is on afterwards."""
+    """Turn reading past the page cache on or off; return True if it is now on."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
     if is_direct:
         with suppress(OSError):  # EINVAL: the file system cannot

@@ -1,9 +1,13 @@
 """The blob store in a bucket of any S3, which many nodes share (``docs/how-to/s3-store.md``).
 
-`store` is the store; `files` are its blocking calls. The calls of S3 are in `bucket`, with
-`responses`; no other module knows boto3. `bucket_layout` has the keys. An upload is `staged`: its
-bytes pass through `encodings` and `parts`, in bounded `memory`; `uploads` has the state that
-uploads share. Objects are read by `objects`, or through the cache on the machine's disk
-(`disk_cache`, `cached_objects`); uploads by `growing` and `copying`. `presigned_urls` sends clients
-to the bucket, `bucket_check` tests a bucket before it is used.
+- `store`: the store, whose calls run in threads; `files`: these blocking calls
+- `bucket`, `responses`: calls to S3, and its errors; no other module uses boto3
+- `bucket_layout`: the keys, and the content of tails
+- `staged`, `encodings`, `parts`, `memory`: receive an upload in bounded memory
+- `uploads`: state that uploads share
+- `objects`: read objects; `cached_objects`, `disk_cache`: through the cache on the machine's disk
+- `growing`, `copying`: read uploads
+- `orphans`: mark orphans
+- `presigned_urls`: redirect clients to the bucket
+- `bucket_check`: test a bucket before it is used
 """

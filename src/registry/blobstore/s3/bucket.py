@@ -1,7 +1,7 @@
-"""Calls to S3: one bucket, below one prefix, in bounded time.
+"""Calls to S3: one bucket, below one key prefix, in bounded time.
 
-No module but this one and `responses` knows boto3. Every part and object is sent with its CRC32C,
-which the server checks before it stores the bytes.
+Only this module and `responses` use boto3. Every part and object is sent with its CRC32C, which the
+server checks before it stores the bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from registry.errors import StoreUnavailable
 from registry.settings.store import StoreSettings
 
 DELETED_AT_ONCE: Final = 1000
-"""Keys in a ``DeleteObjects``, the most that S3 takes."""
+"""Keys in one ``DeleteObjects``, the maximum in S3."""
 _ATTEMPTS: Final = 2
 _CONNECTIONS: Final = 64
 _UNKNOWN: Final = frozenset({"NotImplemented", "501"})
@@ -40,7 +40,7 @@ _CALLS: Final = {
 T = TypeVar("T")
 
 _making: Final = threading.Lock()
-"""Sessions are not safe for threads, clients are."""
+"""boto3's sessions are not safe for threads; its clients are."""
 
 
 class BotoMissing(Exception):
@@ -57,9 +57,9 @@ class ObjectHead(NamedTuple):
     etag: str
     modified: datetime
     token: str
-    """Of the writer (`Bucket.put`); empty if it gave none."""
+    """The token of the writer (`Bucket.put`); empty if it passed none."""
     replaces: str = ""
-    """Token of another object, in whose place this one is (`Bucket.put`)."""
+    """The token of another object, which this one replaces (`Bucket.put`)."""
 
 
 class BucketEntry(NamedTuple):
@@ -86,14 +86,14 @@ class Part(NamedTuple):
 
 
 class Ranged(NamedTuple):
-    """An object's range whose bytes are being received."""
+    """A range of an object, whose bytes are still being received."""
 
     body: Any
     """botocore's stream."""
     length: int
-    """Bytes of the range that there are."""
+    """Number of bytes in the range; fewer than requested if the object ends before."""
     size: int
-    """Of the whole object."""
+    """The size of the whole object."""
     etag: str
 
 
@@ -105,10 +105,13 @@ def crc32c(body: bytes | bytearray) -> str:
 
 
 class Bucket:
-    """A bucket below a key prefix. Calls block; several threads may make them."""
+    """A bucket below a key prefix. Calls block; several threads may make them.
+
+    They raise `StoreUnavailable` if the server does not respond, or refuses.
+    """
 
     def __init__(self, settings: StoreSettings, prefix: str = "") -> None:
-        """Use the bucket of the settings, below their prefix and `prefix`.
+        """Use the bucket in the settings; `prefix` follows the key prefix in the settings.
 
         Raise `BotoMissing` if boto3 is not installed.
         """
@@ -124,7 +127,7 @@ class Bucket:
 
     @property
     def client(self) -> Any:  # noqa: ANN401 - boto3 makes the class
-        """Return boto3's client, made at the first call: forked processes must not share it."""
+        """Return boto3's client, created at the first call: forked processes must not share it."""
         with _making:
             if self._client is None:
                 self._client = self._made()
@@ -162,9 +165,9 @@ class Bucket:
             client.close()
 
     def head(self, key: str) -> ObjectHead:
-        """Return the headers of an object; raise KeyMissing if it is absent.
+        """Return the headers of an object; raise `KeyMissing` if it is absent.
 
-        Use it for objects that should exist: for an absent one it makes a second request.
+        For objects that should exist: if the object is absent, this makes a second request.
         """
         try:
             return self._head(key)
@@ -177,8 +180,8 @@ class Bucket:
     def find(self, key: str) -> ObjectHead | None:
         """Return the headers of an object, or None if it is absent.
 
-        It requests the first byte, not ``HeadObject``, whose errors have no body that distinguishes
-        a missing key from a missing bucket.
+        This requests the first byte: errors of ``HeadObject`` have no body, so they do not
+        distinguish a missing key from a missing bucket.
         """
         try:
             with self._asking("GetObject"):
@@ -200,12 +203,12 @@ class Bucket:
             return _head_of(found, found["ContentLength"])
 
     def get(self, key: str, start: int, stop: int, etag: str = "") -> Ranged:
-        """Begin to read a range, cut at the end of the object; with `etag`, only of that version.
+        """Begin to read the range ``[start, stop)``, cut at the end of the object.
 
         Raises:
             KeyMissing: the object is absent.
-            KeyExists: the object has another ETag.
-            OutsideObject: the object has no byte from `start` on.
+            KeyExists: the object has another ETag than `etag`.
+            OutsideObject: the object has no byte at `start` or after it.
 
         """
         same = {"IfMatch": etag} if etag else {}
@@ -223,7 +226,7 @@ class Bucket:
         return Ranged(found["Body"], count, int(size), etag)
 
     def read(self, key: str) -> bytes:
-        """Return all bytes of a small object."""
+        """Return all bytes of a small object; raise `KeyMissing` if it is absent."""
         with self._asking("GetObject"):
             found = self.client.get_object(**self._named(key))
             _ = found["ETag"]
@@ -232,7 +235,7 @@ class Bucket:
     def presigned(self, key: str, seconds: int) -> str:
         """Return a URL at which anybody can read the object for `seconds`; never log it.
 
-        It makes no request, but may renew credentials that expire.
+        This makes no request, but may renew credentials that expire.
         """
         shown = {**self._named(key), "ResponseContentType": "application/octet-stream"}
         with answered("to sign", Circuit()):
@@ -249,7 +252,7 @@ class Bucket:
         token: str = "",
         replaces: str = "",
     ) -> None:
-        """Store an object whole; with `is_new`, raise KeyExists if there is one.
+        """Store a whole object; with `is_new`, raise `KeyExists` if the key already has one.
 
         `token` is stored with the object, to recognize its writer later; `replaces` is the token of
         another object that will be deleted (`ObjectHead`).
@@ -366,7 +369,7 @@ class Bucket:
             yield from found
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Delete objects; skip absent ones. Map each key that was not deleted to its error."""
+        """Delete objects; skip absent ones. Return the error code of each key that is left."""
         failed: dict[str, str] = {}
         for start in range(0, len(keys), DELETED_AT_ONCE):
             named = [{"Key": self.prefix + key} for key in keys[start : start + DELETED_AT_ONCE]]

@@ -1,4 +1,4 @@
-"""Check that a bucket supports all calls of a store, with an object that is deleted afterwards."""
+"""Check that a bucket supports all calls of a store, with objects that are deleted afterwards."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FIRST: Final = "store an object"
 _BODY: Final = b"a trial of Entrepot\n"
 
 
-def refusals_of(bucket: Bucket) -> Iterator[str]:
+def unsupported_calls(bucket: Bucket) -> Iterator[str]:
     """Yield a sentence for each call that the bucket does not support.
 
-    Stop early if the bucket stores nothing, or does not respond.
+    Stop early if the bucket stores no object, or does not respond.
     """
     key = f"trial/{uuid.uuid4()}"
     for what, call in (

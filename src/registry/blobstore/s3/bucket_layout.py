@@ -1,4 +1,4 @@
-"""Layout of a store in its bucket: the keys, all below its prefix, and the content of tails.
+"""Layout of a store in its bucket: the keys, all below the key prefix, and the content of tails.
 
 ::
 
@@ -10,13 +10,14 @@
 Nothing is renamed: an upload sends its parts to the key of its object.
 
 Sent parts cannot be read before they become an object, and a part cannot be smaller than 5 MiB. So
-a *tail*, an object of its own, lets any node continue an upload. It records which parts there are,
-the stored bytes behind them, and of a sealed upload the frame that is not full, sealed. It begins
-with the line ``ENTREPOT TAIL 1``::
+a *tail*, a separate object, lets any node continue an upload. It records which parts were sent, the
+stored bytes after them, and for a sealed upload the partial frame, sealed. It begins with the line
+``ENTREPOT TAIL 1``::
 
     first line | length of the description (4 bytes) | description | bytes | partial frame
 
-An upload may have two tails: the one that was acknowledged last, and one that may not be.
+An upload may have two tails: the one that was acknowledged last, and a later one that may not have
+been acknowledged.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ STAGED: Final = "staged/"
 ORPHANS: Final = "orphans/"
 GENERATION: Final = "generation"
 PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
-"""By the last two hex digits of ids, which are random in a UUID of any version."""
+"""The last two hex digits of ids, which are random in a UUID of any version."""
 _TAIL: Final = re.compile(r"staged/([0-9a-f-]{36})/tail-([0-9]{1,19})-([0-9]{1,19})-([0-9]{1,19})")
 _ORPHAN: Final = re.compile(
     r"orphans/[0-9a-f]{2}/([0-9a-f-]{36})\.([0-9]{1,19})\.(object|staged)\.([0-9]{1,19})"
@@ -47,15 +48,15 @@ class TailName(NamedTuple):
 
     upload_id: str
     offset: int
-    """Bytes of the upload up to the tail's end, as they were pushed."""
+    """Bytes of the upload up to the tail's end, counted as they were pushed."""
     sent: int
-    """Stored bytes in parts, before the tail."""
+    """Stored bytes in sent parts, which precede the tail."""
     stored: int
-    """Stored bytes with the tail."""
+    """Stored bytes in sent parts and in the tail."""
 
     @property
     def key(self) -> str:
-        """Return the key."""
+        """Return the key of the tail."""
         return f"{tails_of(self.upload_id)}{self.offset}-{self.sent}-{self.stored}"
 
 
@@ -70,7 +71,7 @@ def objects_in(partition: str) -> str:
 
 
 def object_id_of(key: str) -> str | None:
-    """Return the id in an object's key, or None for another key."""
+    """Return the id in an object's key; None if this is not the key of an object."""
     name = key.rpartition("/")[2]
     return name if is_canonical_id(name) and key == object_key(name) else None
 
@@ -81,7 +82,7 @@ def tails_of(upload_id: str) -> str:
 
 
 def tail_name(key: str) -> TailName | None:
-    """Parse a tail's key; return None for another key."""
+    """Parse a tail's key; return None if this is not the key of a tail."""
     match = _TAIL.fullmatch(key)
     if match is None or not is_canonical_id(match[1]):
         return None
@@ -89,23 +90,23 @@ def tail_name(key: str) -> TailName | None:
 
 
 def orphans_in(partition: str) -> str:
-    """Return the prefix of the keys of a partition's orphans."""
+    """Return the prefix of the keys of the marks of a partition's orphans."""
     return f"{ORPHANS}{partition}/"
 
 
 def orphans_of(object_id: str) -> str:
-    """Return the prefix of the keys of one id's orphans."""
+    """Return the prefix of the keys of the marks of one id."""
     return f"{orphans_in(object_id[-2:])}{object_id}."
 
 
 def orphan_key(orphan: Orphan) -> str:
-    """Return the key of the mark that declares bytes an orphan."""
+    """Return the key of an orphan's mark."""
     kind = "object" if orphan.is_object else "staged"
     return f"{orphans_of(orphan.object_id)}{orphan.set_aside_at}.{kind}.{orphan.stored_size}"
 
 
 def orphan_of(key: str) -> Orphan | None:
-    """Parse the key of an orphan's mark; return None for another key."""
+    """Parse the key of an orphan's mark; return None if this is not the key of a mark."""
     match = _ORPHAN.fullmatch(key)
     if match is None or not is_canonical_id(match[1]):
         return None
@@ -117,7 +118,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class TailBroken(Exception):
-    """The object is not a tail."""
+    """The object is not a valid tail."""
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -126,12 +127,12 @@ class Description(msgspec.Struct, frozen=True):
     offset: int
     upload: str | None = None
     token: str = ""
-    """Of the upload in parts."""
+    """The token of the multipart upload."""
     parts: list[Part] = []
     header: bytes | None = None
-    """Of sealed bytes."""
+    """The header of a sealed upload; None for a plain one."""
     entries: bytes = b""
-    """Of packed frames: where they are."""
+    """The entries of packed frames, from which their positions are computed."""
     partial: int = 0
     """Length of the partial frame in bytes."""
 
@@ -141,18 +142,18 @@ class Tail(msgspec.Struct, frozen=True):
 
     about: Description
     stored: bytes
-    """The stored bytes behind the parts."""
+    """The stored bytes after the sent parts."""
     partial: bytes = b""
 
     def encoded(self) -> bytes:
-        """Return the object's bytes."""
+        """Return the bytes of the tail's object."""
         about = msgspec.json.encode(self.about)
         length = len(about).to_bytes(_LENGTH_BYTES, "big")
         return b"".join((_MAGIC, length, about, self.stored, self.partial))
 
 
 def decoded(data: bytes) -> Tail:
-    """Decode an object as a tail; raise `TailBroken` if it is not a tail."""
+    """Decode an object as a tail; raise `TailBroken` if it is not a valid tail."""
     start = len(_MAGIC) + _LENGTH_BYTES
     length = int.from_bytes(data[len(_MAGIC) : start], "big")
     if not data.startswith(_MAGIC):

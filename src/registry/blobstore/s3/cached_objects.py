@@ -16,15 +16,16 @@ from registry.errors import StoreUnavailable
 _READ_BYTES: Final = 256 * 1024
 _LOOK_SECONDS: Final = 0.002
 _PATIENCE_SECONDS: Final = 2.0
-"""Without a byte for so long, a reader goes on without the process that fetches."""
+"""If no byte arrives for this long, a reader stops waiting for the process that fetches."""
 _AHEAD_BYTES: Final = 8 << 20
-"""A reader further ahead of what was fetched does not wait for it."""
+"""A reader does not wait for bytes further ahead than this of those fetched so far."""
 
 
 class CachedObject(BlockingObject):
     """An object whose bytes are in the disk cache; a read that fails drops them from the cache.
 
-    So the next read takes them from the bucket, and a bad cache file does not count as damage.
+    Then the next read takes the bytes from the bucket, and a bad cache file is not reported as
+    damage.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class CachedObject(BlockingObject):
         self._forget = forget
         self._served = served
         self._sent = 0
-        """Bytes that the kernel sends, unless they are read after all."""
+        """Bytes that the kernel sends from the file; reset if they are read by `chunks` instead."""
 
     @property
     def closes_slowly(self) -> bool:
@@ -46,7 +47,7 @@ class CachedObject(BlockingObject):
         return self._opened.closes_slowly
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
-        """Return a range as a region of the file, if it is stored as it was pushed."""
+        """Return a range as a region of the cache file; None if the object is sealed."""
         region = self._opened.file_region(start, stop)
         if region is not None:
             self._sent += region.count
@@ -56,7 +57,7 @@ class CachedObject(BlockingObject):
         """Yield a range in order.
 
         Raise `StoreUnavailable` if reading failed, or the cached bytes are not those of the object;
-        they are removed from the cache then.
+        then they are removed from the cache.
         """
         return self._counted(self._opened.chunks(start, stop))
 
@@ -86,9 +87,9 @@ class CachedObject(BlockingObject):
 
 
 class FollowingObject(StoredBytes):
-    """An object that another reader is fetching into the cache: read from the growing file.
+    """An object that another thread is fetching into the cache, read from the growing file.
 
-    If the bytes do not arrive, or lie far ahead, it opens the object in the bucket itself.
+    If the bytes do not arrive, or are far ahead, the object is opened in the bucket by `reopen`.
     """
 
     def __init__(self, descriptor: int, length: int, reopen: Callable[[], StoredBytes]) -> None:
@@ -102,7 +103,7 @@ class FollowingObject(StoredBytes):
         self._is_open = True
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
-        """Yield a range through one buffer of 256 KiB; raise StoreUnavailable if that fails."""
+        """Yield a range through one buffer of 256 KiB; raise `StoreUnavailable` on failure."""
         buffer = memoryview(bytearray(min(end - offset, _READ_BYTES)))
         self.expect(offset, end - offset)
         while offset < end:

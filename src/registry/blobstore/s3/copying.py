@@ -1,8 +1,8 @@
 """Read the acknowledged bytes of an upload, whether or not it was committed.
 
 S3 returns no bytes of parts before they are an object. So the parts that a tail names are completed
-to an object at the key that they were sent to: it has no row, so it is not taken for a blob. From
-then on S3 refuses further parts from an earlier writer.
+to an object at the key to which they were sent: it has no row, so no other code takes it for a
+blob. From then on S3 refuses further parts from an earlier writer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PART_BYTES: Final = 1 << 20
 
 
 def read_tail(bucket: Bucket, name: TailName) -> Tail:
-    """Return a tail; raise ObjectUnknown if it is absent or invalid."""
+    """Return a tail; raise `ObjectUnknown` if it is absent or invalid."""
     try:
         tail = decoded(bucket.read(name.key))
     except (KeyMissing, TailBroken) as error:
@@ -38,7 +38,7 @@ def read_tail(bucket: Bucket, name: TailName) -> Tail:
 
 
 def tail_for(found: UploadState, offset: int) -> TailName | None:
-    """Return the shortest tail that has the bytes up to `offset`, or None."""
+    """Return the shortest tail that has the bytes up to `offset`; None if no tail has them."""
     fitting = [each for each in found.tails if each.offset >= offset]
     return min(fitting, key=lambda each: each.offset, default=None)
 
@@ -48,8 +48,8 @@ def prefix_of(
 ) -> Iterator[memoryview]:
     """Yield the first `size` bytes of an upload or an object, decrypted if sealed.
 
-    Raise `ObjectUnknown` if there are fewer, or they do not decrypt; `StoreUnavailable` if the
-    store failed.
+    Raise `ObjectUnknown` if there are fewer bytes, or they do not decrypt; `StoreUnavailable` if
+    the store failed.
     """
     if not size:
         return
@@ -86,7 +86,10 @@ def _prefix_of_object(
 
 
 def _readable(bucket: Bucket, name: TailName, tail: Tail, found: UploadState) -> S3Object | None:
-    """Return the object with the sent parts, completed if necessary; None if there are no parts."""
+    """Return the object with the sent parts, completing the multipart upload if necessary.
+
+    Return None if no parts were sent; raise `ObjectUnknown` if they no longer exist.
+    """
     if not name.sent:
         return None
     key = object_key(name.upload_id)
@@ -119,7 +122,7 @@ class _Stored:
             sent.expect(0, sent.length)
 
     def read(self, view: memoryview, offset: int) -> None:
-        """Fill `view`; raise SealBroken if there are fewer bytes."""
+        """Fill `view`; raise `SealBroken` if there are too few bytes."""
         before = max(0, min(len(view), self._border - offset))
         if before:
             assert self.sent is not None

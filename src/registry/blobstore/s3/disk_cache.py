@@ -1,15 +1,15 @@
 """A cache of stored objects on the disk of one machine, so that hot ones are not fetched again.
 
-Its bytes are the stored ones: sealed objects stay sealed. It serves all processes of a machine, and
-may be deleted at any time. One process fetches the bytes of an absent object, and other readers
-read along from the growing file.
+It contains the stored bytes, so sealed objects stay sealed. It serves all processes of a machine,
+and may be deleted at any time. One process fetches the bytes of an absent object, while other
+readers read the growing file.
 
 A file is ``<aa>/<id>``, ``aa`` being the last two digits of the id: the stored bytes, then `_MAGIC`
-and their BLAKE3. A process checks that the first time it opens a file that it did not fetch itself,
-so neither a crash nor a failing disk makes it send other bytes. While an object is fetched, its
-file is ``fetching/<id>``, locked (``flock``) by the fetching thread.
+and their BLAKE3. A process checks the BLAKE3 the first time it opens a file that it did not fetch
+itself, so neither a crash nor a failing disk makes it send wrong bytes. While an object is fetched,
+its file is ``fetching/<id>``, locked (``flock``) by the fetching thread.
 
-After any error of the cache, a read goes on without it.
+After any error of the cache, a read continues without the cache.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _MAGIC: Final = b"entrepot"
 _TRAILER_BYTES: Final = len(_MAGIC) + 32
 _CHECK_BYTES: Final = 1024 * 1024
 _AT_ONCE: Final = 8
-"""Objects that a process fetches at once; it reads others past the cache."""
+"""Maximum objects that a process fetches at once; it reads others without caching them."""
 _TOUCH_SECONDS: Final = 60
 _LOOK_EVERY_SECONDS: Final = 3600
 _KEPT_SECONDS: Final = 7 * 86400
 """Files unread for this long are deleted: another machine may have deleted the object."""
 _SILENT_SECONDS: Final = 60
-"""Between warnings: a full disk fails every read that the cache does not have."""
+"""Time between warnings: on a full disk, every read of an object not in the cache would warn."""
 _CHECKED: Final = 1 << 16
-"""Objects of which a process remembers that it has checked them."""
+"""Maximum objects that a process remembers as checked."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,12 +64,13 @@ class DiskCache:
     """The cache in a folder, of about `limit` bytes; all of its calls may block."""
 
     def __init__(self, folder: Path, limit: int, count: Count = count_nothing) -> None:
-        """Use `folder`, and make it if it is missing; `count` is called in any thread.
+        """Use `folder`, and create it if it is missing; `count` is called in any thread.
 
-        Each process counts what it fetches, and looks at the folder after each sixteenth of `limit`
-        and each hour in which it reads, so each process may exceed `limit` by a sixteenth.
+        Each process counts the bytes that it fetches. It scans the folder, to delete files, after
+        each sixteenth of `limit` and, while it reads, once an hour. So each process may exceed
+        `limit` by a sixteenth.
 
-        Raise `OSError` if the folder cannot be made.
+        Raise `OSError` if the folder cannot be created.
         """
         make_folder(folder / FETCHING)
         self._folder = folder
@@ -83,7 +84,7 @@ class DiskCache:
         self._checking = threading.Lock()
         self._fetching = 0
         self._checked: dict[str, int] = {}
-        """Inodes of files whose bytes are known to be right."""
+        """Inodes, by object id, of files whose bytes were checked."""
         self._is_closed = False
         self._silent_until = 0.0
 
@@ -125,7 +126,7 @@ class DiskCache:
         return StoredFile(descriptor, length)
 
     def _is_checked(self, object_id: str, descriptor: int, length: int, inode: int) -> bool:
-        """Return True if the file is intact; verify it when this process first opens it."""
+        """Return True if the file is intact; verify it the first time this process opens it."""
         if self._checked.get(object_id) == inode:
             return True
         with self._checking:
@@ -193,7 +194,7 @@ class DiskCache:
         return following, "missed"
 
     def _take(self, path: Path, descriptor: int) -> bool:
-        """Lock the file to fetch; return False if another thread fetches or has just fetched it."""
+        """Lock the file to fetch; return False if another thread is fetching it, or just has."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

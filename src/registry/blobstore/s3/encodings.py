@@ -1,7 +1,7 @@
 """Encode the bytes of an upload as stored bytes: plain, or sealed frame by frame.
 
-The stored bytes are what a file on disk would contain (`registry.blobstore.sealed.staged`). But
-nothing is written twice: a partial frame stays in memory, and in the tail.
+The stored bytes are the same as in a file on disk (`registry.blobstore.sealed.staged`). But no
+bytes are overwritten: a partial frame stays in memory, and in the tail.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from blake3 import blake3
 from registry.blobstore.base import PLAIN, SEALED, DataKey
 from registry.blobstore.s3.bucket_layout import Tail
 from registry.blobstore.s3.parts import PartWriter
-from registry.blobstore.sealed.compression import pays
+from registry.blobstore.sealed.compression import is_worth_compressing
 from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, FrameKind, SealBroken
 from registry.blobstore.sealed.frames import open_frame, scratch, seal_frame
-from registry.blobstore.sealed.layout import Layout, Packed, Record, Slots, layout_of
+from registry.blobstore.sealed.layout import Layout, Packed, Record, Slots, new_layout
 from registry.blobstore.sealed.table import big_endian, sealed_table
 from registry.oci.digest import Hasher
 
@@ -26,7 +26,7 @@ _PART_BYTES: Final = 256 * 1024
 
 
 class SealedState(NamedTuple):
-    """The state of a sealed upload in a tail, besides the stored bytes."""
+    """The parts of a tail that only a sealed upload has: header, entries and partial frame."""
 
     header: bytes | None = None
     entries: bytes = b""
@@ -34,9 +34,9 @@ class SealedState(NamedTuple):
 
 
 class PlainEncoder:
-    """Appends the bytes of an upload to its `PartWriter` as they are.
+    """Appends the bytes of an upload unchanged to its `PartWriter`.
 
-    Another thread may `read` them.
+    Another thread may call `read`.
     """
 
     encoding = PLAIN
@@ -50,32 +50,32 @@ class PlainEncoder:
         return self._writer.length
 
     def restore(self, tail: Tail) -> bool:
-        """Continue behind a tail, whose stored bytes the writer already has.
+        """Continue after a tail, whose stored bytes the writer already has.
 
         Return False if the tail does not match this upload, or does not decrypt.
         """
         return tail.about.header is None and self._writer.length == tail.about.offset
 
     def append(self, view: memoryview, /) -> None:
-        """Append bytes; raise StoreUnavailable as the writer does."""
+        """Append bytes; raise `StoreUnavailable` or `BlobTooLarge` as `PartWriter.append` does."""
         self._writer.append(view)
 
     def sealed(self) -> SealedState:
-        """Return the state that a tail needs besides the stored bytes."""
+        """Return an empty state."""
         return SealedState()
 
     def cut(self, offset: int) -> bool:
-        """Drop the bytes behind `offset`; return False if some of them were already sent."""
+        """Drop the bytes after `offset`; return False if some of them were already sent."""
         if not self._writer.sent <= offset <= self._writer.length:
             return False
         self._writer.cut(offset)
         return True
 
     def finish(self) -> None:
-        """Append the end of the object: a plain one needs none."""
+        """Do nothing: a plain object ends with its last byte."""
 
     def checksum(self) -> None:
-        """Return None: only sealed bytes have a checksum of their own."""
+        """Return None: only sealed bytes have a checksum (`Stored.checksum`)."""
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
         """Hash all bytes; return False, without hashing any, if some are no longer in memory."""
@@ -89,7 +89,7 @@ class PlainEncoder:
         return True
 
     def read(self, offset: int, count: int) -> bytes | None:
-        """Return up to `count` bytes from `offset` on; None if they are no longer in memory."""
+        """Return up to `count` bytes from `offset`; None if they are no longer in memory."""
         return self._writer.peek(offset, min(offset + count, self.length))
 
 
@@ -106,12 +106,12 @@ class SealedEncoder:
         self._data_key = data_key
         self._compresses = compresses
         self._cipher: FrameCipher | None = None
-        """None until the first bytes are stored, by which compression is decided."""
+        """None until the first bytes are stored, which decide whether the object is compressed."""
         self._layout: Layout = Slots()
         self._number = 0
         self._buffer = bytearray()
         self._hasher: blake3 | None = blake3()
-        """Of the stored bytes; None if some are not known here."""
+        """The hasher of the stored bytes; None if it has not hashed all of them."""
 
     @property
     def length(self) -> int:
@@ -135,7 +135,7 @@ class SealedEncoder:
         return start == self._writer.length
 
     def take_hasher(self, hasher: blake3) -> None:
-        """Continue with a hasher that has already hashed the stored bytes."""
+        """Continue with `hasher`, which has already hashed the stored bytes."""
         self._hasher = hasher
 
     @property
@@ -144,7 +144,7 @@ class SealedEncoder:
         return self._hasher
 
     def append(self, view: memoryview, /) -> None:
-        """Append bytes; seal and append each frame that they fill."""
+        """Append bytes; seal and append each frame that becomes full."""
         while view:
             room = FRAME_BYTES - len(self._buffer)
             self._buffer += view[:room]
@@ -156,7 +156,7 @@ class SealedEncoder:
                 self._buffer = bytearray()
 
     def sealed(self) -> SealedState:
-        """Return what a tail needs: header, packed entries, and the partial frame, sealed."""
+        """Return the header, the entries of packed frames, and the partial frame, sealed."""
         if not self.length:
             return SealedState()
         cipher = self._begun()
@@ -221,7 +221,7 @@ class SealedEncoder:
         return None if frame is None else frame[skipped : skipped + count]
 
     def _frame(self, number: int) -> bytes | None:
-        """Return the bytes of a full frame if its stored bytes are still in memory, else None."""
+        """Return the bytes of a full frame; None if its stored bytes are no longer in memory."""
         if self._cipher is None or number >= self._number:
             return None
         record = self._layout.record(number, FRAME_BYTES)
@@ -244,9 +244,9 @@ class SealedEncoder:
         """Return the cipher; the first call decides about compression and appends the header."""
         if self._cipher is None:
             with memoryview(self._buffer) as piece:
-                is_packed = self._compresses and pays(piece)
+                is_packed = self._compresses and is_worth_compressing(piece)
             cipher = FrameCipher.new(self._data_key, self._object_id, is_packed=is_packed)
-            self._layout = layout_of(is_packed=is_packed)
+            self._layout = new_layout(is_packed=is_packed)
             self._append(memoryview(cipher.header))
             self._cipher = cipher
         return self._cipher
@@ -261,11 +261,11 @@ Encoder = PlainEncoder | SealedEncoder
 
 
 def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
-    """Return the layout of the whole frames before the partial one, which a tail keeps.
+    """Return the layout of the whole frames before the partial frame.
 
-    `entries` are those of packed frames: integers of 4 bytes, big-endian.
+    `entries` are those in a tail, of packed frames: integers of 4 bytes, big-endian.
 
-    Raise `SealBroken` if they are cut off.
+    Raise `SealBroken` if the entries are cut off.
     """
     if not cipher.is_packed:
         return Slots()
@@ -278,7 +278,7 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
 
 
 def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:
-    """Decrypt the partial frame in a tail.
+    """Decrypt the partial frame in a tail, which has `count` bytes.
 
     Raise `SealBroken` if it is another frame, or was changed.
     """

@@ -59,10 +59,10 @@ _MIB: Final = 1 << 20
 
 
 class S3Files:
-    """Keep blobs in a bucket (`registry.blobstore.s3.bucket_layout`). Its calls block.
+    """Keeps blobs in a bucket (`registry.blobstore.s3.bucket_layout`). Its calls block.
 
-    The lease in an upload session's row decides which process may write to it; within this process,
-    a second writer is refused here too.
+    The lease in an upload session's row decides which process may write to an upload; within this
+    process, a second writer is refused here too.
     """
 
     def __init__(
@@ -78,10 +78,11 @@ class S3Files:
     ) -> None:
         """Use a bucket; with `compresses`, compress sealed objects if that saves space.
 
-        `sizes` returns the size of each part. Stores of one process that share a bucket share
-        `holds`. `locks` coordinate processes that share the bucket. Objects with a row are read
-        through the `cache`, which `close` closes. Uploads that do not fit in memory continue in
-        unnamed files in `folder`.
+        - `sizes` returns the size of each part
+        - `holds` are shared by the stores of one process that use the same bucket
+        - `locks` coordinate the processes that use the bucket
+        - `cache`: objects with a row are read through it; `close` closes it
+        - `folder`: uploads that do not fit in memory continue in unnamed files here
         """
         self.compresses: Final = compresses
         self.bucket: Final = bucket
@@ -95,7 +96,7 @@ class S3Files:
 
     @property
     def budget(self) -> MemoryBudget:
-        """Return the memory budget for bytes that are not sent yet."""
+        """Return the memory budget for bytes that were not sent yet."""
         return self._senders.budget
 
     def close(self) -> None:
@@ -128,7 +129,10 @@ class S3Files:
     def _fitting(
         self, stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey | None
     ) -> StoredBytes | SealedObject:
-        """Return stored bytes as an object, decrypted with its key; on an error, close them."""
+        """Return stored bytes as an object, decrypted with its key; on an error, close them.
+
+        Raise `ObjectDamaged` if the object has another size or does not decrypt.
+        """
         if data_key is not None:
             return unseal(stored, object_id, size, data_key, self._frames)
         try:
@@ -149,7 +153,7 @@ class S3Files:
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
     ) -> BlockingObject | GrowingUpload:
-        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+        """Open staged bytes to read them while they grow (`BlobReader.open_staged`)."""
         name = canonical_id(upload_id)
         held = self.held(name)
         if held is None or held.encoder is None:
@@ -163,7 +167,7 @@ class S3Files:
         """Open the object that an upload has become.
 
         Raises:
-            ObjectUnknown: there is none, or only one made of the sent parts, for reading.
+            ObjectUnknown: there is none, or one that was made of the sent parts only to read them.
             ObjectDamaged, StoreUnavailable: as `open`.
 
         """
@@ -270,11 +274,11 @@ class S3Files:
             self._shared.holds.release(name)
 
     def check_room(self) -> None:
-        """Check that the bucket answers; S3 does not state how much room there is."""
+        """Check that the bucket responds; S3 does not say how much room there is."""
         self.bucket.find(GENERATION)
 
     def held(self, upload_id: str) -> HeldUpload | None:
-        """Return the writer in this process that holds an upload, or None."""
+        """Return the writer in this process that holds an upload; None if there is none."""
         return self._shared.holds.find(upload_id)
 
     def is_staged(self, upload_id: str) -> bool:
@@ -285,11 +289,11 @@ class S3Files:
     def acknowledged(
         self, upload_id: str, data_key: DataKey | None, more_than: int
     ) -> bytes | None:
-        """Return an upload's acknowledged bytes if one tail has them all and more than `more_than`.
+        """Return an upload's acknowledged bytes if they are all in one tail; else None.
 
-        Return None otherwise, and if the tail cannot be read.
+        Return None also if there are no more than `more_than` bytes, or the tail cannot be read.
 
-        Raise `StagedDropped` if the upload is gone.
+        Raise `StagedDropped` if the upload was discarded.
         """
         found = self._shared.look(upload_id)
         if found.is_nothing:
@@ -324,9 +328,10 @@ class S3Files:
         return (each.object_id for each in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[ListedBytes]:
-        """Yield all staged bytes by upload id, except orphans; delete leftovers of commits.
+        """Yield all staged bytes except orphans, by upload id.
 
-        For uploads that this process holds, sizes include bytes not yet sent.
+        On the way, delete the tails and parts that committed uploads have left. For uploads that
+        this process holds, sizes include bytes not yet sent.
         """
         orphans = {each.object_id for each in self._marks.listed()}
         held = self._shared.holds.every()
@@ -349,7 +354,7 @@ class S3Files:
         self.bucket.delete_all([object_key(canonical_id(object_id))])
 
     def delete_every(self, object_ids: Sequence[str]) -> Deleted:
-        """Delete objects, 1,000 a call (`BlobSweeper.delete`)."""
+        """Delete objects, 1,000 per call (`BlobSweeper.delete`)."""
         keys = {object_key(canonical_id(each)): each for each in object_ids}
         self._forget(*object_ids)
         try:
@@ -363,7 +368,7 @@ class S3Files:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
+        """Prevent backups from beginning in the block (`FleetLocks.deleting`)."""
         if self._locks is None:
             yield
             return
@@ -389,9 +394,9 @@ class S3Files:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Yield True to one process at a time by the locks; without them, to one thread here.
+        """Yield True to one process at a time, by the locks; without locks, to one thread.
 
-        Two scans at once do no harm: they only set a mark twice.
+        Two concurrent scans do no harm: they only set a mark twice.
         """
         if self._locks is not None:
             with self._locks.scan_alone() as is_alone:
@@ -405,7 +410,7 @@ class S3Files:
                 self._scanning.release()
 
     def generation(self) -> str | None:
-        """Return the saved generation, or None."""
+        """Return the saved generation of the database, or None if none is saved."""
         try:
             return self.bucket.read(GENERATION).decode("ascii", "replace").strip()
         except KeyMissing:
@@ -416,7 +421,7 @@ class S3Files:
         self.bucket.put(GENERATION, f"{generation}\n".encode())
 
     def _keep(self, object_id: str) -> None:
-        """Remove an orphan's mark, if this process knows of one, since the bytes are needed."""
+        """Remove the orphan mark of bytes that are needed, if this process knows of one."""
         if self._marks.is_known(object_id):
             self._marks.take_back(object_id)
 
@@ -445,10 +450,11 @@ class S3Files:
         return bytes(self.bucket.get(key, start, stop).body.read())
 
     def _is_left(self, upload_id: str) -> bool:
-        """Return True if an upload was committed; if so, delete tails and parts older than that.
+        """Return True if an upload was committed; then delete tails and parts older than it.
 
-        An object that is being made staged bytes again has newer tails and parts: those stay. A
-        tail may have been stored anew since it was listed, so tails are listed after the object.
+        An object that is being turned back into staged bytes has newer tails and parts, which stay.
+        A tail may have been stored anew since it was listed, so tails are listed after the object
+        is found.
         """
         head = self.bucket.find(object_key(upload_id))
         if head is None or self.held(upload_id) is not None:

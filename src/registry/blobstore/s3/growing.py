@@ -1,8 +1,8 @@
 """Staged bytes of a bucket, read while they grow.
 
 In the process of the writer, a reader gets the bytes that are still in memory. In another process,
-it gets the acknowledged bytes. But S3 returns no bytes of parts before the commit: a reader that
-needs them waits for it.
+it gets the acknowledged bytes. But S3 returns no bytes of parts before the commit: a reader of
+bytes that were sent in parts must wait for the commit.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from registry.blobstore.s3.uploads import HeldUpload
 
 
 class UploadFiles(Protocol):
-    """The methods of `registry.blobstore.s3.files.S3Files` that a reader of growing bytes needs."""
+    """The methods of `registry.blobstore.s3.files.S3Files` that `GrowingUpload` calls."""
 
     def held(self, upload_id: str) -> HeldUpload | None:
-        """Return the writer of this process that holds an upload, or None."""
+        """Return the writer in this process that holds an upload; None if there is none."""
 
     def is_set_aside(self, upload_id: str) -> bool:
         """Return True if an upload is an orphan."""
 
     def open_committed(self, upload_id: str, data_key: DataKey | None) -> BlockingObject:
-        """Open the object that an upload has become; raise ObjectUnknown if there is none."""
+        """Open the object that an upload has become; raise `ObjectUnknown` if there is none."""
 
     def acknowledged(
         self, upload_id: str, data_key: DataKey | None, more_than: int
     ) -> bytes | None:
-        """Return acknowledged bytes that one tail has, if there are more than `more_than`."""
+        """Return all acknowledged bytes, or None (`S3Files.acknowledged`)."""
 
 
 class GrowingUpload(BlockingGrowing):
-    """An upload being read while it grows; `data_key` decrypts sealed bytes."""
+    """An upload that is read while it grows; `data_key` decrypts sealed bytes."""
 
     def __init__(self, files: UploadFiles, upload_id: str, data_key: DataKey | None) -> None:
         self._files = files
         self._upload_id = upload_id
         self._data_key = data_key
         self._tail = b""
-        """The acknowledged bytes, if no part of them was sent."""
+        """The acknowledged bytes, if none of them were sent in parts."""
         self._object: BlockingObject | None = None
 
     def look(self, offset: int, count: int) -> StagedLook:

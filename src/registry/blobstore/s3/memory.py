@@ -1,8 +1,8 @@
 """The memory that all uploads of a process share for bytes not yet sent.
 
-An upload that depends on its client never waits for memory: many slow clients would block each
-other and all others. Bytes that do not fit go to a file (`PartBuffer`). Only sends wait for memory,
-and only for other sends, which end without a client.
+An upload that waits for its client never waits for memory: many slow clients would block each other
+and all others. Bytes that do not fit go to a file (`PartBuffer`). Only sends wait for memory, and
+only for other sends, which finish without any client.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from registry.errors import StoreUnavailable
 
 _PATIENCE_SECONDS: Final = 30.0
 _SPARE_BYTES: Final = 1 << 30
-"""Room that the files of uploads leave free on the disk, where the database may be."""
+"""Bytes that the files of uploads leave free on the disk, where the database may be."""
 _SPARE_SHARE: Final = 10
 
 
 class MemoryBudget:
-    """A limit on memory use in bytes; a single use may exceed it if it is alone.
+    """A limit on memory use in bytes; a single use may exceed the limit if there is no other.
 
-    Waiting uses are served in order, so that many small ones do not starve a large one.
+    Waiting uses are served in order, so that many small uses do not starve a large one.
     """
 
     def __init__(self, limit: int, patience_seconds: float = _PATIENCE_SECONDS) -> None:
@@ -39,11 +39,11 @@ class MemoryBudget:
         self._used = 0
         self._turns: deque[object] = deque()
         self.most = 0
-        """The most that was used at once."""
+        """The maximum number of bytes used at once so far."""
 
     @property
     def used(self) -> int:
-        """Return how many bytes are used."""
+        """Return the number of bytes in use."""
         return self._used
 
     @property
@@ -69,7 +69,7 @@ class MemoryBudget:
     def taken(self, count: int) -> Iterator[None]:
         """Wait for `count` free bytes; reserve them in the block, which must wait for no client.
 
-        Raise `StoreUnavailable` if they were not free within half a minute.
+        Raise `StoreUnavailable` if they are not free within `patience_seconds`.
         """
         self._wait(count)
         try:
@@ -102,8 +102,8 @@ class MemoryBudget:
 class PartBuffer:
     """The bytes of a part until they are sent: in memory, or in a file if memory is used up.
 
-    The file has no name, so nothing is left of a process that dies. One thread appends; others may
-    read meanwhile.
+    The file has no name, so a process that dies leaves nothing behind. One thread appends; others
+    may read meanwhile.
     """
 
     def __init__(self, budget: MemoryBudget, folder: Path | None) -> None:
@@ -119,7 +119,7 @@ class PartBuffer:
         return self._length
 
     def append(self, view: memoryview) -> None:
-        """Append bytes; raise StoreUnavailable if there is no room on the disk either."""
+        """Append bytes; raise `StoreUnavailable` if there is no room on the disk either."""
         if self._file is None and not self._budget.take_now(len(view)):
             self._move()
         with self._lock:
@@ -137,7 +137,7 @@ class PartBuffer:
             return _read(self._file.fileno(), start, stop)
 
     def cut(self, length: int) -> None:
-        """Forget the bytes behind `length`."""
+        """Drop the bytes after `length`."""
         with self._lock:
             dropped, self._length = self._length - length, length
             if self._file is None:
@@ -146,7 +146,7 @@ class PartBuffer:
 
     @contextmanager
     def loaded(self, passing: MemoryBudget) -> Iterator[bytes | bytearray]:
-        """Yield all bytes, to be sent in the block; those of a file use memory of `passing`."""
+        """Yield all bytes, to be sent in the block; bytes from a file use memory of `passing`."""
         if self._file is None:
             yield self._memory
             return
@@ -164,7 +164,7 @@ class PartBuffer:
             self._memory, self._length = bytearray(), 0
 
     def _move(self) -> None:
-        """Continue in a file."""
+        """Move the bytes to a file, and continue there."""
         try:
             file = TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - `close` does it
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Objects of a bucket, read by ranges that resume where a connection broke."""
+"""Objects of a bucket, read by ranges; a read resumes where its connection broke."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from registry.blobstore.s3.responses import KeyExists, KeyMissing, OutsideObject
 from registry.errors import StoreUnavailable
 
 FIRST_BYTES: Final = 256 * 1024
-"""Bytes that are read with the opening: a small object needs no second call."""
+"""Bytes that opening an object reads: a small object needs no second call."""
 _READ_BYTES: Final = 256 * 1024
 _TRIES: Final = 5
-"""How many times in a row a read may break without a byte."""
+"""Consecutive attempts of a read without a byte after which the read fails."""
 _ALL_TRIES: Final = 16
 _PAUSE_SECONDS: Final = 0.5
-"""Grows from none at first; all pauses outlast that of the circuit (`Circuit`)."""
+"""Unit of the pauses between attempts, which grow from zero; together they are longer than the
+pause of `Circuit`."""
 _PATIENCE: Final = 2
-"""For how many times the longest silence a read that brings no byte is tried again."""
+"""A read that gets no byte is tried again for this many times `store_s3_read_seconds`."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class S3Object(StoredBytes):
 
     @classmethod
     def open(cls, bucket: Bucket, key: str, object_id: str) -> S3Object:
-        """Open an object.
+        """Open an object; `object_id` is for errors.
 
         Raise `ObjectUnknown` if there is none, `StoreUnavailable` if the store failed.
         """
@@ -98,7 +99,7 @@ class S3Object(StoredBytes):
         return True
 
     def _read_behind(self, view: memoryview, offset: int) -> None:
-        """Read on in the current request, or begin one for the announced range or these bytes."""
+        """Continue the request, or begin one: for the announced range, else for these bytes."""
         end = offset + len(view)
         stream = self._stream
         if stream is None or stream.position != offset or stream.end < end:
@@ -115,7 +116,7 @@ class S3Object(StoredBytes):
         self._expected = (offset, min(offset + count, self.length))
 
     def close(self) -> None:
-        """End running reads; calling it again does nothing."""
+        """Close running requests; calling it again does nothing."""
         with self._lock:
             self._drop_stream()
 
@@ -135,8 +136,8 @@ class _Gone(StoreUnavailable):
 class _Stream:
     """A range being received, from `position` to `end`.
 
-    It is requested when created, since a deleted object can be read on, but not opened. The kernel
-    reads ahead as much as fits the connection's buffers.
+    The range is requested at once: a deleted object can still be read to its end, but no longer
+    opened. The kernel reads ahead as much as fits in the connection's buffers.
     """
 
     def __init__(
@@ -161,7 +162,8 @@ class _Stream:
     def fill(self, view: memoryview) -> None:
         """Fill `view` with the next bytes; if the connection breaks, request the rest again.
 
-        Raise `StoreUnavailable` if it broke too often, or the object was replaced meanwhile.
+        Raise `StoreUnavailable` if the connection broke too often, or the object was replaced
+        meanwhile.
         """
         broken, began = 0, time.monotonic()
         patience = _PATIENCE * self._bucket.settings.store_s3_read_seconds
@@ -199,7 +201,7 @@ class _Stream:
         self._body = found.body
 
     def close(self) -> None:
-        """End the request; calling it again does nothing."""
+        """Close the request; calling it again does nothing."""
         body, self._body = self._body, None
         if body is not None:
             body.close()

@@ -1,7 +1,7 @@
-"""Orphans in a bucket: their bytes stay at their key, and a mark has the time of setting aside.
+"""Orphans in a bucket: their bytes stay at their key; a *mark* says when they were set aside.
 
-A mark is an empty object; all it tells is in its key. So orphans that are needed after all stay
-readable, and a reader that finds a row for them removes the mark.
+A mark is an empty object, with all information in its key. So orphans that are needed after all
+stay readable, and a reader that finds a row for them removes the mark.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from registry.blobstore.s3.uploads import Shared
 
 
 class Marks:
-    """The orphan marks of a bucket; caches the ids that this process has marked or seen."""
+    """The orphan marks of a bucket. Caches the ids that this process has marked, or seen marked."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._known: set[str] = set()
 
     def is_known(self, object_id: str) -> bool:
-        """Return True if this process knows that these bytes are marked."""
+        """Return True if the cache says that these bytes are marked."""
         return object_id in self._known
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool) -> bool:
@@ -49,7 +49,7 @@ class Marks:
         return True
 
     def listed(self, prefix: str = ORPHANS) -> Iterator[Orphan]:
-        """Yield every orphan whose key begins with `prefix`."""
+        """Yield every orphan whose mark has a key that begins with `prefix`."""
         for entry in self._shared.bucket.listed(prefix):
             orphan = orphan_of(entry.key)
             if orphan is not None:
@@ -61,7 +61,7 @@ class Marks:
         return {each.object_id for each in self.listed(orphans_in(partition))}
 
     def take_back(self, object_id: str) -> bool:
-        """Remove the marks of some bytes; return False if there are none."""
+        """Remove the marks of an object or of staged bytes; return False if there are none."""
         bucket = self._shared.bucket
         keys = [entry.key for entry in bucket.listed(orphans_of(object_id))]
         bucket.delete_all(keys)
@@ -69,7 +69,7 @@ class Marks:
         return bool(keys)
 
     def delete(self, orphan: Orphan) -> None:
-        """Delete the bytes of an orphan, then its mark; do nothing if the mark is gone."""
+        """Delete the bytes of an orphan, then its mark; do nothing if the mark is absent."""
         bucket, key = self._shared.bucket, orphan_key(orphan)
         if bucket.find(key) is None:
             return

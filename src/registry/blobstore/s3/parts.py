@@ -1,7 +1,7 @@
-"""The stored bytes of an upload: collected in memory up to a part, then sent.
+"""The stored bytes of an upload: collected in memory up to the size of a part, then sent.
 
-All parts but the last have the sizes of `part_bytes`. An upload that fits the first is stored by
-one call.
+All parts but the last have the sizes that `part_bytes` returns. An upload that fits in the first
+part is stored by one call.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ _GROWS_EVERY: Final = 1000
 _SMALLEST: Final = 8 * _MIB
 _LARGEST: Final = 32 * _MIB
 MOST_PARTS: Final = 10_000
-"""The most that S3 takes."""
+"""The maximum number of parts in S3."""
 _IN_FLIGHT: Final = 2
 _THREADS: Final = 16
 _PASSING_SHARE: Final = 4
-"""The part of the memory for bytes that are being sent, which wait for no client."""
+"""This fraction of the memory (one in four) is for bytes that are being sent, which wait for no
+client."""
 
 PartBytes = Callable[[int], int]
 
 
 def part_bytes(number: int) -> int:
-    """Return the size of a part, counted from 0: 8 MiB, and after each 1,000 parts 8 MiB more.
+    """Return the size of a part, counted from 0: 8 MiB, and 8 MiB more after each 1,000 parts.
 
-    It stops growing at 32 MiB. So `MOST_PARTS` parts have 265 GiB (`MOST_S3_BLOB_BYTES`).
+    The size grows to at most 32 MiB. So `MOST_PARTS` parts have 265 GiB (`MOST_S3_BLOB_BYTES`).
     """
     return min(_SMALLEST * (1 + number // _GROWS_EVERY), _LARGEST)
 
@@ -48,15 +49,15 @@ class Senders:
     def __init__(
         self, memory_bytes: int, sizes: PartBytes = part_bytes, folder: Path | None = None
     ) -> None:
-        """Use so much memory, these part sizes, and a folder for bytes that do not fit in memory.
+        """Use this much memory and these part sizes; bytes that do not fit in it go to `folder`.
 
         Without a folder, use the system's folder for temporary files.
         """
         passing = memory_bytes // _PASSING_SHARE
         self.budget: Final = MemoryBudget(memory_bytes - passing)
-        """Of parts until they are sent."""
+        """Memory for parts until they are sent."""
         self.passing: Final = MemoryBudget(passing)
-        """Of copies while they are sent."""
+        """Memory for copies of parts while they are sent."""
         self.sizes: Final = sizes
         self._folder = folder
         self._making = threading.Lock()
@@ -64,7 +65,7 @@ class Senders:
 
     @property
     def pool(self) -> ThreadPoolExecutor:
-        """Return the thread pool, which is made for the first part."""
+        """Return the thread pool, which is created for the first part."""
         with self._making:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, "s3-parts")
@@ -75,7 +76,7 @@ class Senders:
         return PartBuffer(self.budget, self._folder)
 
     def close(self) -> None:
-        """Wait for running sends, and end the threads."""
+        """Wait until running sends have finished, and end the threads."""
         with self._making:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -83,13 +84,13 @@ class Senders:
 
 
 class PartWriter:
-    """The stored bytes of one upload; one thread appends, others may read what is in memory.
+    """The stored bytes of one upload; one thread appends, others may read the bytes in memory.
 
-    After a StoreUnavailable it can only be closed.
+    After a `StoreUnavailable` it can only be closed.
     """
 
     def __init__(self, bucket: Bucket, key: str, token: str, senders: Senders) -> None:
-        """Begin with no bytes; `token` identifies this writer's object later on."""
+        """Begin with no bytes; `token` is stored with the object, to recognize its writer."""
         self._bucket = bucket
         self._key = key
         self.token = token
@@ -98,14 +99,14 @@ class PartWriter:
         self._buffer = senders.buffer()
         self._flying: deque[Future[Part]] = deque()
         self.upload: str | None = None
-        """The name of the upload in parts; None until there is one."""
+        """The id of the multipart upload; None until the first part is sent."""
         self.parts: list[Part] = []
         self.sent = 0
-        """Number of bytes in parts, sent or being sent."""
+        """Number of bytes in parts that were sent or are being sent."""
 
     @property
     def length(self) -> int:
-        """Return the number of bytes. For any thread."""
+        """Return the number of bytes. May be called from any thread."""
         with self._lock:
             return self._length
 
@@ -116,22 +117,22 @@ class PartWriter:
 
     @property
     def unsent(self) -> int:
-        """Return how many bytes follow the sent parts."""
+        """Return the number of bytes after the sent parts."""
         return len(self._buffer)
 
     def restore(self, upload: str, parts: Sequence[Part], sent: int) -> None:
-        """Continue behind parts that an earlier writer with the same token has sent."""
+        """Continue after `parts`, which an earlier writer with the same token has sent."""
         self.upload, self.parts, self.sent = upload, list(parts), sent
 
     def refill(self, tail: bytes) -> None:
-        """Load the bytes of a tail into memory again."""
+        """Load the stored bytes of a tail into memory again."""
         self._buffer.append(memoryview(tail))
 
     def append(self, view: memoryview) -> None:
-        """Append bytes; send each full part once more bytes follow.
+        """Append bytes; send a full part once more bytes follow.
 
-        Raise `StoreUnavailable` if a part cannot be sent, or has no room in memory nor on the disk;
-        `BlobTooLarge` if there are more parts than S3 takes.
+        Raise `StoreUnavailable` if a part cannot be sent, or fits neither in memory nor on the
+        disk; `BlobTooLarge` if there are more parts than S3 allows.
         """
         while view:
             room = self._senders.sizes(self._next) - len(self._buffer)
@@ -142,7 +143,7 @@ class PartWriter:
             view = view[room:]
 
     def peek(self, start: int, stop: int) -> bytes | None:
-        """Return bytes that are in memory, or None if they are not. Any thread may call it."""
+        """Return the bytes ``[start, stop)``; None if they are not in memory. For any thread."""
         with self._lock:
             first = start - self.sent
             if first < 0 or stop > self._length:
@@ -150,7 +151,7 @@ class PartWriter:
             return self._buffer.read(first, stop - self.sent)
 
     def cut(self, length: int) -> None:
-        """Drop the bytes behind `length`, all of which must be in memory."""
+        """Drop the bytes after `length`, all of which must be in memory."""
         self._buffer.cut(length - self.sent)
 
     def settle(self) -> None:
@@ -164,16 +165,16 @@ class PartWriter:
             self._land()
 
     def tail(self) -> bytes:
-        """Return the bytes behind the sent parts."""
+        """Return the bytes after the sent parts."""
         return self._buffer.read(0, self.unsent)
 
     def complete(self) -> None:
-        """Make the bytes the object of the key.
+        """Store the bytes as the object at the key.
 
-        If the response is lost, the object's token shows whether it was stored.
+        If the response is lost, the token of the object at the key shows whether it was stored.
 
-        Raise `StageBusy` if another writer has already stored the object; `StoreUnavailable` if the
-        store failed.
+        Raise `StageBusy` if another writer has already stored an object there; `StoreUnavailable`
+        if the store failed.
         """
         if self.upload is None:
             try:
@@ -210,7 +211,7 @@ class PartWriter:
         return found is not None and (found.size, found.token) == (self.length, self.token)
 
     def abort(self) -> None:
-        """Abort the multipart upload; if that fails, the orphan scan will."""
+        """Abort the multipart upload; if that fails, the orphan scan will abort it."""
         self.close()
         if self.upload is not None:
             with suppress(StoreUnavailable):
@@ -218,7 +219,7 @@ class PartWriter:
             self.upload = None
 
     def close(self) -> None:
-        """Wait for running sends, and free the memory."""
+        """Wait until running sends have finished, and free the memory."""
         while self._flying:
             with suppress(StoreUnavailable, KeyMissing):
                 self._flying.popleft().result()
@@ -229,7 +230,7 @@ class PartWriter:
         return len(self.parts) + len(self._flying)
 
     def _send(self) -> None:
-        """Send the bytes in memory as the next part; wait if two are being sent."""
+        """Send the bytes in memory as the next part; if two are being sent, wait for one first."""
         while len(self._flying) >= _IN_FLIGHT:
             self._land()
         number = self._next + 1

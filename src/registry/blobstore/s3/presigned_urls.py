@@ -1,7 +1,7 @@
 """Presigned URLs, by which clients fetch the bytes of objects directly from the bucket.
 
 Signing makes no request, but may renew credentials that expire. So it runs in a thread, after the
-check of the object that a URL needs anyway, and a URL is reused for half of its life.
+check of the object that each new URL needs anyway. A URL is reused for half of its life.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIFE_SECONDS: Final = 300
 """Time in which a client can begin to read at a URL."""
 _GIVEN_SECONDS: Final = LIFE_SECONDS / 2
 _MOST: Final = 2048
-"""URLs in memory, of some 600 bytes."""
+"""Maximum URLs in memory, each of some 600 bytes."""
 
 
 class _Made(NamedTuple):
@@ -30,10 +30,10 @@ class _Made(NamedTuple):
 
 
 class PresignedLinks:
-    """Makes URLs of the objects of a store (`BlobLinks`). Call it on the event loop only."""
+    """Makes URLs of the objects of a store (`BlobLinks`). For calls on the event loop only."""
 
     def __init__(self, store: S3Store, clock: Callable[[], float] = time.monotonic) -> None:
-        """Use the bucket of a store, at the endpoint that clients reach."""
+        """Use the bucket of a store, at the endpoint that clients can reach."""
         own = store.files.bucket
         endpoint = own.settings.store_s3_public_endpoint or own.settings.store_s3_endpoint
         self._bucket = Bucket(replace(own.settings, store_s3_endpoint=endpoint))
@@ -46,12 +46,12 @@ class PresignedLinks:
         self._bucket.close()
 
     def known(self, object_id: str) -> str | None:
-        """Return a recent URL, or None (`BlobLinks.known`)."""
+        """Return a recent URL of an object, or None (`BlobLinks.known`)."""
         made = self._made.get(object_id)
         return made.url if made is not None and self._clock() < made.until else None
 
     async def link(self, object_id: str, stored_size: int) -> str:
-        """Return a URL of an object after checking that it exists."""
+        """Return a URL of an object after checking that it exists (`BlobLinks.link`)."""
         url = await self._store.run(self._sign, object_id, stored_size)
         self._made[object_id] = _Made(url, self._clock() + _GIVEN_SECONDS)
         self._made.move_to_end(object_id)

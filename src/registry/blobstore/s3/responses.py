@@ -1,7 +1,8 @@
-"""Responses of an S3: errors as exceptions; a circuit breaker for a server that does not answer.
+"""Responses of an S3: errors as exceptions; a circuit breaker for a server that does not respond.
 
-A load balancer in front of S3, or one configured by mistake, may respond: 404 for every key, or 200
-with an HTML page. Neither may be taken for an absent object, an empty bucket or a stored part.
+A load balancer in front of S3, or a server configured by mistake, may respond instead: 404 for
+every key, or 200 with an HTML page. Neither may be taken for an absent object, an empty bucket or a
+stored part.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Any, Final
 from registry.errors import StoreUnavailable
 
 _FAILURES: Final = 5
-"""Calls in a row without an answer after which it is asked no more."""
+"""Consecutive calls without a response after which the circuit opens."""
 _PAUSE_SECONDS: Final = 2.0
 
 
 class Circuit:
     """A circuit breaker: after five calls without a response, lets one through every two seconds.
 
-    All others fail at once, until a call gets a response.
+    All other calls fail at once, until a call gets a response.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class Circuit:
         self._next_at = 0.0
 
     def check(self) -> None:
-        """Raise StoreUnavailable if the circuit is open."""
+        """Raise `StoreUnavailable` if the circuit is open and lets no call through now."""
         with self._lock:
             if self._failures < _FAILURES:
                 return
@@ -56,9 +57,9 @@ class Circuit:
 
 
 MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "NotFound"})
-"""S3's error codes for an absent key or upload; an absent bucket has another."""
+"""S3's error codes for an absent key or upload; for an absent bucket the code is another."""
 _UNNAMED: Final = "404"
-"""The error code that botocore gives a 404 without a document of S3."""
+"""The error code that botocore uses for a 404 without an S3 error document."""
 _EXISTS: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict"})
 _OUTSIDE: Final = frozenset({"416", "InvalidRange"})
 _DOCUMENTS: Final = {
@@ -68,31 +69,31 @@ _DOCUMENTS: Final = {
     "CompleteMultipartUpload": "CompleteMultipartUploadResult",
     "DeleteObjects": "DeleteResult",
 }
-"""The root of the document that a call is answered with."""
+"""The root element of the document in each call's response."""
 _BEGINNING: Final = 1024
-"""Bytes of a document in which its root begins."""
+"""The document's root element begins within this many bytes."""
 _NO_CREDENTIALS: Final = (
     "no credentials for the bucket of the blob store to %s (%s): set AWS_ACCESS_KEY_ID and"
     " AWS_SECRET_ACCESS_KEY for this process, or give it a profile or a role"
     " (docs/how-to/s3-store.md)"
 )
-"""For the log of operators; clients hear less."""
+"""For the operator's log; clients get less detail."""
 _GOOD: Final = 300
-"""A status from here on is an error."""
+"""From this status on, a response is not a success."""
 
 _log = logging.getLogger(__name__)
 
 
 class KeyMissing(Exception):
-    """The bucket has no such key, or no such upload."""
+    """The bucket has no such key, or no such multipart upload."""
 
 
 class KeyExists(Exception):
-    """The bucket already has the key, or the object has another ETag."""
+    """The bucket already has an object with this key, or the object has another ETag."""
 
 
 class OutsideObject(Exception):
-    """A range begins behind the end of an object."""
+    """A range begins after the end of an object."""
 
 
 class StoreRefused(StoreUnavailable):
@@ -113,10 +114,10 @@ class HeadNotFound(StoreRefused):
 
 @contextmanager
 def answered(what: str, circuit: Circuit) -> Iterator[None]:
-    """Translate errors of boto3 in the block to errors of this module, or StoreUnavailable.
+    """Translate errors of boto3 in the block to errors of this module, or `StoreUnavailable`.
 
-    The block also reads the response; a missing field counts as an error too. `circuit` records
-    whether the server answers.
+    `what` is the name of the call. The block also reads the response; a missing field counts as an
+    error too. `circuit` records whether the server responds.
     """
     from botocore.exceptions import (  # noqa: PLC0415 - optional
         BotoCoreError,
@@ -163,10 +164,10 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
 
 
 def check_document(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:  # noqa: ANN401 - botocore's
-    """Raise NoDocumentOfS3 if a successful response is not the document of its call.
+    """Raise `NoDocumentOfS3` if a successful response is not the document of its call.
 
-    botocore would take any other document, or none, for an empty list. It calls this before
-    parsing.
+    botocore calls this before it parses a response. It would take any other document, or none, for
+    an empty list.
     """
     root = _DOCUMENTS.get(operation_model.name)
     if root is None or response_dict["status_code"] >= _GOOD:

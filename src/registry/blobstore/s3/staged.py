@@ -32,7 +32,7 @@ from registry.oci.digest import Digest, new_hasher
 class S3Staged:
     """Staged bytes of `S3Files`; see `Staged`.
 
-    Resumed bytes are sealed if `rewind` gets a data key.
+    Resumed bytes count as sealed if a data key is passed to `rewind`.
     """
 
     def __init__(self, shared: Shared, upload_id: str, found: UploadState, state: State) -> None:
@@ -45,14 +45,15 @@ class S3Staged:
         self._digests = RunningDigests({}, {})
         self._writer, self._encoder = self._new_encoder()
         self._last: TailName | None = None
-        """The tail that has all bytes, if there is one."""
+        """The tail that has all bytes; None if no tail has them."""
         self._acknowledged = 0
         self._flushed: int | None = None
         self._is_whole = False
-        """The object has all bytes, but nobody has verified them."""
+        """The bytes are an object, but are not verified yet."""
         self._is_let_go = False
         self._is_remembered = False
-        """The found state is what this process remembers; another may have continued since."""
+        """`_found` is the state that this process remembers; another process may have continued
+        since."""
         shared.holds.set(upload_id, self)
 
     @classmethod
@@ -65,9 +66,9 @@ class S3Staged:
         *,
         is_fresh: bool,
     ) -> S3Staged:
-        """Begin with no bytes; raise StageBusy if the id is already in use.
+        """Begin with no bytes; raise `StageBusy` if the id is already in use.
 
-        The bucket is checked for that, unless the id `is_fresh`: then the commit would find it.
+        If the id `is_fresh`, the bucket is not checked now; then the commit detects an id in use.
         """
         shared.holds.take(upload_id)
         try:
@@ -83,9 +84,9 @@ class S3Staged:
 
     @classmethod
     def take_up(cls, shared: Shared, upload_id: str) -> S3Staged:
-        """Hold the bytes of an upload in the bucket; raise ObjectUnknown if there are none.
+        """Hold the bytes of an upload in the bucket; raise `ObjectUnknown` if there are none.
 
-        The bucket is not asked for state that this process remembers.
+        If this process remembers the upload's tails, the bucket is not asked.
         """
         shared.holds.take(upload_id)
         try:
@@ -100,7 +101,7 @@ class S3Staged:
 
     @property
     def offset(self) -> int:
-        """Return the number of bytes; before `rewind`, the number that the longest tail has."""
+        """Return the number of bytes; before `rewind`, the offset where the longest tail ends."""
         if self._state is State.OPENED:
             return max((each.offset for each in self._found.tails), default=0)
         return self._encoder.length
@@ -114,7 +115,7 @@ class S3Staged:
 
     @property
     def encoder(self) -> Encoder | None:
-        """Return the encoder with the bytes; None if they are not held, or committed."""
+        """Return the encoder of the bytes; None if they are not held, or were committed."""
         return self._encoder if self._state is State.HELD else None
 
     @property
@@ -122,8 +123,8 @@ class S3Staged:
         """Return True if some parts may not have arrived yet."""
         return not self._is_let_go and self._writer.upload is not None
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
-        """Return False: a rewind always asks the bucket."""
+    def rewind_is_immediate(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
+        """Return False: a rewind may have to ask the bucket."""
         return False
 
     def rewind(
@@ -133,10 +134,10 @@ class S3Staged:
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Go to the acknowledged `offset`, using its tail or the bytes in memory.
+        """Go to the acknowledged `offset`, using the tail for it or the bytes in memory.
 
-        An object becomes staged bytes again. If no tail has the offset, the sent parts are read and
-        sent again.
+        An object becomes staged bytes again. If no tail ends at the offset, the sent parts are read
+        and sent again.
         """
         if offset < 0:
             raise ObjectUnknown(self._upload_id)
@@ -181,8 +182,8 @@ class S3Staged:
     def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes and make them an object.
 
-        Bytes that were neither hashed here nor are in memory first become an object, and are then
-        read for verification: the object has no row yet, so nobody takes it for a blob.
+        Bytes that were not hashed here and are no longer in memory become an object first, and are
+        then read for verification: the object has no row yet, so no other code takes it for a blob.
         """
         check_held(self._state)
         algorithm = IDENTITY if expected is None else expected.algorithm
@@ -229,7 +230,7 @@ class S3Staged:
         self._let_go()
 
     def fill(self, views: Iterator[memoryview]) -> None:
-        """Append the given bytes, which come from another upload."""
+        """Append bytes from another upload."""
         for view in views:
             self.write(view)
 
@@ -299,7 +300,10 @@ class S3Staged:
         self._restage(offset, algorithm)
 
     def _go_back(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset before the end of the bytes that this writer holds."""
+        """Go to an offset within the bytes that this writer holds.
+
+        Raise `ObjectUnknown` if those bytes are in sent parts and no tail ends there.
+        """
         if self._is_whole:
             self._unfold()
         if not offset:
@@ -318,7 +322,7 @@ class S3Staged:
         self._digests = RunningDigests({}, {})
 
     def _load(self, name: TailName, known: Mapping[str, str]) -> None:
-        """Continue behind a tail, whose bytes have the `known` digests."""
+        """Continue after a tail; `known` are the digests of the bytes up to its end."""
         with self._shared.senders.passing.taken(2 * (name.stored - name.sent)):
             self._load_in_memory(name, known)
 
@@ -368,7 +372,7 @@ class S3Staged:
         self._found = UploadState(None, self._found.tails)
 
     def _unfold(self) -> None:
-        """Turn an object that was not verified back into staged bytes."""
+        """Turn an object that is not verified yet back into staged bytes."""
         if self._is_whole:
             size = self.offset
             self._found = self._shared.look(self._upload_id)
@@ -376,7 +380,7 @@ class S3Staged:
             self._digests = RunningDigests({}, {})
 
     def _store_tail(self, replaces: str = "") -> None:
-        """Store a tail for all bytes; `replaces` is the token of an object to be deleted."""
+        """Store a tail for all bytes; `replaces` is the token of an object about to be deleted."""
         sealed = self._encoder.sealed()
         self._writer.settle()
         about = Description(
@@ -429,7 +433,7 @@ class S3Staged:
             self._shared.discard(self._upload_id)
 
     def _known_digests(self, algorithm: str) -> dict[str, str] | None:
-        """Return hex digests by algorithm, or None unless memory suffices to compute them."""
+        """Return hex digests by algorithm; None if the bytes to hash are no longer in memory."""
         missing = self._digests.missing(wanted_algorithms(algorithm))
         if not missing:
             return self._digests.finished()
@@ -439,7 +443,7 @@ class S3Staged:
         return self._digests.finished() | {name: h.hexdigest() for name, h in hashers.items()}
 
     def _read_again(self, size: int, algorithm: str) -> tuple[dict[str, str], str | None]:
-        """Read the object; return its digests by algorithm, and its BLAKE3 if it is sealed."""
+        """Read the object; return its digests by algorithm, and its BLAKE3 if sealed, else None."""
         hashers = {name: new_hasher(name) for name in wanted_algorithms(algorithm)}
         bucket, checksum = self._shared.bucket, None
         try:
@@ -464,7 +468,7 @@ class S3Staged:
     def _condemning(self) -> Iterator[None]:
         """Return a context manager: after an error in its block, this writer can write no more.
 
-        The next writer continues with the bytes acknowledged before.
+        The next writer continues with the bytes that were acknowledged before.
         """
         try:
             yield

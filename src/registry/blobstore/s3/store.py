@@ -13,7 +13,7 @@ from registry.blobstore.store import BlobStore
 
 _AT_ONCE: Final = 32
 _LOOK_SECONDS: Final = 0.5
-"""Between looks for the commit of another process: each is a request."""
+"""Time between polls for a commit by another process; each poll is a request."""
 
 
 class S3Store(BlobStore):

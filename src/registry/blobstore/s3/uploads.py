@@ -21,19 +21,20 @@ class UploadState(NamedTuple):
     """The state of an upload in the bucket."""
 
     head: ObjectHead | None
-    """Of the object that it has become, or of its parts that were made readable (`copying`)."""
+    """The headers of the object that the upload has become, or of its parts, completed for reading
+    (`copying`); None if there is no object."""
     tails: frozenset[TailName]
     uploads: tuple[str, ...] = ()
-    """Uploads in parts; looked for only if there is nothing else."""
+    """Ids of multipart uploads; looked up only if there is neither an object nor a tail."""
     is_replaced: bool = False
-    """A tail replaces the object, whose deletion failed."""
+    """A tail has replaced the object, but the object's deletion failed."""
 
     @property
     def is_object(self) -> bool:
-        """Return True if the upload was committed, even if a tail is left from before.
+        """Return True if the upload was committed, even if an earlier tail is left.
 
-        An object of exactly the sent parts was made only to read them. If it is a committed object
-        after all, it has the same bytes.
+        An object of exactly the sent parts was made only to read them. If it was in fact committed,
+        it has the same bytes.
         """
         return (
             self.head is not None
@@ -43,7 +44,7 @@ class UploadState(NamedTuple):
 
     @property
     def is_nothing(self) -> bool:
-        """Return True if the bucket has nothing of this upload."""
+        """Return True if the bucket has no object, tail or multipart upload for this id."""
         return self.head is None and not self.tails and not self.uploads
 
 
@@ -52,15 +53,15 @@ class HeldUpload(Protocol):
 
     @property
     def offset(self) -> int:
-        """Return the upload's length."""
+        """Return the number of bytes."""
 
     @property
     def is_staged(self) -> bool:
-        """Return True if the bytes are staged: not yet an object."""
+        """Return True if the bytes are staged: not an object yet."""
 
     @property
     def encoder(self) -> Encoder | None:
-        """Return the encoder with the bytes; None if they are not held, or committed."""
+        """Return the encoder of the bytes; None if they are not held, or were committed."""
 
 
 class Holds:
@@ -71,7 +72,7 @@ class Holds:
         self._held: dict[str, HeldUpload | None] = {}
 
     def take(self, upload_id: str) -> None:
-        """Reserve an id for a new writer; raise StageBusy if it already has one."""
+        """Reserve an id for a new writer; raise `StageBusy` if the id already has one."""
         with self._lock:
             if upload_id in self._held:
                 raise StageBusy(upload_id)
@@ -88,7 +89,7 @@ class Holds:
             self._held.pop(upload_id, None)
 
     def find(self, upload_id: str) -> HeldUpload | None:
-        """Return the writer of an id, or None."""
+        """Return the writer of an id, or None if it has none."""
         return self._held.get(upload_id)
 
     def every(self) -> dict[str, HeldUpload]:
@@ -100,7 +101,7 @@ class Holds:
 class Shared:
     """Settings and caches that the staged bytes of a store share.
 
-    The caches keep hash states for the next request of an upload in this process. With
+    The caches keep an upload's hash states in this process from one request to the next. With
     `compresses`, sealed bytes are compressed if that saves space.
     """
 
@@ -114,7 +115,7 @@ class Shared:
         self._tails = UploadCache[frozenset[TailName]]()
 
     def find(self, upload_id: str) -> UploadState:
-        """Return the state of an upload in the bucket; raise ObjectUnknown if there is none."""
+        """Return the state of an upload in the bucket; raise `ObjectUnknown` if it is empty."""
         found = self.look(upload_id)
         if found.is_nothing:
             raise ObjectUnknown(upload_id)
@@ -129,7 +130,7 @@ class Shared:
         return UploadState(None, tails, tuple(self.uploads_of(upload_id)))
 
     def judged(self, head: ObjectHead | None, tails: frozenset[TailName]) -> UploadState:
-        """Return an upload's state; if it has both, look up whether a tail replaces the object.
+        """Return an upload's state; look up `is_replaced` if it has both an object and tails.
 
         The size alone cannot tell: after an upload went back to fewer bytes, the object of its old
         parts looks like a committed one.
@@ -154,19 +155,19 @@ class Shared:
         return (each.upload for each in self.bucket.begun(key) if each.key == key)
 
     def known_tails(self, upload_id: str) -> frozenset[TailName]:
-        """Return the tails that this process remembers having written; an empty set if none."""
+        """Return the tails of an upload that this process remembers; empty if it remembers none."""
         return self._tails.get(upload_id) or frozenset()
 
     def remember(self, upload_id: str, tails: frozenset[TailName]) -> None:
-        """Remember which tails an upload has."""
+        """Remember the tails of an upload."""
         self._tails.put(upload_id, tails)
 
     def forget(self, upload_id: str) -> None:
-        """Forget the tails, so that the bucket is asked next time."""
+        """Forget the tails of an upload, so that the bucket is asked next time."""
         self._tails.take(upload_id)
 
     def discard(self, upload_id: str) -> None:
-        """Delete the staged bytes of an id; keep an object."""
+        """Delete the staged bytes of an id; keep an object that was committed."""
         self.forget(upload_id)
         key = object_key(upload_id)
         for upload in list(self.uploads_of(upload_id)):
@@ -188,7 +189,7 @@ class RunningChecksum(NamedTuple):
     """
 
     about: object
-    """The description of the tail."""
+    """The description of the tail; `crc` is the CRC of its stored bytes."""
     crc: int
     hasher: blake3
 
@@ -197,7 +198,7 @@ class Checksums(UploadCache[RunningChecksum]):
     """Cached checksums of sealed uploads, from one request to the next."""
 
     def take_for(self, upload_id: str, tail: Tail) -> blake3 | None:
-        """Remove and return the hasher of an upload, or None if its tail has changed."""
+        """Remove and return the hasher of an upload; None if absent, or if the tail has changed."""
         found = self.take(upload_id)
         is_same = found is not None and found[:2] == (tail.about, crc32(tail.stored))
         return found.hasher if found is not None and is_same else None

@@ -2,9 +2,13 @@
 
 The format: ``docs/reference/sealed-format.md``.
 
-`frame_format` has the header and the cipher, `frames` seals and opens single frames, `compression`
-shrinks them first, `layout` computes their positions, `table` ends a packed object. `staged` seals
-the bytes of an upload as they arrive; `objects` reads a whole object from any store, and
-`shared_frames` lets its readers share decrypted frames. Nothing here depends on buckets, KMS keys
-or the database.
+- `frame_format`: the header and the cipher
+- `frames`: seal and open single frames
+- `compression`: compress the frames of an object before they are sealed
+- `layout`: the positions of frames; `table`: the table at the end of a packed object
+- `staged`: seal the bytes of an upload as they arrive
+- `objects`: read a whole object from any store
+- `shared_frames`: share decrypted frames among the readers of an object
+
+Nothing here depends on buckets, KMS keys or the database.
 """

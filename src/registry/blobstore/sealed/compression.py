@@ -1,7 +1,7 @@
 """Compress and decompress pieces of sealed objects with zstd.
 
-Each piece is compressed by itself, so that a range needs only its own pieces. The functions may be
-called from any thread, and let other threads run meanwhile.
+Each piece is compressed separately, so that reading a range needs only the pieces in it. The
+functions may be called from any thread, and let other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import zstandard
 
 _LEVEL: Final = 1
 _MOST_OF_OBJECT: Final = 0.9
-"""An object is compressed if its samples become smaller than this part of them."""
+"""An object is compressed if its samples shrink to less than this fraction."""
 _MOST_OF_PIECE: Final = 15 / 16
-"""A piece of it is stored compressed if it becomes smaller than this part."""
+"""A piece of a compressed object is stored compressed if it shrinks to less than this fraction."""
 _EXTRA_BYTES: Final = 52
-"""Bytes that a packed object of one frame has on top: the frame's entry, and the table."""
+"""Bytes by which a packed object of one frame is longer: the frame's entry, and the table."""
 _LEAST_BYTES: Final = 4096
-"""A file of up to so many bytes has one block of the disk, however small it is."""
+"""A file of up to this size takes one block of the disk, so compressing it saves nothing."""
 _SAMPLES: Final = 4
 _SAMPLE_BYTES: Final = 16 * 1024
 _WINDOW_BYTES: Final = 1 << 20
@@ -35,7 +35,7 @@ _COMPRESSED: Final = (
     b"\xff\xd8\xff",  # JPEG
     b"ENTREPOT",  # sealed bytes
 )
-"""Magic numbers of bytes that are compressed or encrypted already."""
+"""Magic numbers of bytes that are already compressed or encrypted."""
 
 
 class _Codec(NamedTuple):
@@ -46,10 +46,11 @@ class _Codec(NamedTuple):
 _local = threading.local()
 
 
-def pays(piece: memoryview) -> bool:
+def is_worth_compressing(piece: memoryview) -> bool:
     """Return True if compressing an object that begins with this piece saves space.
 
-    It tries four samples of the piece, since the first bytes of a tar are always compressible.
+    Four samples of the piece are compressed, since the first bytes of a tar are always
+    compressible.
     """
     if len(piece) <= _LEAST_BYTES or bytes(piece[:8]).startswith(_COMPRESSED):
         return False
@@ -63,16 +64,16 @@ def pays(piece: memoryview) -> bool:
 
 
 def compressed(piece: memoryview) -> bytes | None:
-    """Return a piece as a zstd frame, or None if that saves too little."""
+    """Return a piece as a zstd frame, or None if compression saves too little."""
     found = _codec().compressor.compress(piece)
     return found if len(found) < len(piece) * _MOST_OF_PIECE else None
 
 
 def decompress_into(frame: memoryview, out: memoryview) -> int | None:
-    """Decompress a zstd frame into `out`; return how many bytes were written.
+    """Decompress a zstd frame into `out`; return the number of bytes written.
 
-    Return None if the bytes are not a zstd frame, or do not fit into `out`. Besides `out`, this
-    needs at most zstd's window of 1 MiB of memory, whatever the frame says.
+    Return None if the bytes are not a zstd frame, or do not fit into `out`. Besides `out`,
+    decompression uses at most zstd's window of 1 MiB of memory, whatever the frame claims.
     """
     try:
         with _codec().decompressor.stream_reader(frame) as reader:
@@ -83,7 +84,7 @@ def decompress_into(frame: memoryview, out: memoryview) -> int | None:
 
 
 def _codec() -> _Codec:
-    """Return this thread's zstd codec: making one costs more than a small piece."""
+    """Return this thread's zstd codec: creating one costs more than compressing a small piece."""
     found: _Codec | None = getattr(_local, "codec", None)
     if found is None:
         found = _local.codec = _Codec(

@@ -1,4 +1,4 @@
-"""The format of sealed objects: a header, then frames that are encrypted each by itself.
+"""The format of sealed objects: a header, then frames, each of which is encrypted separately.
 
 Functions over buffers, without files. ``docs/reference/sealed-format.md`` describes the bytes, with
 test vectors, so that another program can read them.
@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives.ciphers.modes import GCM
 from registry.blobstore.base import DataKey
 
 FRAME_BYTES: Final = 1 << 20
-"""Bytes of an object in each frame but the last, which has fewer, and may have none."""
+"""Bytes of an object in each frame but the last, which has fewer, possibly none."""
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 OVERHEAD: Final = NONCE_BYTES + TAG_BYTES
-"""Bytes that a frame is longer than its plaintext."""
+"""Bytes by which a sealed frame is longer than its plaintext."""
 SLOT_BYTES: Final = FRAME_BYTES + OVERHEAD
-"""Distance between the beginnings of two frames."""
+"""Distance between the starts of two frames that are not packed."""
 
 _MAGIC: Final = b"ENTREPOT"
 _VERSION: Final = 1
@@ -42,7 +42,7 @@ _SALT_BYTES: Final = 32
 _COMMITMENT_BYTES: Final = 32
 HEADER_BYTES: Final = len(_FIXED) + _SALT_BYTES + _COMMITMENT_BYTES
 _BLOCK_BYTES: Final = 64
-"""Of SHA-256."""
+"""The block size of SHA-256, for HMAC."""
 _INNER: Final = bytes(number ^ 0x36 for number in range(256))
 _OUTER: Final = bytes(number ^ 0x5C for number in range(256))
 _LABEL: Final = b"Entrepot sealed object"
@@ -50,47 +50,47 @@ _ASSOCIATED: Final = struct.Struct(">BQI")
 _LARGE_BYTES: Final = 128 * 1024
 """Size from which a frame is encrypted by `Cipher`, which lets other threads run meanwhile.
 
-`AESGCM.encrypt_into` holds the interpreter's lock, for 0.1 ms per MiB; it is 8 µs faster.
+`AESGCM.encrypt_into` holds the interpreter's lock, for 0.1 ms per MiB, but is 8 µs faster.
 `AESGCM.decrypt_into` does not hold the lock.
 """
 
 
 class FrameKind(IntEnum):
-    """The kind of a frame; its number is part of the associated data (AEAD)."""
+    """The kind of a frame; its value is part of the associated data (AEAD)."""
 
     WHOLE = 1
     """`FRAME_BYTES` of an object; others follow."""
     LAST = 2
     """The end of an object: fewer than `FRAME_BYTES`."""
     PARTIAL = 3
-    """The beginning of a frame of staged bytes; no object has one."""
+    """The beginning of a frame of staged bytes; objects have none."""
     WHOLE_ZSTD = 4
     """As `WHOLE`, but compressed."""
     LAST_ZSTD = 5
     """As `LAST`, but compressed."""
     TABLE = 6
-    """Where the frames of a packed object are (`registry.blobstore.sealed.table`)."""
+    """A block of the table of frames of a packed object (`registry.blobstore.sealed.table`)."""
 
 
 class SealBroken(Exception):
-    """A header or frame was not made for this object with this key, or was changed."""
+    """A header or frame was made for another object or with another key, or was changed."""
 
 
 def frame_offset(number: int) -> int:
-    """Return where a frame begins in the stored bytes."""
+    """Return the offset of a frame in the stored bytes, if frames are not packed."""
     return HEADER_BYTES + number * SLOT_BYTES
 
 
 def sealed_size(size: int) -> int:
-    """Return how many bytes are stored for a sealed object of `size` bytes."""
+    """Return the number of stored bytes of a sealed object of `size` bytes that is not packed."""
     number, rest = divmod(size, FRAME_BYTES)
     return frame_offset(number) + rest + OVERHEAD
 
 
 def unsealed_size(stored_size: int) -> int:
-    """Compute the size of a sealed object from the number of its stored bytes.
+    """Compute the size of a sealed object that is not packed from the number of its stored bytes.
 
-    Raise `SealBroken` if no sealed object can have this number of bytes.
+    Raise `SealBroken` if no such object has this number of bytes.
     """
     number, rest = divmod(stored_size - HEADER_BYTES, SLOT_BYTES)
     if number < 0 or rest < OVERHEAD:
@@ -106,7 +106,7 @@ class FrameCipher:
     def __init__(self, header: bytes, frame_key: bytes) -> None:
         self.header: Final = header
         self.is_packed: Final = says_packed(header)
-        """True if its frames may be compressed, and lie one behind the other."""
+        """True if the frames may be compressed, and lie one after another."""
         self._aead = AESGCM(frame_key)
         self._frame_key = frame_key
 
@@ -119,7 +119,7 @@ class FrameCipher:
     def of_header(cls, header: bytes, data_key: DataKey, object_id: str) -> FrameCipher:
         """Return the cipher of stored bytes that begin with `header`.
 
-        Raise `SealBroken` if it is not a header of a known version, was changed, or was made with
+        Raise `SealBroken` if the header has an unknown version, was changed, or was made with
         another key or for another object.
         """
         if len(header) != HEADER_BYTES or not header.startswith((_FIXED, _FIXED_PACKED)):
@@ -149,9 +149,10 @@ class FrameCipher:
         return end
 
     def open(self, kind: FrameKind, number: int, sealed: memoryview, out: memoryview) -> memoryview:
-        """Decrypt a sealed frame into `out`; return the part of it that was written.
+        """Decrypt a sealed frame into `out`; return the part of `out` that has the plaintext.
 
-        Raise `SealBroken` if it is another frame, or was changed. `out` may hold anything then.
+        Raise `SealBroken` if it is another frame, or was changed. Then the content of `out` is
+        undefined.
         """
         size = len(sealed) - OVERHEAD
         if size < 0:
@@ -197,7 +198,7 @@ def _new_header(data_key: DataKey, object_id: str, fixed: bytes) -> tuple[bytes,
 
 
 def _derive(data_key: DataKey, object_id: str, fixed: bytes, salt: bytes) -> tuple[bytes, bytes]:
-    """Derive the key that encrypts the frames, and the commitment to it.
+    """Return (the key that encrypts the frames, the commitment to this key).
 
     They are the two blocks of HKDF with SHA-256 (RFC 5869), computed by hand: for a small blob,
     `HKDF` and `hmac` take twice as long, mostly to look up SHA-256.

@@ -1,16 +1,16 @@
 """Find and read the frames of sealed bytes in a file, also while they are staged.
 
 The acknowledged bytes of an upload may end in the middle of a frame, number `k`. They survive a
-crash at any moment because no write overwrites the record that holds them:
+crash at any moment because no write overwrites the record that holds them. This record is one of:
 
-- as the last frame, in its place at the end of the file, as in an object (the first flush in a
-  frame, or a commit whose row was not written);
-- as a partial frame in the place of frame `k + 1` or `k + 2`, alternately (later flushes);
-- as the beginning of a whole frame in its place (a later hold wrote it, and was not acknowledged).
+- a last frame in its place at the end of the file, as in an object (after the first flush within
+  the frame, or a commit whose row was not written);
+- a partial frame in the place of frame `k + 1` or `k + 2`, alternately (after later flushes);
+- the beginning of a whole frame in its place (written by a later writer, not acknowledged).
 
 The length of a last frame follows from the size of the file or, if the frames are packed, from its
-entry (`registry.blobstore.sealed.layout`). Before a partial frame is written behind it, the file is
-extended to a size that records the length too (`marked_size`).
+entry (`registry.blobstore.sealed.layout`). Before a partial frame is written after a last frame,
+the file is extended to a size that records the length too (`marked_size`).
 
 For packed frames, the places of frames `k + 1` and `k + 2` are computed as if none were compressed.
 """
@@ -50,9 +50,10 @@ _local = threading.local()
 
 
 def scratch(name: str = "sealed") -> memoryview:
-    """Return a buffer for a header and a frame; each thread has one per `name`.
+    """Return a buffer for a header and a frame; each thread has one buffer per `name`.
 
-    The next call with this name in this thread reuses it; new large buffers cost page faults.
+    The next call with this name in this thread returns the same buffer; allocating large buffers
+    anew would cost page faults.
     """
     needed = HEADER_BYTES + ENTRY_BYTES + SLOT_BYTES
     found: memoryview | None = getattr(_local, name, None)
@@ -67,8 +68,8 @@ def seal_frame(
 ) -> tuple[FrameKind, int]:
     """Write a sealed frame to `out`, with its entry if the frames are packed.
 
-    Return its kind and its length. `kind` is the kind without compression. With packed frames, a
-    whole or last frame is compressed if that makes it smaller.
+    Return its kind and its length in `out`. `kind` is the kind without compression. With packed
+    frames, a whole or last frame is compressed if that makes it smaller.
     """
     if not cipher.is_packed:
         return kind, cipher.seal(kind, number, piece, out)
@@ -83,9 +84,10 @@ def seal_frame(
 def open_frame(
     cipher: FrameCipher, number: int, record: Record, stored: memoryview, out: memoryview
 ) -> memoryview:
-    """Decrypt and decompress a stored frame into `out`; return the part of it that was written.
+    """Decrypt and decompress a stored frame into `out`; return the part of `out` with the bytes.
 
-    Raise `SealBroken` if it is another frame, or was changed. `out` may hold anything then.
+    Raise `SealBroken` if it is another frame, or was changed. Then the content of `out` is
+    undefined.
     """
     if not cipher.is_packed:
         return cipher.open(record.kind, number, stored, out)
@@ -104,7 +106,7 @@ def open_frame(
 def read_cipher(descriptor: int, data_key: DataKey, object_id: str) -> FrameCipher:
     """Return the cipher of the stored bytes of a file.
 
-    Raise `SealBroken` if its header was not made with this key for this object.
+    Raise `SealBroken` if the file's header was not made with this key for this object.
     """
     header = bytearray(HEADER_BYTES)
     is_whole = read_exactly(descriptor, memoryview(header), 0)
@@ -121,7 +123,7 @@ def read_layout(descriptor: int, count: int, *, is_packed: bool) -> Layout:
 def read_frame(
     descriptor: int, cipher: FrameCipher, number: int, record: Record, out: memoryview
 ) -> memoryview:
-    """Decrypt the stored frame at `record` into `out`; return the part of `out` written.
+    """Decrypt the stored frame at `record` into `out`; return the part of `out` that has the bytes.
 
     Raise `SealBroken` if the frame is not there.
     """
@@ -134,8 +136,8 @@ def read_frame(
 def resumable_at(descriptor: int, received: int) -> int:
     """Return how many of `received` acknowledged bytes a file can hold.
 
-    All of them if the file is long enough for the last, partial frame; else only full frames.
-    Whether a frame decrypts is not checked, since that needs the key.
+    These are all bytes if the file is long enough for the last, partial frame; else only full
+    frames. Whether a frame decrypts is not checked, since that needs the key.
     """
     size = os.fstat(descriptor).st_size
     number, count = divmod(received, FRAME_BYTES)
@@ -160,8 +162,8 @@ def find_record(
 ) -> Record | None:
     """Find a record that holds the first `count` bytes of a frame, and decrypt it into `out`.
 
-    Partial frames are tried first, since a whole frame may not be durable yet, and a partial frame
-    is only overwritten after it is.
+    Return None if there is none. Partial frames are tried first: a whole frame may not be durable
+    yet, and partial frames are overwritten only after it is.
     """
     size = os.fstat(descriptor).st_size
     for record in _candidates(descriptor, layout, number, count, size):

@@ -40,15 +40,15 @@ class Record(NamedTuple):
 
     kind: FrameKind
     start: int
-    """Where it begins in the file, with its entry if it has one."""
+    """Offset in the file where the frame begins, with its entry if it has one."""
     stored: int
-    """Its length in the file, in bytes."""
+    """Length of the frame in the file, with its entry, in bytes."""
     length: int
-    """Bytes of its piece of the object; of a compressed last one, the most that it can have."""
+    """Bytes of the object in the frame; for a compressed last frame, the maximum."""
 
     @property
     def end(self) -> int:
-        """Return the frame's end in the file."""
+        """Return the offset in the file where the frame ends."""
         return self.start + self.stored
 
     @property
@@ -74,7 +74,7 @@ class Slots:
     """Bytes before the nonce of each frame."""
 
     def start(self, number: int) -> int:
-        """Return where frame `number` begins in the file."""
+        """Return the offset in the file where frame `number` begins."""
         return frame_offset(number)
 
     def record(self, number: int, length: int) -> Record:
@@ -93,7 +93,7 @@ class Slots:
         return max(0, size - HEADER_BYTES) // SLOT_BYTES
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:  # noqa: ARG002
-        """Yield possible records of a frame: last frames by the file's size, then a whole one."""
+        """Yield possible records of a frame: last frames by the file's size, then a whole frame."""
         for length in (size - frame_offset(number) - OVERHEAD, size - marked_size(self, number, 0)):
             if 0 <= length < FRAME_BYTES:
                 yield self.record(number, length)
@@ -103,13 +103,14 @@ class Slots:
 class Packed:
     """Frames stored one after another, each preceded by its entry.
 
-    It knows the frames before the one that staged bytes end in, or all of an object.
+    Its entries are those of the frames added so far: for staged bytes, all whole frames before the
+    partial one; for an object, all frames.
     """
 
     entry_bytes = ENTRY_BYTES
 
     def __init__(self, entries: array[int] | None = None) -> None:
-        """Know the frames with these entries, each a 32-bit integer."""
+        """Begin with these entries, each a 32-bit integer, or with none."""
         self.entries: Final = array("I") if entries is None else entries
         stored = ((entry & _LENGTH_MASK) + ENTRY_BYTES + OVERHEAD for entry in self.entries)
         self._starts = array("Q", accumulate(chain((HEADER_BYTES,), stored)))
@@ -129,11 +130,11 @@ class Packed:
         return found
 
     def start(self, number: int) -> int:
-        """Return where a known frame begins, or the frame after all known ones."""
+        """Return the offset where an added frame, or the frame after all added ones, begins."""
         return self._starts[number]
 
     def record(self, number: int, length: int) -> Record:
-        """Return the record of a known frame, which has `length` bytes of the object.
+        """Return the record of an added frame, which has `length` bytes of the object.
 
         Raise `SealBroken` if its entry has another length.
         """
@@ -148,23 +149,24 @@ class Packed:
         return record if record.length == length else record._replace(length=length)
 
     def add(self, record: Record) -> None:
-        """Append the frame after the known ones."""
+        """Append a frame."""
         self.entries.append(_entry(record.kind, record.stored - ENTRY_BYTES - OVERHEAD))
         self._starts.append(record.end)
 
     def cut(self, number: int) -> None:
-        """Forget frame `number` and all after it."""
+        """Remove frame `number` and all after it."""
         del self.entries[number:]
         del self._starts[number + 1 :]
 
     def before(self, size: int) -> int:
-        """Return how many known frames the first `size` bytes of the file hold."""
+        """Return how many of the added frames the first `size` bytes of the file contain."""
         return max(0, bisect_right(self._starts, size) - 1)
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
-        """Yield the record of the frame after the known ones, if a file of `size` bytes has it.
+        """Yield the record of frame `number`, which is the first not added, if the file has it.
 
-        The entry is trusted; only decryption shows whether the frame is there.
+        `size` is the size of the file. The entry is trusted; only decryption shows whether the
+        frame is there.
         """
         entry = bytearray(ENTRY_BYTES)
         start = self._starts[number]
@@ -178,8 +180,8 @@ Layout = Slots | Packed
 """The positions of frames."""
 
 
-def layout_of(*, is_packed: bool) -> Layout:
-    """Return a layout without known frames."""
+def new_layout(*, is_packed: bool) -> Layout:
+    """Return a new layout, packed or in slots, to which no frame has been added."""
     return Packed() if is_packed else Slots()
 
 
@@ -189,12 +191,15 @@ def entry_of(kind: FrameKind, payload: int) -> bytes:
 
 
 def slot_bytes(layout: Layout) -> int:
-    """Return the most bytes that a frame can take in the file."""
+    """Return the maximum bytes of a frame in the file."""
     return SLOT_BYTES + layout.entry_bytes
 
 
 def partial(layout: Layout, number: int, place: int, length: int) -> Record:
-    """Return the record of a partial frame, written `place` slots after its whole frame's start."""
+    """Return the record of a partial frame, `place` slots after the place of its whole frame.
+
+    `length` is the number of bytes of the object in it.
+    """
     start = layout.start(number) + place * slot_bytes(layout)
     return Record(FrameKind.PARTIAL, start, length + layout.entry_bytes + OVERHEAD, length)
 
@@ -202,7 +207,7 @@ def partial(layout: Layout, number: int, place: int, length: int) -> Record:
 def marked_size(layout: Layout, number: int, length: int) -> int:
     """Return the file size that records a last frame of `length` bytes in its regular place.
 
-    It is larger than any place where a partial frame `number` may end.
+    This size is larger than the end of any place for a partial frame `number`.
     """
     return layout.start(number) + _MARKED_SLOTS * slot_bytes(layout) + 1 + length
 

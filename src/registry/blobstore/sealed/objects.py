@@ -1,6 +1,6 @@
 """A sealed object, open for reading: frames are decrypted when they are read.
 
-It can read the stored bytes from any store (`StoredBytes`).
+The stored bytes may come from any store (`StoredBytes`).
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class SealedObject(BlockingObject):
         return self._read_shared(self._frames, offset, end)
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
-        """Yield a range in parts of at most 1 MiB, decrypting only its frames.
+        """Yield a range in parts of at most 1 MiB, decrypting only the frames in the range.
 
         No byte of a frame is yielded before its tag is checked. If the range reaches the end of the
         object, an empty last frame is checked first: without it, the object was cut off.
 
-        Raise `ObjectChanged` if a frame does not open, `StoreUnavailable` if reading failed.
+        Raise `ObjectChanged` if a frame does not decrypt, `StoreUnavailable` if reading failed.
         """
         plain = memoryview(bytearray(min(self.length, FRAME_BYTES)))
         self._begin(offset, end)
@@ -86,14 +86,14 @@ class SealedObject(BlockingObject):
                 yield view
 
     def _begin(self, offset: int, end: int) -> None:
-        """Prepare to read a range; if the object ends with an empty frame, check that frame."""
+        """Prepare to read a range; if the range reaches an empty last frame, check that frame."""
         first = self._layout.start(offset // FRAME_BYTES)
         self._stored.expect(first, self._layout.start(-(-end // FRAME_BYTES)) - first)
         if end == self.length and not end % FRAME_BYTES:
             self._checked(end // FRAME_BYTES, memoryview(bytearray()))
 
     def check_end(self) -> None:
-        """Check the last frame, which proves the size.
+        """Check the last frame, which proves the object's size.
 
         Raise `SealBroken` if the object was cut off, or its end was changed; `StoreUnavailable` if
         reading failed.
@@ -133,8 +133,8 @@ def unseal(
 ) -> SealedObject:
     """Return an object of `size` bytes that decrypts `stored`; on an error, close `stored`.
 
-    Without a size, the last frame is checked, since the number of stored bytes may be wrong.
-    Readers of `shared_chunks` share decrypted frames in `frames`.
+    If `size` is None, check the last frame, since the number of stored bytes may be wrong. Readers
+    of `shared_chunks` share decrypted frames in `frames`.
 
     Raise `ObjectDamaged` if the object has another size, or was not sealed with this key for this
     object; `StoreUnavailable` if the store failed.
@@ -155,7 +155,7 @@ def unseal_cached(
     data_key: DataKey,
     frames: SharedFrames | None = None,
 ) -> SealedObject | None:
-    """Like `unseal`, but close `stored` and return None if that might wait for the disk."""
+    """Do as `unseal`, but close `stored` and return None if that might wait for the disk."""
     if size is not None:
         with _closing_on_error(stored):
             found = _unsealed(stored, object_id, size, data_key, frames, wait=False)
@@ -195,7 +195,7 @@ def _unsealed(
 
 @contextmanager
 def _closing_on_error(stored: StoredBytes) -> Iterator[None]:
-    """Close the object if the block raises; raise ObjectDamaged for SealBroken."""
+    """Close `stored` if the block raises; turn `SealBroken` into `ObjectDamaged`."""
     try:
         yield
     except SealBroken as error:

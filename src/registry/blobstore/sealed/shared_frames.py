@@ -1,8 +1,9 @@
 """Decrypt a frame once for all readers of the same object at about the same time.
 
-A fleet that starts pulls the same layers. A reader leaves a frame in memory for other readers that
-will reach it soon. The memory is bounded, and freed with the last reader. Only frames with a
-verified tag are shared, and only among readers that have opened the object with its key.
+When many machines start at once, they pull the same layers. A reader leaves a frame in memory for
+other readers that will reach the frame soon. The memory is bounded, and freed with the last reader.
+Only frames with a verified tag are shared, and only among readers that have opened the object with
+its key.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from typing import Final, Self
 from registry.blobstore.sealed.frame_format import FRAME_BYTES
 
 FRAMES: Final = 16
-"""Frames that are kept at most, each of 1 MiB."""
+"""Maximum frames in memory, each of 1 MiB."""
 
 Make = Callable[[int, memoryview], memoryview]
-"""Decrypt the frame of a number into a buffer; return the part of it that was written."""
+"""Decrypts the frame with a number into a buffer; returns the part of the buffer that has the
+bytes."""
 
 
 class _Slot:
-    """A buffer with a decrypted frame, or for one, that several readers share."""
+    """A buffer that several readers share, with a decrypted frame once `found` is set."""
 
     __slots__ = ("buffer", "filling", "found", "users")
 
@@ -34,7 +36,7 @@ class _Slot:
         self.users = 1
 
     def fill(self, number: int, make: Make) -> memoryview:
-        """Return the frame; decrypt it if no thread has, and wait if another thread is doing so."""
+        """Return the frame; decrypt it if no thread has, or wait for the thread that does so."""
         with self.filling:
             if self.found is None:
                 self.found = make(number, self.buffer)
@@ -53,10 +55,10 @@ class FrameReader:
         self.position = position
         self.end: Final = end
         self.held: tuple[int, _Slot] | None = None
-        """The number and the slot of the frame that was given last."""
+        """The number and the slot of the frame that `frame` returned last."""
 
     def frame(self, number: int, make: Make) -> memoryview:
-        """Return a frame, valid until the next call; call `make` if no other reader shared it.
+        """Return a frame, valid until the next call; decrypt it with `make` if no other reader did.
 
         Errors of `make` are raised here, in each reader that needs the frame.
         """
@@ -72,7 +74,7 @@ class FrameReader:
         return make(number, self._own)
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Return the reader."""
         return self
 
     def __exit__(
@@ -81,7 +83,7 @@ class FrameReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End reading; the last frame becomes invalid."""
+        """End reading; the frame that was returned last becomes invalid."""
         self._shared.leave(self)
 
 
@@ -112,7 +114,7 @@ class SharedFrames:
         return reader
 
     def take(self, reader: FrameReader, number: int) -> _Slot | None:
-        """Return the slot of a frame, or None if no other reader needs one.
+        """Return the slot of a frame; None if no other reader needs the frame, or no slot is free.
 
         The reader's previous slot is released.
         """
@@ -135,7 +137,11 @@ class SharedFrames:
             self._give_back(reader)
 
     def leave(self, reader: FrameReader) -> None:
-        """Forget a reader; free an object's frames with its last reader, and finally all memory."""
+        """Remove a reader.
+
+        The last reader of an object frees the object's frames; the last reader of all frees the
+        unused buffers, too.
+        """
         with self._lock:
             self._give_back(reader)
             others = self._readers[reader.seal]
@@ -149,7 +155,7 @@ class SharedFrames:
                 self._spare.clear()
 
     def _give_back(self, reader: FrameReader) -> None:
-        """Release a reader's slot; drop its frame if it is not needed, or was not decrypted."""
+        """Release a reader's slot; drop its frame if no reader needs it or it is not decrypted."""
         if reader.held is None:
             return
         number, slot = reader.held
@@ -164,7 +170,7 @@ class SharedFrames:
             self._slots.move_to_end(key)
 
     def _new(self, key: tuple[bytes, int]) -> _Slot | None:
-        """Return an empty slot, or if full the least recently used; None if all are in use."""
+        """Return a new slot, if full in place of the least recently used; None if all are used."""
         if not self._spare and len(self._slots) >= self._limit:
             unused = next((at for at, slot in self._slots.items() if not slot.users), None)
             if unused is None:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from registry.blobstore.base import SEALED, DataKey, ObjectDamaged
-from registry.blobstore.sealed.compression import pays
+from registry.blobstore.sealed.compression import is_worth_compressing
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -32,8 +32,8 @@ from registry.blobstore.sealed.layout import (
     Packed,
     Record,
     Slots,
-    layout_of,
     marked_size,
+    new_layout,
     partial,
 )
 from registry.blobstore.sealed.table import read_table, sealed_table
@@ -42,11 +42,11 @@ from registry.blobstore.staging import UploadCache
 from registry.oci.digest import Hasher
 
 _SMALL_BYTES: Final = 64 * 1024
-"""Up to so many bytes of a frame, there is only room for those: most objects are small."""
+"""Up to this many bytes of a frame, the buffer has just their size: most objects are small."""
 
 
 class RunningChecksum(NamedTuple):
-    """The BLAKE3 hasher of all stored bytes before frame `number`, which end with `tag`.
+    """The BLAKE3 hasher of all stored bytes before frame `number`, the last of which are `tag`.
 
     Cached between two requests. If another process has rewritten frames since, the tag differs,
     because every write has a new nonce.
@@ -56,15 +56,15 @@ class RunningChecksum(NamedTuple):
     number: int
     tag: bytes
     layout: Layout
-    """Of these frames."""
+    """The layout of the frames before `number`."""
 
 
 class SealedBytes:
     """Seals bytes under a data key as they are appended.
 
     The bytes of the partial frame are in memory. `_kept` is their record in the file, once a flush
-    made it durable; its bytes may have been acknowledged. A second flush by the same writer assumes
-    that the first was acknowledged.
+    has made it durable; the bytes in it may have been acknowledged. A second flush by the same
+    writer assumes that the first was acknowledged.
     """
 
     encoding = SEALED
@@ -84,17 +84,17 @@ class SealedBytes:
         self._checksums = checksums
         self._compresses = compresses
         self._cipher: FrameCipher | None = None
-        """None until the first bytes are stored, by which compression is decided."""
+        """None until the first bytes are stored, which decide whether the object is compressed."""
         self._layout: Layout = Slots()
-        """Where the frames before `_number` are."""
+        """The positions of the frames before `_number`."""
         self._is_open = False
         self._number = 0
         self._count = 0
         self._buffer = bytearray()
         self._kept: Record | None = None
         self._is_pinned = False
-        """The frame before `_number` was stored, but its former record may be needed until that
-        is durable."""
+        """The frame before `_number` was stored, but its earlier record may be needed until the
+        frame is durable."""
         self._hasher: blake3 | None = None
         self._running: RunningChecksum | None = None
         self._found: tuple[int, Record | None] = (0, None)
@@ -105,9 +105,10 @@ class SealedBytes:
         return self._number * FRAME_BYTES + self._count
 
     def has(self, offset: int) -> bool:
-        """Return True if there are at least `offset` bytes; read the frame that contains the last.
+        """Return True if there are at least `offset` bytes.
 
-        The first call also checks the key against the header.
+        Read the frame that contains the last of these bytes. The first call also checks the key
+        against the header.
         """
         if offset <= 0:
             return offset == 0
@@ -127,9 +128,10 @@ class SealedBytes:
         return record is not None or (not count and self._file.size() >= self._layout.start(number))
 
     def _open(self, number: int) -> bool:
-        """Read the header and the layout of the frames before `number`; return False if incomplete.
+        """Read the header and the layout of the frames before `number`.
 
-        Whether the frames decrypt is not checked.
+        Return False if the header has another key, or frames are missing. Whether the frames
+        decrypt is not checked.
         """
         try:
             self._cipher = read_cipher(self._file.descriptor, self._data_key, self._upload_id)
@@ -163,7 +165,7 @@ class SealedBytes:
         return False
 
     def begin(self) -> None:
-        """Begin with no bytes in a new file."""
+        """Begin with no bytes in an empty file."""
         self._cipher = None
         self._layout = Slots()
         self._is_open = True
@@ -173,7 +175,7 @@ class SealedBytes:
         self._running = self._hasher = None
 
     def append(self, view: memoryview, /) -> None:
-        """Append bytes; seal and write each frame that they fill."""
+        """Append bytes; seal and write each frame that becomes full."""
         while view:
             end = min(FRAME_BYTES, self._count + len(view))
             taken = end - self._count
@@ -204,11 +206,11 @@ class SealedBytes:
         self._store_partial(2 if is_first else 1, self._count)
 
     def finish(self) -> None:
-        """Write the last frame in its place, and the table of packed ones, as the file's end.
+        """Write the last frame in its place, and the table of a packed object, as the file's end.
 
-        The table overwrites nothing that is needed: the last frame before it has all bytes. Both
-        may have been written before, by a process that died between truncating the file and
-        flushing it: so the file counts as not durable.
+        The table overwrites nothing that is needed: the last frame before it has all bytes. A
+        process that died between truncating the file and flushing it may have written both before:
+        so the file counts as not durable.
         """
         kept = self._kept
         if kept is None or not kept.is_last or kept.length != self._count:
@@ -228,7 +230,7 @@ class SealedBytes:
         self._file.cut(self._kept.end)
 
     def _store_table(self) -> None:
-        """Store the table of packed frames behind the last, as the end of the file."""
+        """Store the table of a packed object after the last frame, as the end of the file."""
         packed, kept = self._layout, self._kept
         if not isinstance(packed, Packed):
             return
@@ -257,7 +259,7 @@ class SealedBytes:
         return found is not None and found[0].entries == packed.entries
 
     def checksum(self) -> str:
-        """Return the BLAKE3 digest of the file in hex; read only its end if possible."""
+        """Return the BLAKE3 digest of the file in hex; read only the file's end if possible."""
         size = self._file.size()
         if self._hasher is None:
             hasher = blake3()
@@ -316,7 +318,10 @@ class SealedBytes:
         return is_empty
 
     def _go_to_stored(self, number: int, record: Record | None) -> bool:
-        """Continue from a record that was read; move it if the next write would overwrite it."""
+        """Continue from a record that was read; move it if the next write would overwrite it.
+
+        Return False if there was something after it (`PlainBytes.rewind`).
+        """
         self._number = number
         self._layout.cut(number)
         self._is_pinned = False
@@ -348,7 +353,7 @@ class SealedBytes:
         return False
 
     def _keep_apart(self) -> None:
-        """Move a last frame that may be acknowledged, so that its place can be overwritten."""
+        """Move a last frame, which may be acknowledged, so that its place can be overwritten."""
         kept = self._kept
         if kept is None or not kept.is_last or not kept.length:
             return
@@ -358,7 +363,7 @@ class SealedBytes:
         self._file.truncate(self._partial(1, kept.length).end)
 
     def _mark(self, length: int) -> None:
-        """Let the file's size record the length of the last frame, durably.
+        """Extend the file to a size that records the length of the last frame, durably.
 
         Do nothing with packed frames, whose entry has the length.
         """
@@ -368,14 +373,14 @@ class SealedBytes:
         self._file.flush()
 
     def _unpin(self) -> None:
-        """Make the previous frame durable, and truncate what is left of its earlier records."""
+        """Make the previous frame durable, and cut off what remains of its earlier records."""
         if self._is_pinned:
             self._file.flush()
             self._file.cut(self._layout.start(self._number))
             self._is_pinned = False
 
     def _store_whole(self) -> None:
-        """Write the full frame in memory, and begin the next."""
+        """Write the full frame in memory, and begin the next frame."""
         self._unpin()
         self._keep_apart()
         record, stored = self._store(FrameKind.WHOLE, FRAME_BYTES)
@@ -404,7 +409,7 @@ class SealedBytes:
     ) -> tuple[Record, memoryview]:
         """Seal the first `count` bytes in memory and write them, after the header if it is missing.
 
-        `start` is the position, by default the frame's regular place. Return the record and its
+        `start` is the offset, by default the frame's regular place. Return the record and its
         stored bytes, which are valid until the next call.
         """
         with memoryview(self._buffer) as buffer, buffer[:count] as piece:
@@ -421,9 +426,9 @@ class SealedBytes:
         return Record(kind, where, length, count), out[head : head + length]
 
     def _begin_file(self, piece: memoryview) -> FrameCipher:
-        """Decide about compression from the first bytes; return the cipher of a new header."""
-        is_packed = self._compresses and pays(piece)
-        self._layout = layout_of(is_packed=is_packed)
+        """Decide about compression from the first bytes; return a cipher with a new header."""
+        is_packed = self._compresses and is_worth_compressing(piece)
+        self._layout = new_layout(is_packed=is_packed)
         cipher = FrameCipher.new(self._data_key, self._upload_id, is_packed=is_packed)
         self._hasher = blake3(cipher.header)
         return cipher
@@ -434,7 +439,7 @@ class SealedBytes:
             self._buffer += bytes(size - len(self._buffer))
 
     def _resume_checksum(self) -> None:
-        """Continue the checksum of an earlier request, if no frame of it has changed since."""
+        """Continue the checksum of an earlier request if its frames are unchanged."""
         assert self._cipher is not None
         running, self._running = self._running, None
         if not self._number:
@@ -445,7 +450,7 @@ class SealedBytes:
             self._hasher = None
 
     def _tag(self, layout: Layout, number: int) -> bytes | None:
-        """Read the tag of the frame before `number`; return None if it is not there."""
+        """Read the tag of the frame before `number`; return None if the file is too short."""
         tag = bytearray(TAG_BYTES)
         offset = layout.start(number) - TAG_BYTES
         return bytes(tag) if read_exactly(self._file.descriptor, memoryview(tag), offset) else None
@@ -454,7 +459,7 @@ class SealedBytes:
 def _is_clean(layout: Layout, size: int, number: int, count: int) -> bool:
     """Return True if nothing was written to the file after the acknowledged bytes.
 
-    They end at byte `count` of frame `number`. Behind their record there may be an earlier record,
+    These end at byte `count` of frame `number`. After their record there may be an earlier record,
     or a mark for an earlier last frame, which are both shorter. After a failed flush the mark is
     longer (`SealedBytes.mark`).
     """

@@ -1,7 +1,7 @@
 """The end of a packed object: a sealed table of its frames, and its size.
 
-The table is sealed in blocks, so that a reader trusts and allocates nothing before a tag is
-checked::
+The table is sealed in blocks, so that a reader verifies a tag before it trusts or allocates
+anything::
 
     block 0 | block 1 | … | size (8 bytes)
 """
@@ -26,16 +26,19 @@ from registry.blobstore.staging import check_size
 
 SIZE_BYTES: Final = 8
 BLOCK_ENTRIES: Final = 16 * 1024
-"""Frames per block of the table: those of 16 GiB."""
+"""Frames per block of the table, which are 16 GiB of an object."""
 _SMALL_BYTES: Final = 16 * 1024
-"""A table up to this size, of an object of 4 GiB, is read without a thread if it is in memory."""
+"""A table up to this size (of an object of 4 GiB) is read without a thread if it is in memory."""
 
 Read = Callable[[memoryview, int], bool]
-"""Fill a view from an offset; return False if that is not possible."""
+"""Fills a view with the bytes from an offset; returns False if it cannot."""
 
 
 def sealed_table(cipher: FrameCipher, packed: Packed, size: int) -> bytes:
-    """Return the table and size that end an object of `size` bytes; all frames must be known."""
+    """Return the table and the size that end an object of `size` bytes.
+
+    `packed` must have all frames of the object.
+    """
     end = size.to_bytes(SIZE_BYTES, "big")
     blocks = []
     for number, start in enumerate(range(0, len(packed.entries), BLOCK_ENTRIES)):
@@ -52,8 +55,8 @@ def read_table(
 ) -> tuple[Packed, int] | None:
     """Return the layout and the size of a packed object from the end of its stored bytes.
 
-    Return None if `read` fails, or without `wait` if the table is large. `size` is the expected
-    size.
+    Return None if `read` fails or, without `wait`, if the table is large. `size` is the expected
+    size, or None for any.
 
     Raise `ObjectDamaged` if the object has another size, `SealBroken` if the table was not made for
     this object, or was changed.
@@ -95,13 +98,13 @@ def claimed_size(stored: bytes) -> int:
 
 
 def table_bytes(count: int) -> int:
-    """Return the size in bytes of the table of `count` frames, without the size behind it."""
+    """Return the size in bytes of the table of `count` frames, without the size field after it."""
     blocks = -(-count // BLOCK_ENTRIES)
     return ENTRY_BYTES * count + blocks * (SIZE_BYTES + OVERHEAD)
 
 
 def big_endian(entries: array[int]) -> array[int]:
-    """Swap entries between the processor's byte order and big-endian, unless they are equal."""
+    """Return a copy of entries, converted between the processor's byte order and big-endian."""
     found = entries[:]
     if sys.byteorder == "little":
         found.byteswap()

@@ -64,8 +64,8 @@ class ApiTokens(Protocol):
 class ApiClient:
     """Calls ``/v1`` of one registry with tokens of the signed-in user.
 
-    Every call raises `RequestRefused` when the registry answers an error, `NotSignedIn` when the
-    sign-in has ended, and another `CommandFailure` when there is no answer.
+    Every call raises `RequestRefused` if the response is an error, `NotSignedIn` if the sign-in has
+    ended, and another `CommandFailure` if there is no response.
     """
 
     def __init__(self, transport: Transport, tokens: ApiTokens) -> None:
@@ -95,27 +95,27 @@ class ApiClient:
     def call(
         self, method: str, path: str, document: object = None, query: Query | None = None
     ) -> Record:
-        """Send `document` as JSON, and the `query` without its Nones; return the JSON answer."""
+        """Send `document` as JSON, and the `query` without its Nones; return the JSON response."""
         return self._signed(self._transport.send, _request(method, path, document, query))
 
     def put_if(self, condition: Mapping[str, str], path: str, document: object) -> Record:
-        """Send a PUT with conditional headers, such as ``If-Match``; return the answer."""
+        """Send a PUT with conditional headers, such as ``If-Match``; return the JSON response."""
         request = _request("PUT", path, document, None)
         headers = {**condition, **request.headers}
         return self._signed(self._transport.send, request._replace(headers=headers))
 
     def create(self, path: str, document: object = None, query: Query | None = None) -> Record:
-        """Send a POST that takes effect only once (``Idempotency-Key``); return the JSON answer."""
+        """Send a POST that takes effect once (``Idempotency-Key``); return the JSON response."""
         request = _request("POST", path, document, query)
         headers = {"Idempotency-Key": str(uuid4()), **request.headers}
         return self._signed(self._transport.send, request._replace(headers=headers))
 
     def fetch(self, path: str) -> bytes:
-        """Return the bytes of the answer at `path`."""
+        """Return the bytes of the response at `path`."""
         return self._signed(self._transport.fetch, HttpRequest("GET", path))
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> Record:
-        """PUT the `size` bytes of a seekable file, perhaps twice; return the JSON answer."""
+        """PUT the `size` bytes of a seekable file, perhaps twice; return the JSON response."""
         headers = {"Content-Type": content_type, "Content-Length": str(size)}
 
         def send(request: HttpRequest) -> Record:
@@ -125,9 +125,9 @@ class ApiClient:
         return self._signed(send, HttpRequest("PUT", path, headers, file))
 
     def receive_file(self, path: str, file: BinaryIO) -> int:
-        """Write the bytes of the answer at `path` to a file; return their number.
+        """Write the bytes of the response at `path` to a file; return their number.
 
-        If the answer breaks off, it is requested again from the beginning, into the same file.
+        If the response breaks off, it is requested again from the beginning, into the same file.
         """
 
         def copy(response: http.client.HTTPResponse) -> int:
@@ -153,7 +153,7 @@ class ApiClient:
         return self._sent(send, request, self._tokens.renewed_token(token))
 
     def _sent(self, send: _Send[T], request: HttpRequest, token: str) -> T:
-        """Send a request; if the answer was lost and repeating is safe, send it once more."""
+        """Send a request; if the response was lost and repeating is safe, send it once more."""
         signed = request._replace(headers={**request.headers, **bearer(token)})
         try:
             return send(signed)
@@ -189,7 +189,10 @@ def client_of(run: Invocation) -> ApiClient:
 def send_public(
     options: argparse.Namespace, method: str, path: str, document: object = None
 ) -> dict[str, Any]:
-    """Send a request without sign-in, but a GET with a token if there is one; return the JSON."""
+    """Send a request that needs no sign-in; return the JSON response.
+
+    A GET is sent with a token if there is a sign-in.
+    """
     stored = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, stored), stored)
     request = _request(method, path, document, None)
@@ -201,7 +204,11 @@ def send_public(
 
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
-    """Return a client of a registry, using the environment's access key if it is for that one."""
+    """Return a client of the registry at `url`.
+
+    The client uses the access key in the environment if that is for this registry, else the stored
+    sign-in.
+    """
     transport = transport_to(url, credentials_path(environ))
     key = find_key(environ, transport.url)
     if key is not None:
@@ -212,8 +219,8 @@ def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
 def _is_repeatable(request: HttpRequest) -> bool:
     """Return True if a request may be sent again after it may have taken effect.
 
-    A conditional PUT may not: after it took effect its condition no longer holds, so the second
-    one would fail.
+    A conditional PUT may not: after it took effect, its condition no longer holds, so that the
+    repeated request would fail.
     """
     if request.method == "PUT":
         return request.headers.keys().isdisjoint({"If-Match", "If-None-Match"})
@@ -227,7 +234,10 @@ def _request(method: str, path: str, document: object, query: Query | None) -> H
 
 
 def _query_string(query: Query) -> str:
-    """Return the query string with its question mark; booleans are ``true`` and ``false``."""
+    """Return the query string with its question mark, or "" if there is none.
+
+    Booleans are ``true`` and ``false``; Nones are left out.
+    """
     given = {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in query.items()
@@ -271,13 +281,13 @@ class StoredSignIn:
         return credential is not None and credential.refresh_token is None
 
     def tokens(self, *, in_role: bool) -> ApiTokens:
-        """Return tokens of the assumed role; without `in_role`, of whoever signed in."""
+        """Return the tokens of the assumed role or, if not `in_role`, of the one who signed in."""
         if self._key_tokens is not None:
             return self._key_tokens
         return SignIn(self._transport, self._path, in_role=in_role)
 
     def client(self, *, in_role: bool) -> ApiClient:
-        """Return a client that acts in the role; without `in_role`, as whoever signed in."""
+        """Return a client that acts in the role or, if not `in_role`, as the one who signed in."""
         return ApiClient(self._transport, self.tokens(in_role=in_role))
 
     @property
@@ -291,7 +301,10 @@ class StoredSignIn:
         return claims_of(self.tokens(in_role=True).token())
 
     def assume(self, role: str | None) -> None:
-        """Let commands act in a role from now on; for None, as the person."""
+        """Make later commands act in `role` or, if it is None, as the person.
+
+        Raise `NotSignedIn` if nobody is signed in.
+        """
         source = self.tokens(in_role=False).token()  # raises if nobody is signed in
         token = None if role is None else assume_role(self._transport, source, role)
         with changing(self._path) as credentials:

@@ -24,7 +24,7 @@ from registry.cli.client.sign_in import find_key
 PATH: Final = "/v1/authorization-token"
 _FILE: Final = "container-passwords.json"
 _ELSEWHERE: Final = 4
-"""Distance of a source of another host."""
+"""The distance of a source that does not make passwords for the server (`_distance`)."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -41,7 +41,7 @@ class ContainerPassword(msgspec.Struct, frozen=True):
 
     @property
     def renew_at(self) -> float:
-        """Return when to make a new password: early, as a push may take hours."""
+        """Return when to make a new password (as `expires_at`): early, as a push may take hours."""
         return self.expires_at - (self.expires_at - self.issued_at) / 4
 
 
@@ -50,9 +50,10 @@ class PasswordSource(NamedTuple):
 
     client: ApiClient
     key: str
-    """Of its password in the file."""
+    """The key of the source's password in the file."""
     began_at: float
-    """Older passwords are of an earlier sign-in, and have ended with it."""
+    """When the sign-in began, in seconds since the epoch; older passwords ended with an earlier
+    sign-in."""
 
 
 def new_password(client: ApiClient) -> ContainerPassword:
@@ -71,11 +72,10 @@ def find_source(server: str, environ: Mapping[str, str]) -> PasswordSource | Non
     """Return the source of passwords for a server, or None if there is none.
 
     `server` is as a client names it: a URL, or a host with its port if it has one. Of several
-    sources, the nearest one wins: the same URL, then the same host (HTTPS before HTTP), then a
-    registry that calls itself by that host.
+    sources, the nearest one wins: the same URL, then the same host (HTTPS before HTTP), then the
+    source whose stored password is for that host.
 
-    Raise `CommandFailure` if the access key in the environment is incomplete, or a file is
-    damaged.
+    Raise `CommandFailure` if the access key in the environment is incomplete, or a file is damaged.
     """
     try:
         asked = urlsplit(server if "://" in server else f"//{server}")
@@ -143,12 +143,12 @@ def current_password(source: PasswordSource, environ: Mapping[str, str]) -> Cont
 
 
 def forget_password(key: str, environ: Mapping[str, str]) -> None:
-    """Delete the stored password of a source; `key` is the URL of its sign-in."""
+    """Delete the stored password of a source; `key` is the source's `PasswordSource.key`."""
     _store(key, None, environ)
 
 
 def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str]) -> None:
-    """Store or delete a password, delete expired ones; do nothing if the file is read-only."""
+    """Store a password, or delete it if None; delete expired ones. On failure, do nothing."""
     try:
         with changing_file(_path(environ), ContainerPassword) as stored:
             for old in [old for old, each in stored.items() if each.expires_at <= time.time()]:
@@ -161,7 +161,7 @@ def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str])
 
 
 def _load(environ: Mapping[str, str]) -> dict[str, ContainerPassword]:
-    """Return the stored passwords by source; none if the file is damaged."""
+    """Return the stored passwords by source; empty if the file is missing or damaged."""
     try:
         return load_file(_path(environ), ContainerPassword)
     except (OSError, CommandFailure):

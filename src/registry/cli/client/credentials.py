@@ -33,16 +33,16 @@ class Credential(msgspec.Struct, omit_defaults=True):
     """The tokens of a login; never a password or the secret of a key."""
 
     token: ApiToken
-    """Of the person or service account that signed in."""
+    """The token of the person or service account that signed in."""
     refresh_token: str | None = None
-    """Of a person; good for one use."""
+    """A person's refresh token, which can be used once; None for a service account."""
     role: str | None = None
     """The role that commands act in."""
     role_token: ApiToken | None = None
     signed_in_at: float = 0
     """Seconds since the epoch by this machine's clock."""
     own_urls: dict[str, str] = {}
-    """Base URLs of families that the registry has elsewhere."""
+    """Maps families that are not at the registry's base URL to their own base URLs."""
 
     @property
     def acting(self) -> ApiToken | None:
@@ -86,7 +86,10 @@ def changing(path: Path) -> Iterator[dict[str, Credential]]:
 
 
 def load_file(path: Path, kind: type[T]) -> dict[str, T]:
-    """Map keys to the records in a file of secrets; see `load`."""
+    """Map keys to the records in a file of secrets; empty if there is no file.
+
+    Raise `CommandFailure` if the file is damaged.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, kind])  # type: ignore[valid-type]
     except FileNotFoundError:

@@ -43,7 +43,7 @@ class LoopbackRedirect:
         self._thread = Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     def __enter__(self) -> Self:
-        """Start to answer requests."""
+        """Start answering requests."""
         self._thread.start()
         return self
 
@@ -103,7 +103,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, 0), _Handler)
 
     def server_bind(self) -> None:
-        """Bind without resolving this machine's name, as the base class would."""
+        """Bind; unlike the base class, do not resolve this machine's name."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _SECONDS
 
     def do_GET(self) -> None:
-        """Answer the redirect, and everything else with an error."""
+        """Answer the redirect with a page, and any other request with an error page."""
         redirect = cast("_Server", self.server).redirect
         if redirect.take(self.path):
             words = "The command has received your sign-in and goes on in the terminal."
@@ -162,4 +162,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the base
-        """Log nothing: the address holds the code."""
+        """Log nothing: the URL holds the code."""

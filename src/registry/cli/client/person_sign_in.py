@@ -33,7 +33,7 @@ OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 _PATH: Final = "/v1/oauth/authorize"
 _PROMPT: Final = "Code: "
 _WAIT_SECONDS: Final = 600
-"""As long as the registry's form is valid."""
+"""The time for which the registry's form is valid."""
 
 _Open = Callable[[str], object]
 
@@ -49,7 +49,7 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
     """Return the tokens of a person who signs in on the registry's page.
 
     Raises:
-        RequestRefused: the registry has no such page, or does not take the code.
+        RequestRefused: the registry has no such page, or refuses the code.
         Misuse: no code was pasted.
         CommandFailure: nobody signs in in time.
 
@@ -77,8 +77,8 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
 def _page(verifier: str, redirect_uri: str, state: str = "") -> str:
     """Return path and query of the sign-in page.
 
-    Without a redirect there is no `state`, as there is nothing to protect: the verifier, which
-    leaves this process only together with the code, binds the code to it.
+    Without a redirect to this machine no `state` is needed: the verifier, which leaves this process
+    only together with the code, binds the code to this process.
     """
     query = {
         "response_type": "code",
@@ -93,8 +93,8 @@ def _page(verifier: str, redirect_uri: str, state: str = "") -> str:
 def _browser() -> _Open | None:
     """Return a function that opens a page in a window; None if this machine shows no windows.
 
-    ``BROWSER`` names a program of the person's choice. Otherwise a browser that runs in the
-    terminal does not count: it would take the terminal from this command.
+    ``BROWSER`` names a program of the person's choice. Without this variable, a browser that runs
+    in the terminal is not used: it would take the terminal from this command.
     """
     import webbrowser  # noqa: PLC0415 - needed by this command alone
 
@@ -168,7 +168,7 @@ class AssignedRole(NamedTuple):
 
     name: str
     account: str
-    """The handle."""
+    """The account's handle."""
     crn: str
 
     @property

@@ -35,7 +35,7 @@ class TypedReference(NamedTuple):
     """As written: a name, with or without host and account, or an id."""
     tag: str | None = None
     digest: str | None = None
-    """Or the beginning of one, or the id of an image."""
+    """A digest, the beginning of a digest, or the id of an image."""
 
 
 def parse_typed_reference(text: str) -> TypedReference:
@@ -89,14 +89,14 @@ def check_tag(text: str) -> str:
 
 
 def repository_path(client: ApiClient, written: str) -> str:
-    """Return a repository's API path; only an id can name another account's."""
+    """Return a repository's API path; a repository of another account must be named by its id."""
     if is_id(written):
         return f"/v1/repositories/{written}"
     return f"/v1/repositories/{find_repository(client, written)['id']}"
 
 
 def find_repository_crn(client: ApiCalls, name: str) -> str:
-    """Return the repository's CRN, or the one a policy template gives this name."""
+    """Return the CRN of a repository; if there is none with this name, the CRN it would have."""
     assert isinstance(client, ApiClient)
     try:
         return str(find_repository(client, name)["crn"])
@@ -153,7 +153,10 @@ def image_path(client: ApiClient, written: str) -> str:
 
 
 def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
-    """Look up the digest of a reference in the repository with API path `path`; keep an id."""
+    """Return the digest of a reference in the repository at API path `path`.
+
+    An image id is returned unchanged. Raise `Missing` if there is no such tag.
+    """
     if reference.digest is not None:
         return full_digest(client, path, reference.digest)
     assert reference.tag is not None
@@ -167,7 +170,7 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
 
 
 def full_digest(client: ApiClient, repository: str, digest: str) -> str:
-    """Complete a short digest in the repository with this API path; return any other text as is.
+    """Complete a short digest in the repository at this API path; return other texts unchanged.
 
     Raise `RequestRefused` if no image, or several, have a digest that begins so.
     """
@@ -191,14 +194,17 @@ def missing_tag_text(reference: TypedReference) -> str:
 
 
 class Items(NamedTuple):
-    """The images by digest, and the tags, that a command names."""
+    """The digests of images, and the tags, that a command names."""
 
     digests: list[str]
     tags: list[str]
 
 
 def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
-    """Return the reference in the first argument, and all items that the arguments name."""
+    """Return the reference in the first argument, and all tags and digests in the arguments.
+
+    Raise `Misuse` if an argument is malformed, or names another repository.
+    """
     reference = parse_typed_reference(first)
     items = parse_items(reference.repository, others)
     own = reference.digest or reference.tag
@@ -236,9 +242,8 @@ def _item_in(repository: str, text: str) -> str:
 def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Items:
     """Sort items of the repository at this API path into digests and tags.
 
-    A text that could be a tag or a short digest counts as the tag if that exists.
-
-    Raise `Misuse` if one is neither; `RequestRefused` if a short digest belongs to several images.
+    A text that could be a tag or a short digest counts as the tag if that exists. Raise `Misuse` if
+    a text is neither; `RequestRefused` if a short digest belongs to several images.
     """
     found = Items([], [])
     for item in items:

@@ -4,7 +4,7 @@ The registry verifies tokens; here their claims are only shown to the person.
 
 A program needs neither a file nor ``login``: its key is ``ENTREPOT_ACCESS_KEY_ID`` with
 ``ENTREPOT_SECRET_ACCESS_KEY``, or with ``ENTREPOT_SECRET_ACCESS_KEY_FILE``, the name of a file that
-holds the secret. It is sent to the registry of ``ENTREPOT_REGISTRY`` and to no other.
+holds the secret. The key is sent only to the registry in ``ENTREPOT_REGISTRY``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class SignIn:
 
 
 def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -> str:
-    """Return the registry's URL: `given`, else from the environment, else the only sign-in's.
+    """Return the registry's URL: `given`, else from the environment, else of the only sign-in.
 
     Raise `Misuse` if there are several sign-ins; `NotSignedIn` if there is none.
     """
@@ -140,7 +140,7 @@ def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -
 
 
 def transport_to(url: str, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Transport:
-    """Return the transport to a registry, with the base URLs of families from its sign-in."""
+    """Return the transport to a registry, with the families' base URLs in its stored sign-in."""
     stored = load(path).get(base_url(url))
     own_urls = None if stored is None else stored.own_urls
     return Transport(url, timeout_seconds=timeout_seconds, own_urls=own_urls)
@@ -203,7 +203,7 @@ _FILE: Final = "ENTREPOT_SECRET_ACCESS_KEY_FILE"
 _INSECURE: Final = "ENTREPOT_INSECURE_HTTP"
 _REGISTRY: Final = "ENTREPOT_REGISTRY"
 _TOKEN_SECONDS: Final = 900
-"""The shortest the registry allows: a command takes seconds."""
+"""The shortest lifetime that the registry allows: a command takes seconds."""
 
 
 class EnvironmentKey(NamedTuple):
@@ -264,8 +264,8 @@ class KeyTokens:
     def token(self) -> str:
         """Return an access token.
 
-        Raise `RequestRefused` if the registry does not take the key, `CommandFailure` if the
-        registry cannot be reached.
+        Raise `RequestRefused` if the registry refuses the key, `CommandFailure` if the registry
+        cannot be reached.
         """
         return self._token or self.renewed_token(None)
 

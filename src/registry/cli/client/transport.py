@@ -28,7 +28,7 @@ TIMEOUT_SECONDS: Final = 30
 
 
 class ConnectionLost(CommandFailure):
-    """The connection broke after the request was sent; it may or may not have taken effect."""
+    """The connection broke after the request was sent; the request may have taken effect."""
 
 
 class HttpRequest(NamedTuple):
@@ -46,7 +46,7 @@ class HttpRequest(NamedTuple):
 
 
 class _Answer(dict[str, Any]):
-    """A JSON object that a registry answered; raises `CommandFailure` for a missing field."""
+    """A JSON object from a registry; reading a missing field raises `CommandFailure`."""
 
     def __init__(self, url: str, document: dict[str, Any]) -> None:
         super().__init__(document)
@@ -72,7 +72,7 @@ class Transport:
         timeout_seconds: float = TIMEOUT_SECONDS,
         own_urls: Mapping[str, str] | None = None,
     ) -> None:
-        """Send to `url`, or the family's URL in `own_urls`, which a 404 refreshes once."""
+        """Send to `url`, or to the family's URL in `own_urls`, which the first 404 refreshes."""
         self.url = base_url(url)
         self.own_urls: Mapping[str, str] = own_urls or {}
         self._has_asked = False
@@ -84,7 +84,7 @@ class Transport:
         return url_for(path, self.url, self.own_urls)
 
     def find_own_urls(self) -> None:
-        """Ask the registry for the base URLs of families; only once."""
+        """Set `own_urls` from the registry's regions; do nothing after the first call."""
         if self._has_asked:
             return
         self._has_asked = True
@@ -93,9 +93,9 @@ class Transport:
             self.own_urls = parse_own_urls(found, self.url)
 
     def send(self, request: HttpRequest) -> dict[str, Any]:
-        """Send a request; return the JSON object of the answer, or ``{}`` for an empty body.
+        """Send a request; return the JSON object of the response, or ``{}`` for an empty body.
 
-        Raise what `read` raises, and `CommandFailure` if the answer is not a JSON object.
+        Raise what `read` raises, and `CommandFailure` if the response is not a JSON object.
         """
         text = self.fetch(request)
         try:
@@ -107,16 +107,16 @@ class Transport:
         return _Answer(self.url, document)
 
     def fetch(self, request: HttpRequest) -> bytes:
-        """Send a request; return the bytes of the answer. Raise what `read` raises."""
+        """Send a request; return the bytes of the response. Raise what `read` raises."""
         return self.read(request, http.client.HTTPResponse.read)
 
     def read(self, request: HttpRequest, reading: Callable[[http.client.HTTPResponse], T]) -> T:
-        """Send a request; return the result of `reading` the answer.
+        """Send a request; return the result of `reading` the response.
 
         After a 404 the request is sent again if the registry serves the path at another URL.
 
         Raises:
-            RequestRefused: the registry answered an error.
+            RequestRefused: the response is an error.
             ConnectionLost: the connection broke; the request may have taken effect.
             CommandFailure: the registry cannot be reached, or does not answer in time; then the
                 request may have taken effect too.
@@ -225,7 +225,7 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> RequestRefused:
 
 
 def _trouble(url: str, error: Exception) -> str:
-    """Return why there was no answer, with advice."""
+    """Return why there was no response, with advice."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case ssl.SSLCertVerificationError():
@@ -251,7 +251,7 @@ _PARTS: Final[Mapping[str, str]] = {
     "/v2": PULL,
     **{path: each.host for each in FAMILIES if each.host for path in each.paths},
 }
-"""The part of a registry that serves a path, by its first segments."""
+"""Maps the first segments of a path to the part of a registry that serves the path."""
 
 
 def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
@@ -264,8 +264,8 @@ def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
 def parse_own_urls(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
     """Map families to their base URLs, from the regions of a registry; empty if all are at `url`.
 
-    It is empty too if no region lists `url`. URLs of another scheme are left out, so that nothing
-    goes over plain HTTP that would not at `url`.
+    The result is also empty if no region lists `url`. URLs of another scheme are left out, so that
+    no request to an https registry is sent over plain HTTP.
     """
     scheme = url.partition("://")[0]
     for region in document.get("regions", ()):

@@ -83,7 +83,7 @@ def _export(run: Invocation) -> None:
 
 
 def _events(run: Invocation) -> Iterator[Record]:
-    """Yield the events that match; if there are none, warn about unknown names in the filter."""
+    """Yield the events that match the filter; if there are none, warn of unknown names in it."""
     now, given = datetime.now(UTC), run.values
     query = {name: given.get(name) for name in ("who", "action", "resource", "outcome")}
     query |= {name: parse_moment(given.get(name), now) for name in ("since", "until")}
@@ -105,7 +105,7 @@ def _events(run: Invocation) -> Iterator[Record]:
 def parse_moment(text: str | None, now: datetime) -> str | None:
     """Convert a time, a date (midnight UTC) or a time span before `now` to RFC 3339.
 
-    Raise `Misuse` if the text is none of these.
+    Return None for None. Raise `Misuse` if the text is none of these.
     """
     if text is None:
         return None

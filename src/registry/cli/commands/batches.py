@@ -59,7 +59,7 @@ def delete_items(
     *,
     force: bool = False,
 ) -> bool:
-    """Delete images, then tags, below a repository's API path; return False if one was refused.
+    """Delete images, then tags, of the repository at an API path; return False if one was refused.
 
     If a request fails midway, print the outcomes so far all the same.
     """
@@ -86,10 +86,11 @@ class _Deletion:
         self._force = force
 
     def delete_images(self, digests: Sequence[str], show: Callable[[str], None]) -> None:
-        """Delete images; retry children that were refused because of an index deleted later.
+        """Delete images in batches; retry children that were refused because an index lists them.
 
-        If several requests are needed, `force` is set only at the end, for images still refused:
-        earlier it would take a child from an index that a later request deletes.
+        With several batches, `force` is sent only at the end, for images that are still refused:
+        sent earlier, it would delete a child while its index, which a later batch deletes, still
+        lists it.
         """
         waiting = digests
         force = self._force and len(digests) <= BATCH

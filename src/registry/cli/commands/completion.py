@@ -139,7 +139,7 @@ KINDS: Final = {
     "ACTION": "action",
     "IDENTITY-PROVIDER": "identity-provider",
 }
-"""The kind of names offered for an argument, by its metavar."""
+"""Maps the metavar of an argument to the kind of names that are offered for it."""
 
 _PROVIDER: Final = "identity-provider"
 _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
@@ -147,7 +147,7 @@ _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
 _TIMEOUT_SECONDS: Final = 2
 _MOST: Final = 100
 _MOST_ARGUMENTS: Final = 3
-"""Arguments that are tried as the name of a repository."""
+"""Maximum of typed arguments that are tried as the name of a repository."""
 
 
 def add_complete(commands: Verbs) -> None:
@@ -161,7 +161,7 @@ def add_complete(commands: Verbs) -> None:
 
 
 def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
-    """Map kind to noun, for nouns that one fixed path lists."""
+    """Map kinds to nouns, for nouns whose list has a fixed path."""
     nouns = commands.described if isinstance(commands, CommandTable) else ()
     return {
         kind_of(each): each

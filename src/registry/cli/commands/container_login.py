@@ -36,12 +36,12 @@ _NAMESPACE: Final = re.compile(_LABEL)
 _NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:[.]{_LABEL})*")
 HELPER: Final = "entrepot"
 _TAB: Final = "\t"
-"""Docker's own indentation."""
+"""The indentation that docker uses in its configuration."""
 _PROGRAM: Final = f"docker-credential-{HELPER}"
 
 
 def pull_secret(name: str, namespace: str | None, login: ContainerPassword) -> dict[str, Any]:
-    """Return the Secret's manifest.
+    """Return the manifest of a Kubernetes Secret with which images are pulled.
 
     Raise `Misuse` if Kubernetes does not allow the name or the namespace (RFC 1123 §2.1).
     """
@@ -80,7 +80,7 @@ def _quoted(text: str) -> str:
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
-    """Return docker's ``config.json``, which the other clients read too."""
+    """Return the path of docker's ``config.json``, which the other clients read too."""
     folder = environ.get("DOCKER_CONFIG")
     return (Path(folder) if folder else Path.home() / ".docker") / "config.json"
 
@@ -88,9 +88,8 @@ def config_path(environ: Mapping[str, str]) -> Path:
 def add_helper(path: Path, hosts: Iterable[str]) -> bool:
     """Set the credential helper of hosts in docker's configuration; return False if unchanged.
 
-    Other settings stay. The file is replaced atomically, and keeps its mode.
-
-    Raise `CommandFailure` if the file holds something else, or cannot be written.
+    Other settings stay. The file is replaced atomically, and keeps its mode. Raise `CommandFailure`
+    if the file is no such configuration, or cannot be written.
     """
     target = path.resolve()  # a link stays one
     config = _read(target)
@@ -247,7 +246,7 @@ def _name_helper(client: ApiClient) -> None:
 
 
 class _LoginCommand(NamedTuple):
-    """The arguments by which a client program logs in; the host follows them."""
+    """The arguments with which a client program logs in; the host is added at the end."""
 
     words: tuple[str, ...] = ("login",)
     username: str = "--username"
@@ -255,7 +254,7 @@ class _LoginCommand(NamedTuple):
     plain_http: tuple[str, ...] = ()
     """Options for a registry without TLS; docker and crane need none on loopback."""
     before_plain_http: tuple[str, ...] = ()
-    """A command to run first for a registry without TLS; the host follows."""
+    """A command to run first for a registry without TLS; the host is added at the end."""
 
 
 _DOCKER: Final = _LoginCommand()
@@ -294,9 +293,8 @@ def login_commands(url: str, program: str, username: str, host: str) -> list[lis
 def log_in(url: str, program: str, username: str, password: str, host: str) -> None:
     """Log a client in to a host of the registry at `url`.
 
-    The password goes to its standard input only.
-
-    Raise `CommandFailure` if the client cannot be run, or fails.
+    The password is passed only on the client's standard input. Raise `CommandFailure` if the client
+    cannot be run, or fails.
     """
     *before, last = login_commands(url, program, username, host)
     try:

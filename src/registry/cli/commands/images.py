@@ -185,9 +185,9 @@ def _restore(run: Invocation) -> bool:
 
 
 def _deleted_digests(run: Invocation, path: str, items: Sequence[str]) -> list[str]:
-    """Return the digests of deleted images; short digests among the items are completed.
+    """Return `items` with short digests completed to digests of deleted images.
 
-    Raise `Missing` if no deleted image has a short digest; `Misuse` if several have it.
+    Raise `Missing` if no deleted image matches a short digest; `Misuse` if several do.
     """
     if not any(map(is_short_digest, items)):
         return list(items)

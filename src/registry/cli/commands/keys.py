@@ -24,7 +24,7 @@ def _show_usage(run: Invocation) -> None:
 
 
 def _question(run: Invocation, key: Record) -> str:
-    """Print what the deletion of a key would shred; return the question before it."""
+    """Print what deleting a key would shred; return the question to confirm the deletion."""
     try:
         lines = _usage_lines(run, _usage(run))
     except RequestRefused as error:

@@ -32,7 +32,7 @@ from registry.cli.commands import container_login
 from registry.cli.commands.container_login import log_in
 
 _KEY_PAIR_SECONDS: Final = 12 * 3600
-"""The longest the registry allows: the secret is not stored, so the token cannot be renewed."""
+"""The longest lifetime that the registry allows: the secret is not stored to renew the token."""
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -65,7 +65,7 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def sign_in(options: argparse.Namespace) -> None:
-    """Sign in, store the credential, and with ``--docker`` log a container client in."""
+    """Sign in and store the credential; with ``--docker``, log a container client in too."""
     transport = Transport(options.url)
     if options.docker and options.no_role:
         raise Misuse("a person signs a container client in by a role: leave --no-role out")
@@ -101,7 +101,11 @@ def sign_in(options: argparse.Namespace) -> None:
 def _with_role(
     options: argparse.Namespace, transport: Transport, credential: Credential
 ) -> Credential:
-    """Return the credential with the named role assumed, or with the person's only role."""
+    """Assume the role of ``--role``, or one that the person chooses; return the new credential.
+
+    Return the credential unchanged if no role is chosen, and for a service account without
+    ``--role``.
+    """
     role, shown, source = options.role, printable(options.role or ""), credential.token.access_token
     if role is None:
         if credential.refresh_token is None or options.no_role:  # a program has its own rights
@@ -137,7 +141,7 @@ def _sign_client_in(
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """Delete the stored credential in any case, and end the sign-in at the registry."""
+    """Delete the stored credential, and end the sign-in at the registry; return the exit status."""
     path = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, path), path)
     with changing(path) as credentials:

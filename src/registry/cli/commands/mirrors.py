@@ -52,7 +52,7 @@ _PART: Final = 1 << 18
 _AT_ONCE: Final = 3
 """Blobs that are pulled at once, as Docker does."""
 _SLOW_SECONDS: Final = 300
-"""Longest time for an answer: the upstream may be slow."""
+"""Timeout of a response; the upstream may be slow."""
 _COLUMNS: Final = (
     "image",
     Cell("DIGEST", "digest", "digests"),
@@ -97,7 +97,7 @@ def _pull(
     image: MirroredImage,
     platforms: frozenset[str] | None,
 ) -> Record:
-    """Pull an image; return its row, with the reason if it was not pulled whole."""
+    """Pull an image; return its table row, which has the failure if there was one."""
     failure = None
     with progress() as show:
         puller = _Puller(client, password, image, lambda words: show(f"{text}: {words}"))
@@ -135,15 +135,15 @@ class MirroredImage(NamedTuple):
     """An image in a repository that a cache rule fills."""
 
     name: str
-    """With the account's handle."""
+    """The repository's name, with the account's handle."""
     reference: str
-    """Tag or digest."""
+    """A tag or a digest."""
 
 
 def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
     """Parse an image such as ``docker-hub/library/alpine:3``, with or without host and account.
 
-    Raise `Missing` if no rule covers the name; `Misuse` if it is malformed.
+    Raise `Missing` if no rule covers the name; `Misuse` if the text is malformed.
     """
     reference = parse_typed_reference(written)
     for rule in rules:
@@ -162,9 +162,8 @@ def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
 def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
     """Return the wanted platforms as ``os/architecture[/variant]``, or None for all.
 
-    Without `texts`, it is Linux on this machine's architecture.
-
-    Raise `Misuse` if one is malformed.
+    If `texts` is empty, the platform is Linux on this machine's architecture. Raise `Misuse` if a
+    text is malformed.
     """
     if "all" in texts:
         return None

@@ -47,7 +47,7 @@ def _restore(run: Invocation) -> None:
 
 
 def _find_deleted(run: Invocation, written: str) -> Record:
-    """Return the deleted repository of a name or id.
+    """Return the deleted repository with this name or id.
 
     Raise `Missing` if there is none; `Misuse` if several have the name.
     """

@@ -38,7 +38,7 @@ _DELETED: Final = (
 
 
 def _named(written: str) -> TypedReference:
-    """Return the tag written as ``REPOSITORY:TAG``, whether or not it exists."""
+    """Parse a tag written as ``REPOSITORY:TAG``; raise `Misuse` for other text."""
     reference = parse_typed_reference(written)
     if reference.tag is None or reference.digest is not None:
         raise Misuse(f"which tag of {reference.repository}? write REPOSITORY:TAG")
@@ -75,7 +75,7 @@ def _condition(run: Invocation, path: str) -> dict[str, str]:
 
 
 def _target_digest(client: ApiClient, path: str, tag: TypedReference, written: str) -> str:
-    """Return the digest a tag shall point to, named by digest, id, tag or full reference."""
+    """Return the digest of the image `written`, named by digest, id, tag or full reference."""
     (item,) = parse_items(tag.repository, [written])
     check_item(item)
     digests, tags = find_items(client, path, [item])

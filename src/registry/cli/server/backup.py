@@ -71,7 +71,7 @@ def run_backup(options: argparse.Namespace) -> int:
 
 
 def run_restore(options: argparse.Namespace) -> int:
-    """Restore a backup, check the result and print the next step; return 1 if it is damaged."""
+    """Restore a backup, check the result and print the next step; return 1 if there is damage."""
     settings = settings_of(options)
     try:
         with progress() as show:

@@ -23,7 +23,7 @@ from registry.cli.server.options import (
 )
 
 _DEV_DATA: Final = Path("entrepot-dev-data")
-"""Another folder, since neither ``dev`` nor ``serve`` takes the other's."""
+"""Not `DEFAULT_DATA`, since ``dev`` and ``serve`` refuse each other's folders."""
 
 
 def add_parsers(commands: Verbs) -> None:

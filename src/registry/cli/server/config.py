@@ -29,7 +29,7 @@ from registry.settings.texts import PREFIX, SettingsError
 
 _HIDDEN: Final = "***"
 _PASSWORD: Final = re.compile(r"(?<=://)([^/:@]*:)[^/]+@")
-"""Also one with characters that ``urlsplit`` takes for the end of the host, and libpq does not."""
+"""Matches even a password with characters that end the host for ``urlsplit``, but not for libpq."""
 _SECRET_PARAMETER: Final = re.compile(r"(password=)[^&\s]*")
 
 

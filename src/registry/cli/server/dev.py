@@ -16,7 +16,7 @@ from registry.settings.texts import SettingsError
 
 
 def run_dev(settings: Settings) -> int:
-    """Serve until a signal stops it; return the exit status.
+    """Serve until a signal arrives; return the exit status.
 
     Raise `SettingsError` if the address could be reached from other machines, or the folder holds
     an install with accounts; `Unavailable` if the disk of the data is read-only.

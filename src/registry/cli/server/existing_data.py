@@ -36,7 +36,7 @@ def prepare_existing(settings: Settings) -> None:
 def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) -> T:
     """Open the stores of existing data, and return the result of `work` with them.
 
-    Raise `SettingsError` as `prepare_existing`.
+    Raise what `prepare_existing` raises.
     """
     prepare_existing(settings)
 

@@ -64,7 +64,7 @@ def run_fsck(options: argparse.Namespace) -> int:
 
 
 class CheckResult(NamedTuple):
-    """Result of a check."""
+    """The result of a check, with the numbers of files put back and of files set aside."""
 
     put_back: int
     orphans: int
@@ -143,7 +143,7 @@ Show = Callable[[str], None]
 
 
 async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
-    """Set the orphans of all partitions aside; return how many there were.
+    """Set the orphans of all partitions aside; return how many were moved.
 
     Count them all before moving the first: with the wrong database, each partition of a small
     registry may have few orphans, but all together have too many.

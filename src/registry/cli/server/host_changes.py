@@ -41,7 +41,7 @@ def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int
 def record_on_host(
     tx: Connection, action: str, owners: Sequence[str], resource: str, command: str, now: int
 ) -> None:
-    """Add an audit event for each owner, in the transaction of the change by `command`."""
+    """Record a change by `command` in each owner's audit log, in the change's transaction."""
     for owner_id in owners:
         event = AuditEvent(
             id=uuid7(now),

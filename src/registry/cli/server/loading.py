@@ -12,7 +12,7 @@ from cloudcore.commands.parser import Run
 
 
 def lazy_command(module: str, function: str) -> Run:
-    """Return a command of `registry.cli.server`, whose module is imported when it runs.
+    """Return a command of `registry.cli.server`, whose module is imported when the command runs.
 
     Commands on the registry's machine import the whole registry, which no other command needs.
     """
@@ -25,10 +25,10 @@ def lazy_command(module: str, function: str) -> Run:
 
 
 def import_server_module(module: str) -> ModuleType:
-    """Import a module of `registry.cli.server`, and with it the whole registry; return it.
+    """Import a module of `registry.cli.server`, and with it the whole registry; return the module.
 
-    Python's garbage collector is off meanwhile, and never scans these objects again: they stay
-    alive anyway, and scanning them takes a fifth of a server's start.
+    Python's garbage collector is off meanwhile, and never scans the imported objects again: they
+    stay alive anyway, and scanning them takes a fifth of a server's start.
     """
     name = f"registry.cli.server.{module}"
     if name in sys.modules:

@@ -14,7 +14,7 @@ from registry.settings.settings import Settings
 DEFAULT_DATA: Final = Path("entrepot-data")
 _CONFIG_VARIABLE: Final = "ENTREPOT_CONFIG"
 _OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY", _CONFIG_VARIABLE})
-"""Variables that are no settings: those of the commands that call a registry, and the file."""
+"""Variables that are no settings: those of commands that call a registry, and the settings file."""
 
 
 def add_local(
@@ -125,7 +125,7 @@ def add_allowed_hosts(command: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace) -> Settings:
     """Return the settings, each from the command line, else the environment, else the file.
 
-    Raise `SettingsError` if one is unknown or invalid, or `data` is a file.
+    Raise `SettingsError` if a setting is unknown or invalid, or `data` is a file.
     """
     defaults = Settings(data=options.default_data)
     path = config_path(options)

@@ -46,7 +46,7 @@ _NOT_THERE: Final = (
 
 
 def run_listing(options: argparse.Namespace) -> None:
-    """Print every orphan, the one to be deleted next first."""
+    """Print all orphans; the first is the next to be deleted."""
     settings = settings_of(options)
     prepare_existing(settings)
     orphans = asyncio.run(_list(settings))

@@ -21,9 +21,10 @@ from registry.settings.texts import PREFIX, SettingsError
 
 
 def prepare_own_certificate(settings: Settings) -> tuple[OwnCertificate, str]:
-    """Return the renewer of the certificate, and a note for the operator, or "".
+    """Return the renewer of the certificate, and a note for the operator, which may be empty.
 
-    Raise `SettingsError` if its folder cannot be written, or the clock is behind.
+    Raise `SettingsError` if the certificate's folder cannot be written, or this machine's clock is
+    behind.
     """
     folder = settings.acme_folder or settings.own_folder
     assert folder is not None
@@ -61,7 +62,7 @@ def _prepare_acme(settings: Settings, folder: Path) -> tuple[OwnCertificate, str
 
 
 def _prepare_here(settings: Settings, folder: Path) -> tuple[OwnCertificate, str]:
-    """Issue the certificate, unless there is one that is valid for long enough."""
+    """Issue the certificate if it is due; return its renewer, and a note for the operator."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     subject = CertificateSubject(
         settings.own_names, own_certificate(folder), "the authority of this install"

@@ -60,7 +60,10 @@ def serve_application(
     on_ready: Callable[[str], None],
     keeper: CertificateKeeper | None = None,
 ) -> int:
-    """Serve the application that `create` returns in each worker; return the exit status."""
+    """Serve the application that `create` returns in each worker; return the exit status.
+
+    Raise `SettingsError` if the TLS files cannot be used, or another process listens on a port.
+    """
     configure_logging()
     http = None if keeper is None else settings.acme.http_address
     try:
@@ -94,7 +97,7 @@ def serve_application(
 
 
 def write_url(settings: Settings, url: str) -> None:
-    """Save the URL at which clients reach the server; only log it if that fails."""
+    """Save the URL at which clients reach the server; if that fails, log a warning."""
     try:
         _path(settings).write_text(f"{url}\n")
     except OSError as error:
@@ -102,8 +105,8 @@ def write_url(settings: Settings, url: str) -> None:
 
 
 def read_url(settings: Settings) -> str:
-    """Return the configured URL, or else the last server's."""
-    if names_url(settings):
+    """Return the configured URL, else the URL that the last server saved, else the default."""
+    if has_client_url(settings):
         return settings.url
     try:
         noted = _path(settings).read_text()[:_MAX_CHARACTERS].strip()
@@ -117,7 +120,7 @@ def find_console(settings: Settings) -> str:
     return f"{settings.own_urls.get(CONSOLE) or read_url(settings)}/console"
 
 
-def names_url(settings: Settings) -> bool:
+def has_client_url(settings: Settings) -> bool:
     """Return True if the settings contain a URL for clients."""
     return bool(settings.public_url or settings.hosts)
 

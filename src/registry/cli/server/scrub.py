@@ -85,7 +85,7 @@ def run_scrub(options: argparse.Namespace) -> int:
 
 
 async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[ScrubReport, str]:
-    """Run the scrub; return the report, and why it may be wrong, or ""."""
+    """Run the scrub; return the report, and a warning if the report may be wrong, else ""."""
     names = [parse_name(each) for each in options.repositories]
 
     def show(progress: CheckProgress) -> None:

@@ -32,8 +32,8 @@ from registry.cli.server.options import DEFAULT_DATA, settings_of
 from registry.cli.server.run_server import (
     check_disk,
     find_console,
+    has_client_url,
     load_before_fork,
-    names_url,
     serve_application,
     write_url,
 )
@@ -73,7 +73,7 @@ def notify_ready(environment: Mapping[str, str] = os.environ) -> None:
 def check_listeners(settings: Settings) -> None:
     """Check that the addresses in `dns_listen` (UDP and TCP) and `bounce_listen` can be bound.
 
-    Raise `SettingsError` if another process listens on one of them, or this one may not.
+    Raise `SettingsError` if another process listens on an address, or this process may not.
     """
     listeners = (
         ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_DGRAM),
@@ -100,7 +100,7 @@ def check_listeners(settings: Settings) -> None:
 
 
 def run_serve(settings: Settings) -> int:
-    """Serve until a signal stops it; return the exit status.
+    """Serve until a signal arrives; return the exit status.
 
     Raises:
         SettingsError: one of these:
@@ -130,7 +130,7 @@ def run_serve(settings: Settings) -> int:
 
 
 def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, str]:
-    """Return the renewer of the server's own certificate, or None, and a note or ""."""
+    """Return the renewer of the server's own certificate or None, and a note or ""."""
     if settings.acme_folder is None and settings.own_folder is None:
         return None, ""
     from registry.cli.server.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
@@ -140,7 +140,7 @@ def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, 
 
 def _greet(settings: Settings, note: str, url: str) -> None:
     """Print the URLs of the registry and its console, and a note; notify systemd."""
-    shown = settings.url if names_url(settings) else url
+    shown = settings.url if has_client_url(settings) else url
     write_url(settings, shown)
     write_now(f"Entrepot is ready on {url} (console: {find_console(settings)}, stop with Ctrl+C)\n")
     if note:
@@ -151,9 +151,9 @@ def _greet(settings: Settings, note: str, url: str) -> None:
 
 
 def _s3_url(settings: Settings, url: str) -> str:
-    """Return the URL of the S3 endpoint; with TLS, with a name in the certificate."""
+    """Return the URL of the S3 endpoint; with TLS, its host is a name in the certificate."""
     scheme = url.partition(":")[0]
-    known = urlsplit(settings.url if scheme == "https" and names_url(settings) else url)
+    known = urlsplit(settings.url if scheme == "https" and has_client_url(settings) else url)
     host = settings.s3_host or known.netloc.removesuffix(f":{known.port}")
     return f"{scheme}://{host}:{settings.s3_port}"
 
@@ -169,7 +169,9 @@ def run_init(options: argparse.Namespace) -> None:
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
-    other = "" if names_url(settings) else "With another --host or --port, at the URL it prints.\n"
+    other = (
+        "" if has_client_url(settings) else "With another --host or --port, at the URL it prints.\n"
+    )
     write_now(
         f"Account {first.handle} ({first.account_id}) is made. These are shown this once:\n\n"
         f"  person              {first.email}\n"
@@ -289,7 +291,6 @@ def _is_of_dev(tx: Connection) -> bool:
 
 
 def _dev_data(settings: Settings) -> SettingsError:
-    """Return the error for a folder of ``entrepot dev``."""
     other = quote(f"{settings.data}-2" if settings.data == DEFAULT_DATA else str(DEFAULT_DATA))
     return SettingsError(
         f"{settings.data} holds the data of 'entrepot dev', which has no sign-in and no root key."

@@ -13,7 +13,7 @@ from cloudcore.family import skus_of
 from cloudcore.kms.providers import AwsMissing, AwsProvider
 from cloudcore.serving.tls.files import TlsFilesError, load_tls
 from registry.blobstore.opening import open_bucket
-from registry.blobstore.s3.bucket_check import refusals_of
+from registry.blobstore.s3.bucket_check import unsupported_calls
 from registry.composition.drivers import check_drivers
 from registry.composition.families import FAMILIES
 from registry.composition.planes import planes_of
@@ -91,7 +91,7 @@ def _bucket_refusals(settings: Settings) -> Iterator[str]:
         yield str(error)
         return
     with closing(bucket):
-        for refusal in refusals_of(bucket):
+        for refusal in unsupported_calls(bucket):
             yield f"store_s3_bucket: {refusal}"
 
 

@@ -22,7 +22,7 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 
 _PAGE: Final = 50
 _CONFLICT: Final = 409
-"""As things are now, it cannot be done: the page of the resource says why."""
+"""The resource's state forbids the method; the page of the resource then shows why."""
 
 
 def noun_handlers(noun: NounPages) -> Sequence[HTTPRouteHandler]:
@@ -88,7 +88,10 @@ async def show_list(
 
 
 def _sorted(rows: Sequence[RecordJson], order: str) -> Sequence[RecordJson]:
-    """Sort the rows of a page by a field; rows without a value are last."""
+    """Sort the rows of a page by a field, descending if `order` begins with a dash.
+
+    Rows without a value are last.
+    """
     field = order.removeprefix("-")
     known = [each for each in rows if isinstance(each.get(field), str | int)]
     others = [each for each in rows if each not in known]
@@ -187,7 +190,7 @@ async def read_one(page: PageRequest, noun: NounPages) -> RecordJson:
 
 
 def record_crn(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str:
-    """Return the CRN of a resource for rights; one without a `crn` is identified by its id."""
+    """Return the CRN of a resource, to ask for rights; made from its id if it has no `crn`."""
     if record.get("crn"):
         return str(record["crn"])
     region = page.console.settings.region

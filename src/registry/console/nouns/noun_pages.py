@@ -17,10 +17,15 @@ from registry.console.form_refusals import WrongInput
 from registry.console.page_request import PageRequest, PageResponse
 
 RecordJson = Mapping[str, Any]
-"""A record as ``/v1`` answers it."""
+"""A record in a response of ``/v1``."""
 Form = Literal["text", "number", "time", "until", "size", "duration", "texts", "reference", "mark"]
-"""How a value is shown; ``time``: since when, ``mark``: a word that stands out if it says that
-something is not as usual."""
+"""How a value is shown. These are not self-evident:
+
+``time``
+    the time since then
+``mark``
+    a word that stands out if it is not the usual one
+"""
 InputKind = Literal[
     "line",
     "code",
@@ -35,10 +40,23 @@ InputKind = Literal[
     "pem",
     "secret",
 ]
-"""How a person writes a value: ``code`` is a line of a language, such as a name, in which nothing
-is corrected, ``lines`` are many of them; ``texts`` one to a line, ``tags`` so too, as
-``KEY=VALUE``; ``moment`` in UTC, to the minute, ``instant`` to the second; ``pem`` is not shown
-again if it has a private key, and a ``secret`` never."""
+"""How a person writes a value. These are not self-evident:
+
+``code``
+    a line in which browsers correct nothing, such as a name
+``lines``
+    several such lines
+``texts``
+    one text to a line
+``tags``
+    one ``KEY=VALUE`` to a line
+``moment``, ``instant``
+    a time in UTC, to the minute or to the second
+``pem``
+    PEM text, which is not shown again if it has a private key
+``secret``
+    a text that is never shown again
+"""
 
 
 class Column(NamedTuple):
@@ -46,14 +64,14 @@ class Column(NamedTuple):
 
     label: str
     field: str
-    """``depth.visible`` is a field of a field."""
+    """The record's field; ``depth.visible`` is a nested field."""
     form: Form = "text"
     words: Mapping[str, str] = {}
-    """What persons read, by value, if that is not the value."""
+    """Maps values to the words shown in place of them."""
     none: str = ""
-    """What is shown where there is no value; by default a dash."""
+    """What is shown if there is no value; by default a dash."""
     usual: str = ""
-    """Of the form ``mark``: the value that does not stand out."""
+    """For the form ``mark``: the value that does not stand out."""
 
 
 class Input(NamedTuple):
@@ -68,11 +86,11 @@ class Input(NamedTuple):
     most: int | None = None
     is_required: bool = False
     is_optional: bool = False
-    """It may be null, which an empty field of a change means."""
+    """The field may be null; in a change, an empty form field means null."""
     choices: tuple[str, ...] = ()
     default: object = ""
     is_more: bool = False
-    """It is in the part of the form that a person need not open."""
+    """The field is in a part of the form that is collapsed at first."""
 
 
 CREATED: Final = Column("Created", "created_at", "time")
@@ -94,9 +112,8 @@ def read_inputs(
     """Build the body of a request from the fields of a form.
 
     An empty field is left out, but a required text is sent empty. In a change, an empty field
-    becomes null if it may be null, else empty; a number or choice then stays as it is.
-
-    Raise `WrongInput` if a field cannot be read.
+    becomes null if it may be null, and empty otherwise; but an empty number or choice stays as it
+    is. Raise `WrongInput` if a field cannot be read.
     """
     body: dict[str, Any] = {}
     for each in inputs:
@@ -192,31 +209,32 @@ class CustomMethod(NamedTuple):
     verb: str
     """The end of the path of its page."""
     words: str
-    """``Purge``; `noun_pages` says of what."""
+    """The verb shown to people, such as ``Purge``; pages add the noun."""
     action: str
     said: str
-    """The notice after it."""
+    """The notice shown afterwards."""
     path: str = ""
-    """After the path of the resource; by default `verb`. Not of a deletion."""
+    """Appended to the resource's path on ``/v1``; by default `verb`. Not used for a deletion."""
     asks: str = ""
-    """What is said before it is done, on a page of its own; a function of the noun's parts may say
-    more (``question``)."""
+    """Text of the confirmation page; if empty, there is no confirmation. The macro ``question`` of
+    the noun's `parts` may add to it."""
     warns: str = ""
-    """What is said beside its button, in a part of the page that is opened first."""
+    """Warning beside the button, in a part of the page that is opened first."""
     label: str = ""
-    """Of its button; by default `words` and the noun."""
+    """Label of the button on the resource's page; by default `words` and the noun."""
     done: str = ""
-    """Of the button that does it; by default `words` and the noun."""
+    """Label of the button that confirms; by default `words` and the noun."""
     can: Callable[[RecordJson], bool] = lambda _: True
-    """Tells whether it can be done to a record."""
+    """Returns True if the method can be applied to a record."""
     inputs: tuple[Input, ...] = ()
-    """What a person says besides; they become the query."""
+    """Form fields of the confirmation page; they become the query."""
     is_deletion: bool = False
     is_grave: bool = False
     stays: bool = False
-    """After a deletion, it is still there for a while."""
+    """After its deletion, the resource still exists for a while."""
     answered: Callable[[PageRequest, Any, str], PageResponse] | None = None
-    """Returns the page of what is answered, which is shown once; the text is the way back."""
+    """Returns the page for the response, which is shown only once; the text is the path of the
+    resource's page."""
 
 
 async def _nothing(_page: PageRequest, _record: RecordJson) -> Mapping[str, Any]:
@@ -235,59 +253,61 @@ class NounPages:
     """
 
     service: str
-    """Its family."""
+    """The noun's family."""
     one: str
-    """As ``/v1`` calls one: ``queue``."""
+    """The singular on ``/v1``, such as ``queue``."""
     many: str
     noun: str = ""
-    """What one is called in sentences."""
+    """The singular in sentences."""
     plural: str = ""
     title: str = ""
-    """Of the list; by default `plural`."""
+    """The title of the list; by default `plural`."""
     section: Section = "services"
     path: str = ""
-    """Of the list."""
+    """The path of the page with the list."""
     api: str = ""
     intro: str = ""
-    """A sentence that says what one is."""
+    """A sentence that explains what such a resource is."""
     order: str = "the oldest first"
     """The order of the list of ``/v1``."""
     label: str = "name"
-    """The field that persons know one by."""
+    """The field with the name that people use."""
     unnamed: str = ""
-    """What one is called that has no name any more."""
+    """The name shown for a resource that has no name any more."""
     key: str = "id"
-    """The field that paths have."""
+    """The field that identifies a resource in paths."""
     list_action: str = ""
     create_action: str = ""
     update_action: str = ""
     created: str = ""
-    """Notices."""
+    """The notice after a creation; `updated` is that after a change."""
     updated: str = ""
     columns: tuple[Column, ...] = ()
-    """Of the list, after the name."""
+    """The columns of the list, after the name."""
     details: tuple[Column, ...] = ()
-    """Of the page of one."""
+    """The values on the page of one resource."""
     filters: tuple[Input, ...] = ()
     creates: tuple[Input, ...] = ()
-    """The fields of a new one; without any, the noun's parts have the form."""
+    """The form fields for a new resource; without any, a form may be in the noun's `parts`."""
     updates: tuple[Input, ...] = ()
     can_change: Callable[[RecordJson], bool] = lambda _: True
-    """Tells whether a record can be changed."""
+    """Returns True if a record can be changed."""
     methods: tuple[CustomMethod, ...] = ()
     commands: tuple[tuple[str, str], ...] = ()
-    """Commands to copy, each with what it does; ``NAME`` stands for the name of the one shown."""
+    """Commands to copy: (what it does, command); ``NAME`` stands for the name of the shown
+    resource."""
     parts: str = "noun_plain.html"
-    """The template with what it has more to show: macros ``list_panel``, ``creation``, ``panel``
-    and ``question``, none of which it must have."""
+    """The template with the noun's own macros, all of them optional: ``list_panel``, ``creation``,
+    ``panel`` and ``question``."""
     shows: Mapping[str, Any] = field(default_factory=dict)
     """Constants for these macros."""
     more: Callable[[PageRequest, RecordJson], Awaitable[Mapping[str, Any]]] = _nothing
-    """Reads what the panel shows; what it names ``headers`` are those of the page."""
+    """Reads the values that the macro ``panel`` shows; a value ``headers`` becomes headers of the
+    response."""
     more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing_of_all
-    """Reads what the panel of the list shows."""
+    """Reads the values that the macro ``list_panel`` shows."""
     rights_on: Callable[[str], tuple[str, ...]] = lambda crn: (crn,)
-    """Returns the CRNs on which the page of one asks for rights."""
+    """Returns the CRNs for which the page of one resource reads the rights."""
 
     def __post_init__(self) -> None:
         """Fill unset fields with defaults made from the noun's names."""

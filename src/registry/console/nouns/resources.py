@@ -20,14 +20,14 @@ from registry.console.nouns.noun_pages import (
 )
 
 _ENDS: Final = ("_seconds", "_at")
-"""Ends of names that say the unit, which is shown with the value."""
+"""Suffixes of field names that say the unit; labels omit them: the unit is shown with the value."""
 _WORDS: Final = {
     **{each.lower(): each for each in ("VPC", "VIP", "CIDR", "IPv4", "IPv6", "IP", "ID", "CPU")},
     **{each.lower(): each for each in ("HTML", "PEM", "KMS", "URL", "CRN")},
     "mb": "(MiB)",
     "millis": "(thousandths)",
 }
-"""How persons write words of names."""
+"""How these words of field names are written in labels."""
 _YES_OR_NO: Final = {True: "yes", False: "no"}
 
 

@@ -1,7 +1,10 @@
 """Rows of blobs: objects and the links that make them visible, wraps, upload sessions.
 
-`objects` has links and objects; `damage` has damaged ones, `quarantine` deleted ones. `wraps` and
-`key_moves` are about data keys, `inline` has the bytes of small objects, `new_blobs` writes all
-rows of a small push in one statement. Sessions: `uploads`, `upload_leases`, `upload_quota`.
-`link_states` proves that cached responses are still right.
+- `objects`: links and objects
+- `damage`, `quarantine`: damaged objects, and bytes that no object uses any more
+- `wraps`, `key_moves`: wrapped data keys of objects, and changes of the KMS key
+- `inline`: the bytes of small objects
+- `new_blobs`: all rows of a small push in one statement
+- `uploads`, `upload_leases`, `upload_quota`: upload sessions
+- `link_states`: checks that cached responses are still correct
 """

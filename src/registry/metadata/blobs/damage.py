@@ -100,10 +100,10 @@ class DamagedImage(NamedTuple):
     repository: str
     digest: str
     handle: str
-    """Of the repository's account."""
+    """The handle of the repository's account."""
     manifest_id: str
     tags: Sequence[str] = ()
-    """Its tags, and those of indexes that list it; the first of all."""
+    """The image's tags and those of indexes that list it; at most the first five, sorted."""
 
     def __str__(self) -> str:
         """Return the image's name, as in pull commands, and its tags."""
@@ -131,9 +131,9 @@ def images_of(
 
 
 def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Map each image's id to its first tags, and those of indexes that list it.
+    """Map each image's id to its tags and those of indexes that list it.
 
-    Images without a tag have an empty list.
+    At most the first five tags are returned, sorted; the list of an image without any is empty.
     """
     found: dict[str, set[str]] = {each: set() for each in manifest_ids}
     for statement in (_TAGS, _TAGS_OF_INDEXES):
@@ -152,11 +152,11 @@ _QUARANTINE_KEYS: Final = Statement(
 def switch_bytes(
     tx: Connection, account_id: str, old_id: str, new: NewObject, quarantined_id: str, now: int
 ) -> bool:
-    """Switch the object `new.id` to the bytes `new.stored_id`, which were verified `now`.
+    """Switch the object `new.id` to the bytes `new.stored_id`, which were verified at `now`.
 
-    Quarantine its bytes `old_id` under the new id `quarantined_id`, with their wrapped data keys.
-    Return False, and change nothing, if the object is gone or has other bytes. The new bytes must
-    be durable already. This locks the object; lock its links only afterwards.
+    Quarantine the previous bytes, with their wrapped data keys, as `quarantined_id`. Return False,
+    and change nothing, if the object is gone or its bytes are not `old_id`. The new bytes must be
+    durable already. This locks the object; lock its links only afterwards.
     """
     of = {"account_id": account_id, "object_id": new.id}
     if tx.row(_LOCK, **of, old_id=old_id) is None:

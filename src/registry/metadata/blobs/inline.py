@@ -1,8 +1,8 @@
 """The bytes of inline objects: small blobs that are in the database instead of the store.
 
-They have a stored id like those in the store, and the same bytes: plain or sealed. Each row belongs
-to an object, live or in quarantine, and is written and deleted in the same transaction as the
-object's row. So there are no orphans, and a backup of the database includes them.
+Inline bytes have a stored id and an encoding, plain or sealed, like bytes in the store. Each row
+belongs to an object, live or in quarantine, and is written and deleted in the same transaction as
+the object's row. So there are no orphans, and a backup of the database includes the bytes.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def read_body(tx: Connection, stored_id: str) -> bytes | None:
 
 
 def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | None:
-    """Return the damage of an inline object's bytes by presence and size, or None."""
+    """Return `ABSENT` if an inline object has no bytes, `SIZE` if their size differs, or None."""
     row = tx.row(_MEASURE, stored_id=stored_id)
     if row is None:
         return damage.ABSENT
@@ -95,7 +95,7 @@ def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | 
 
 
 def drop_bodies(tx: Connection, stored_ids: Sequence[str]) -> None:
-    """Delete the inline ones of these bytes; the same transaction deletes their objects."""
+    """Delete those of these bytes that are inline; the same transaction deletes their objects."""
     tx.execute(_DROP, ids=text_list(stored_ids))
 
 
@@ -110,5 +110,5 @@ def inline_objects(tx: Connection, after: str, limit: int) -> list[InlineObject]
 
 
 def stray_bodies(tx: Connection, limit: int) -> list[StrayBody]:
-    """Return up to `limit` inline bytes that no object, live or quarantined, has: a fault."""
+    """Return up to `limit` inline bytes of no object, live or quarantined; there should be none."""
     return find_all(tx, StrayBody, _STRAYS, limit=limit)

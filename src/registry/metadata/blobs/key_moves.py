@@ -1,7 +1,7 @@
 """Links, and blobs of deleted images, that a run moves to another KMS key of the account.
 
-Both are *uses* of an object. A repository's uses are sorted: links by digest, then blobs of deleted
-images by deletion time, image and digest, which is the order of an index.
+Both are *uses* of an object. A repository's uses are sorted: first links, by digest, then blobs of
+deleted images, by deletion time, image id and digest. This is the order of an index.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class UsePosition(NamedTuple):
     """The sort key of a use among a repository's uses."""
 
     manifest_id: str
-    """Of the deleted image; empty for a link."""
+    """The id of the deleted image; empty for a link."""
     digest: str
     deleted_at: int = 0
     """When the image was deleted, in microseconds since the epoch; 0 for a link."""
 
 
 FIRST: Final = UsePosition("", "")
-"""Before every use."""
+"""The position before every use."""
 
 _o = blob_objects.c
 _l = repository_blobs.c
@@ -42,15 +42,15 @@ _w = blob_object_keys.c
 
 
 class BlobUse(NamedTuple):
-    """A use (a link, or a deleted image's blob) that is read through another key than wanted."""
+    """A use (a link, or a deleted image's blob) that is yet to be moved to another KMS key."""
 
     manifest_id: str
-    """Of the deleted image; empty for a link."""
+    """The id of the deleted image; empty for a link."""
     digest: str
     object_id: str
     stored_id: str
     kms_key_id: str | None
-    """Through which it is read; None if the object is plain."""
+    """The KMS key through which the use is read now; None if the object is plain."""
     key_state: KeyState | None
     deleted_at: int
     """When the image was deleted; 0 for a link."""
@@ -155,14 +155,14 @@ _MOVE_DELETED: Final = Statement(
 
 
 def count_elsewhere(tx: Connection, repository_id: str, kms_key_id: str) -> int:
-    """Count the uses of a repository that are read through another key, or none."""
+    """Count the uses of a repository that are plain, or read through a key other than this one."""
     return count(tx, _COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
 
 
 def uses_elsewhere(
     tx: Connection, repository_id: str, kms_key_id: str, after: UsePosition, limit: int
 ) -> list[BlobUse]:
-    """Return up to `limit` uses of a repository behind `after` that are not read through this key.
+    """Return up to `limit` uses after a position that are plain, or read through another key.
 
     If fewer than `limit` are returned, they are the last.
     """
@@ -193,9 +193,10 @@ def stored_ids(tx: Connection, account_id: str, object_ids: Sequence[str]) -> di
 
 
 def move_use(tx: Connection, repository_id: str, use: BlobUse, kms_key_id: str) -> bool:
-    """Let a use be read through another key; its object must be locked and have a wrap under it.
+    """Change the KMS key through which a use is read.
 
-    Return False if it is gone, or was moved meanwhile.
+    The object must be locked and have a wrap under the new key. Return False if the use is gone, or
+    has changed since it was read.
     """
     of = {
         "of_digest": use.digest,

@@ -1,8 +1,8 @@
-"""The state of a link, on which a response about its blob depends.
+"""The state of a link: the columns on which a response about its blob depends.
 
-It is read after each commit to check that a cached response is still correct. Columns that only
-change together with others are left out: for example, an object with new bytes always has a new
-`stored_id`.
+The state is read after each commit to check that a cached response is still correct. Columns that
+only change together with others are left out: for example, an object with new bytes always has a
+new `stored_id`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from registry.metadata.tables import blob_object_keys, blob_objects, repository_
 
 
 class LinkState(NamedTuple):
-    """A row of the statement below; the fields are those of `Link` with the same names."""
+    """The columns that `find_link_states` reads; they mean the same as in `Link`."""
 
     digest: str
     repository_id: str
     touched_at: int
     is_referenced: bool
-    """It is not touched then (`Link.touched_at`)."""
+    """True if a manifest references the link. Then no client touches it (`Link.touched_at`)."""
     stored_id: str
     damage: str | None
     kms_key_id: str | None
@@ -61,7 +61,10 @@ _SEE: Final = Statement(
 def find_link_states(
     tx: Connection, handle: str, name: str, digests: Sequence[str]
 ) -> Mapping[Hashable, Hashable]:
-    """Map sha256 digests to the states of their links in a live repository."""
+    """Map sha256 digests to the states of their links in a live repository.
+
+    Digests without a link are left out.
+    """
     rows = tx.rows(_SEE, handle=handle, name=name, digests=text_list(digests))
     return {row[0]: row for row in rows}
 

@@ -1,14 +1,14 @@
 """Cached push targets, and one statement that writes all rows of a small new blob.
 
-One check in the push's transaction, that repository and KMS key are unchanged since the last push,
-replaces all earlier reads.
+A push to a cached target reads nothing beforehand: its transaction only checks that the repository
+and the KMS key are the same as at the last push.
 
 On PostgreSQL each statement is a round trip, in which two processes wake up. So the first push of
 some bytes to a cached target runs one statement instead of nine: it verifies the target and the
 upload session, holds the KMS key, inserts the object, its wrap, its bytes and its link, and ends
-the session. If target or session has changed, or the account has the bytes already, or the
-repository the link, it changes nothing. Then the rows are written one by one, which shows the
-difference.
+the session. The statement changes nothing if the target or session has changed, the account already
+has the bytes, or the repository already has the link. The caller then writes the rows one by one,
+which handles each of these cases.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import LinkTarget, NewObject
-from registry.metadata.blobs.upload_quota import FULL, ROOM, FullParameters, Room, room_of
+from registry.metadata.blobs.upload_quota import FULL, ROOM, LimitParameters, Room, room_of
 from registry.metadata.blobs.uploads import (
     FENCED,
     IS_UNWRITTEN,
@@ -62,9 +62,9 @@ class PushTarget(NamedTuple):
     handle: str
     name: str
     kms_key_id: str | None
-    """None if they are stored plain."""
+    """The key under which new blobs are sealed; None if they are stored plain."""
     key_version: int
-    """Of the KMS key; 0 without one."""
+    """The version of the KMS key; 0 without a key."""
 
     @property
     def seals(self) -> bool:
@@ -96,10 +96,9 @@ HOLDING_PLAIN: Final = (
 HOLDING_SEALED: Final = HOLDING_PLAIN.join(kms_keys, _IS_SEALED_SO).with_for_update(
     read=True, of=kms_keys
 )
-"""Select object and KMS key of the link of ``:digest``; hold the repository's KMS key.
-
-No row if the repository or its key changed; a row of NULL if there is no link.
-"""
+"""Select the object and the KMS key of the link of ``:digest``; prevent the repository's KMS key
+from being disabled. No row if the repository or its key has changed; a row of NULL if there is no
+link."""
 _HOLD: Final = {False: Statement(HOLDING_PLAIN), True: Statement(HOLDING_SEALED)}
 _looking: Final = (
     sa.select(*ROOM)
@@ -108,7 +107,7 @@ _looking: Final = (
     .where(*_IS_THE_SAME)
 )
 _LOOKING: Final = {False: _looking, True: _looking.join(kms_keys, _IS_SEALED_SO)}
-"""Select the room in a target, by `PushTarget.seals`."""
+"""Queries for the columns `ROOM` of a target, by `PushTarget.seals`."""
 _LOOK: Final = {seals: Statement(query) for seals, query in _LOOKING.items()}
 _NEW: Final = {seals: Statement(query.where(IS_UNWRITTEN)) for seals, query in _LOOKING.items()}
 _BEGIN: Final = {
@@ -118,7 +117,7 @@ _BEGIN: Final = {
 
 
 def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget | None:
-    """Return what the link of a digest now names, or None if the push target has changed.
+    """Return the current target of a digest's link; None if the push target has changed.
 
     The target's KMS key cannot be disabled until `tx` ends.
     """
@@ -132,12 +131,12 @@ def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget |
 
 
 def find_room_in(
-    tx: Connection, target: PushTarget, room: FullParameters, upload_id: str | None
+    tx: Connection, target: PushTarget, room: LimitParameters, upload_id: str | None
 ) -> Room | None:
-    """Return the limits for one more upload session in a target; None if a condition fails.
+    """Return the account's stored bytes and their limit if an upload session may begin, else None.
 
-    The conditions: the target is unchanged, no maximum is reached and, with `upload_id`, that
-    session is open and has no row.
+    It may not begin if the repository or its KMS key differs from `target`, if a maximum of
+    sessions or bytes is exhausted, or if the session `upload_id` has ended or already has a row.
     """
     parameters = room._asdict() | target_parameters(target)
     if upload_id is None:
@@ -150,14 +149,14 @@ def find_room_in(
 def begin_in_target(
     tx: Connection,
     target: PushTarget,
-    room: FullParameters,
+    room: LimitParameters,
     upload: Upload,
     received: ReceivedBytes,
     expires_at: int,
 ) -> bool:
-    """Insert a session's row without a lease; return False if `find_room_in` returns no room.
+    """Insert a session's row, without a lease; return False if the session may not begin.
 
-    Idempotent.
+    `find_room_in` lists the conditions. Idempotent.
     """
     row = beginning_parameters(upload, received, expires_at)
     found = room._asdict() | target_parameters(target)
@@ -179,7 +178,7 @@ def _values(table: sa.Table, *names: str) -> dict[str, sa.ColumnElement[Any]]:
 
 
 class _Session(Enum):
-    """Which kind of upload session ends with the push."""
+    """The kind of upload session that ends with the push."""
 
     NONE = auto()
     UNWRITTEN = auto()
@@ -236,9 +235,10 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
 
 
 def _target_query(session: _Session, *, is_sealed: bool) -> sa.Select[Any]:
-    """Build a query that locks the session and the target, if the link does not exist.
+    """Build a query for the push target and the session; no row if the link exists.
 
-    It finds nothing in accounts whose bytes are counted or limited.
+    It locks the session's row, if any, and holds the KMS key. It finds nothing in accounts whose
+    bytes are counted or limited.
     """
     holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(
         _l.object_id.is_(None), IS_FREE
@@ -252,7 +252,7 @@ def _target_query(session: _Session, *, is_sealed: bool) -> sa.Select[Any]:
 
 
 def _ended_session(session: _Session, kept: sa.CTE) -> sa.Select[Any]:
-    """Build a query for the ended session's id; it deletes the row, if an object was `kept`."""
+    """Build a query that deletes the session's row, if an object was `kept`, and returns its id."""
     if session is _Session.UNWRITTEN:
         return sa.select(value("upload_id", uploads.c.id)).select_from(kept)
     is_kept = sa.exists(sa.select(kept.c.id))
@@ -276,11 +276,12 @@ def add_new_blob(
     ending: SessionEnd | None,
     now: int,
 ) -> bool:
-    """Insert all rows of an inline blob in a target whose KMS key is enabled, and end a session.
+    """Insert all rows of a new inline blob in a cached target, and end an upload session.
 
-    Return False, and change nothing, if the blob is not new, or target or session have changed.
-    `wrap` is under the target's KMS key. Call this only as the first of a change, and only if
-    `tx.joins_changes`; it makes the whole change.
+    Return False, and change nothing, if the blob is not new, or the target or session has changed.
+    `wrap` is the data key wrapped under the target's KMS key, which must be enabled. Call this only
+    as the first statement of a change, and only if `tx.joins_changes`; if it returns True, it must
+    be the only one.
     """
     parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:

@@ -36,7 +36,7 @@ _a = digest_aliases.c
 _w = blob_object_keys.c
 _CURRENT: Final = text("blob_objects.is_current")
 HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
-"""True of all objects but shredded ones, whose missing bytes are no damage."""
+"""True of all objects but shredded ones, which have no bytes and are not damaged."""
 
 BLOB_ROWS: Final = StoredRows(
     blob_objects,
@@ -48,7 +48,7 @@ BLOB_ROWS: Final = StoredRows(
     has_bytes=HAS_BYTES,
     is_stored=and_(~_o.is_inline, HAS_BYTES),
 )
-"""Which objects have bytes, when these were verified, and marks of damage."""
+"""The rows of objects for code that verifies stored bytes and marks damage."""
 
 
 class Link(NamedTuple):
@@ -61,11 +61,12 @@ class Link(NamedTuple):
     size: int
     manifest_refs: int
     touched_at: int
-    """When a client last relied on it, or its last manifest was deleted."""
+    """When a client last relied on the link, or the last manifest that referenced it was deleted.
+    """
     kms_key_id: str | None
     """The KMS key that opens the object for this link, or None if the object is plain."""
     stored_id: str
-    """Of the object's bytes, in the store or in a row."""
+    """The id of the object's bytes, in the store or in a row."""
     stored_size: int
     is_inline: bool
     """True if the bytes are in a row."""
@@ -77,9 +78,9 @@ class Link(NamedTuple):
     wrapped_data_key: bytes | None
     """None if the object is plain, or the wrap was erased with its KMS key."""
     key_state: KeyState | None
-    """Of the KMS key."""
+    """The state of the KMS key; None if the object is plain."""
     body: bytes | None = None
-    """The stored bytes, if they are in a row and `find_link` found them."""
+    """The stored bytes of an inline object, if `find_link` read the link; else None."""
 
 
 class LinkTarget(NamedTuple):
@@ -106,7 +107,7 @@ class NewObject(NamedTuple):
     stored_size: int
     encoding: str
     stored_id: str
-    """Of its bytes, in the store or in `inline_bytes`."""
+    """The id of its bytes, in the store or in `inline_bytes`."""
     is_inline: bool = False
     checksum: str | None = None
     """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
@@ -124,7 +125,7 @@ class KeptObject(NamedTuple):
     damage: str | None
     encoding: str
     allowed: StorageAllowance = StorageAllowance(None, None)
-    """The account's bytes that `keep_object` has found."""
+    """The account's limit and counted bytes; only `keep_object` reads them."""
 
 
 _KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields[:-1])
@@ -304,7 +305,11 @@ def find_link_alone(tx: Connection, handle: str, name: str, digest: str) -> Link
 
 
 def canonical_digest(tx: Connection, handle: str, digest: str) -> str | None:
-    """Return the sha256 digest of an account's content with this digest, or None if unknown."""
+    """Return the sha256 digest of an account's content with this digest.
+
+    A sha256 digest is returned unchecked. Return None for a digest of another algorithm that the
+    account has not verified.
+    """
     if digest.startswith("sha256:"):
         return digest
     row = tx.row(_CANONICAL, handle=handle, alias=digest)
@@ -335,7 +340,7 @@ def add_alias(tx: Connection, account_id: str, alias: str, digest: str) -> None:
 def linked_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock the repository's links of these digests; map each digest to its link."""
+    """Lock and return the repository's links of these digests, by digest."""
     rows = tx.rows(_LINKED, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: ReferencedLink(*row) for row in rows}
 
@@ -343,9 +348,9 @@ def linked_blobs(
 def whole_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock the repository's readable links of these digests; map each digest to its link.
+    """Lock and return the repository's readable links of these digests, by digest.
 
-    Left out are links of damaged or shredded objects, and those whose KMS key was deleted. A link
+    Links of damaged or shredded objects, and links whose KMS key was deleted, are left out. A link
     whose key is only disabled counts, as the key can be enabled again.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
@@ -381,7 +386,8 @@ def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> boo
 def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> KeptObject:
     """Insert an object unless the account has this digest; lock and return the account's object.
 
-    A condemned object becomes live again. The caller counts a new one (`stored_bytes`).
+    A condemned object becomes live again. If the object is new, the caller adds its size to the
+    account's `stored_bytes`.
     """
     row = tx.row(_KEEP_OBJECT, **new._asdict(), account_id=account_id, now=now)
     assert row is not None
@@ -414,9 +420,9 @@ def link_object(
 ) -> LinkTarget | None:
     """Insert a link to an object in a live repository, or point the existing link to it.
 
-    A sealed object is read through its wrap under `kms_key_id`; for a plain one that is None.
-    Return the link's previous target, or None if the repository is not live. If the caller has just
-    `seen` that target, it is not read again.
+    `kms_key_id` is the key whose wrap opens a sealed object; None for a plain one. `seen` is the
+    link's target if the caller has just read it; it is not read again. Return the link's previous
+    target, or None if the repository is not live.
     """
     of = {"repository_id": repository_id, "digest": digest}
     while (before := seen or _target(tx, of)) is not None:
@@ -445,7 +451,7 @@ def _target(tx: Connection, of: Mapping[str, str]) -> LinkTarget | None:
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
-    """Return the object of a repository's link, or None."""
+    """Return the object of a repository's link; None if there is no link."""
     return find_one(tx, KeptObject, _LINKED_OBJECT, repository_id=repository_id, digest=digest)
 
 
@@ -466,11 +472,11 @@ def retire_object(tx: Connection, account_id: str, object_id: str) -> None:
 
 
 def unlink(tx: Connection, repository_id: str, digest: str) -> bool:
-    """Delete a link that no manifest references; return False if there is none."""
+    """Delete a link that no manifest references; return False if there is no such link."""
     return tx.execute(_UNLINK, repository_id=repository_id, digest=digest) == 1
 
 
 def holders(tx: Connection, account_id: str, digest: str, limit: int) -> list[tuple[str, Link]]:
-    """Return up to `limit` live repositories that link a blob: name and link."""
+    """Return up to `limit` pairs (repository name, link) of live repositories that have a blob."""
     rows = tx.rows(_HOLDERS, account_id=account_id, digest=digest, limit=limit)
     return [(row[0], Link(*row[1:])) for row in rows]

@@ -1,4 +1,4 @@
-"""The leases of upload sessions: taken, extended and released.
+"""Take, extend and release the leases of upload sessions.
 
 The lease of a session is three columns of its row. Each new lease has a `lease_token` greater by
 one, and every statement of a holder checks its token, so a holder that lost the lease can change
@@ -82,7 +82,7 @@ def take_free(
 
 
 def lock_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
-    """Lock and return an open session, or None."""
+    """Lock and return an open session of this repository, or None."""
     return upload_of(tx.row(_LOCK, handle=handle, name=name, upload_id=upload_id, now=now))
 
 

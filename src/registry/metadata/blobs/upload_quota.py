@@ -18,14 +18,14 @@ from registry.quotas import UPLOADS
 _u = uploads.c
 
 
-class FullParameters(NamedTuple):
-    """The parameters of `FULL`, except the ids."""
+class LimitParameters(NamedTuple):
+    """The parameters of `FULL`, except the ids of the repository and the account."""
 
     now: int
     of_repository: int
     of_account: int
     adding: int
-    """The number of bytes to come, as far as it is known."""
+    """The number of bytes still to be received, as far as it is known."""
 
 
 class Room(NamedTuple):
@@ -44,9 +44,9 @@ def _text(text: str) -> sa.ColumnElement[str]:
 def _has_open(column: str, beyond: sa.ColumnElement[int]) -> sa.Exists:
     """Build the condition that more than `beyond` sessions are open.
 
-    Sessions count if their `column` equals the parameter of the same name. The platform's own
-    sessions, which fetch blobs from upstreams, do not count: they are few, and are subtracted, so
-    that an index alone is enough for the rest.
+    Sessions count if their `column` equals the parameter of the same name. Sessions of the
+    platform, which fetch blobs from upstreams, do not count. As they are few, their number is added
+    to `beyond`; then the condition reads only an index.
     """
     fetching = uploads.alias("fetching")
     fills = (
@@ -81,8 +81,9 @@ FULL: Final = sa.case(
     (_has_open("account_id", _OF_ACCOUNT), _text("account")),
     (IS_BEYOND, _text("bytes")),
 )
-"""Which of ``:repository_id`` and ``:account_id`` has its maximum of open sessions, or ``bytes`` if
-``:adding`` more exceed those of the account, or null."""
+"""The maximum that is exhausted, or null: ``repository`` or ``account`` for open sessions of
+``:repository_id`` and ``:account_id``, ``bytes`` if ``:adding`` more bytes exceed the account's
+limit."""
 ROOM: Final = (FULL, *USE)
 """The columns that `room_of` reads."""
 COUNTED: Final = Counted(
@@ -109,8 +110,8 @@ def find_room(
 ) -> Room:
     """Check the limits for a session that gets a row and will receive `adding` bytes.
 
-    `of_repository` and `of_account` are the maximum numbers of sessions; no more index entries are
-    read.
+    `of_repository` and `of_account` are the maximum numbers of open sessions; the query reads no
+    more index entries than that.
     """
     if of_repository <= 0 or of_account <= 0:
         return Room("repository" if of_repository <= 0 else "account", None)

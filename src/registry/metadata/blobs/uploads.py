@@ -40,14 +40,12 @@ class Upload(NamedTuple):
     algorithm: str | None
     received_bytes: int
     digests: Mapping[str, str]
-    """Hex digests of the received bytes by algorithm; empty if no worker has hashed them all.
-
-    If they are in `body`, sealed, also a checksum of that (`registry.blobstore.inline`).
-    """
+    """Hex digests of the received bytes by algorithm; empty if no worker has hashed them all. If
+    the bytes are in `body` and sealed, also a checksum of `body` (`registry.blobstore.inline`)."""
     stage_id: str
     """Id under which the received bytes are staged."""
     stage_shared: bool
-    """True if a former holder may still write there."""
+    """True if a former holder may still write to the staged bytes."""
     lease_holder: str | None
     """The worker process that may append, or None."""
     lease_token: int
@@ -59,17 +57,17 @@ class Upload(NamedTuple):
     """The received bytes, sealed if there is a data key; None if they are staged."""
 
 
-class FoundUpload(NamedTuple):
-    """A session in a repository: its row, if any, and whether it has ended."""
+class FoundSession(NamedTuple):
+    """An upload session as found in a repository, with or without a row."""
 
     repository_id: str
     account_id: str
     has_ended: bool
-    """It ended before its id has expired."""
+    """True if the session is recorded as ended, before its id has expired."""
     has_expired: bool
-    """It has a row, which has expired."""
+    """True if the session's row has expired."""
     upload: Upload | None
-    """None if it has no row, or an expired one."""
+    """None if the session has no row, or an expired one."""
     use: QuotaUse | None
     """Stored bytes of the account and their limit; None without a limit."""
 
@@ -91,7 +89,7 @@ class Lease(NamedTuple):
 
 
 class ReceivedBytes(NamedTuple):
-    """The bytes of a session as a request leaves them."""
+    """The received bytes of a session after a request."""
 
     size: int
     digests: Mapping[str, str]
@@ -104,17 +102,17 @@ class ReceivedBytes(NamedTuple):
 
 
 class SessionEnd(NamedTuple):
-    """What is needed to end a session."""
+    """The parameters that end a session."""
 
     upload_id: str
     lease: Lease | None
-    """None if it has no row."""
+    """None if the session has no row."""
     valid_until: int
-    """When its id expires, or a moment that has passed."""
+    """When the session's id expires. If that is past, the end need not be recorded."""
 
 
 def lease_of(upload: Upload) -> Lease:
-    """Return the lease of a session, with the token that was read."""
+    """Return the lease of a session, with the token in `upload`."""
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
@@ -243,22 +241,25 @@ def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int
     return upload_of(tx.row(_FIND, handle=handle, name=name, upload_id=upload_id, now=now))
 
 
-def find_here(
+def find_session_in(
     tx: Connection, handle: str, name: str, upload_id: str, now: int
-) -> FoundUpload | None:
-    """Return a session of this repository, with or without a row; None without a repository."""
+) -> FoundSession | None:
+    """Return a session as found in this repository, with or without a row.
+
+    None if the repository does not exist.
+    """
     row = tx.row(_FIND_HERE, handle=handle, name=name, upload_id=upload_id, now=now)
     if row is None:
         return None
     has_row = row[6] is not None
     upload = upload_of(row[6:]) if has_row and not row[3] else None
-    return FoundUpload(row[0], row[1], bool(row[2]), bool(row[3]), upload, read_use(row[4:6]))
+    return FoundSession(row[0], row[1], bool(row[2]), bool(row[3]), upload, read_use(row[4:6]))
 
 
 def advance_upload(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
-    """Record the received bytes of a session and release its lease; return False if it was lost.
+    """Record the received bytes of a session and release its lease.
 
-    Idempotent: run it again if its outcome is unknown.
+    Return False if the lease was lost. Idempotent: run it again if its outcome is unknown.
     """
     token = lease.token + (lease.holder is None)
     row = _received(lease, received, expires_at)
@@ -266,8 +267,8 @@ def advance_upload(tx: Connection, lease: Lease, received: ReceivedBytes, expire
     return bool(changed) or has_advanced(tx, lease.upload_id, token, received)
 
 
-def note_received(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
-    """Record the staged bytes of a session, and hold its lease; return False if it was lost."""
+def record_received(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
+    """Record the staged bytes of a session and keep its lease; return False if it was lost."""
     return tx.execute(_NOTE, **_received(lease, received, expires_at)) == 1
 
 
@@ -284,9 +285,10 @@ def _received(lease: Lease, received: ReceivedBytes, expires_at: int) -> dict[st
 def begin_upload(
     tx: Connection, upload: Upload, received: ReceivedBytes, now: int, expires_at: int
 ) -> bool:
-    """Insert the row of a session that has none; return False if it has one, or has ended.
+    """Insert the row of a session that has none.
 
-    `upload` may have a lease, which is then taken. Idempotent without a lease.
+    Return False if the session has a row or has ended, or the repository is deleted. If `upload`
+    has a lease, the row is inserted with it. Idempotent without a lease.
     """
     row = beginning_parameters(upload, received, expires_at)
     changed = tx.execute(_BEGIN, **row, repository_id=upload.repository_id, now=now)
@@ -321,7 +323,7 @@ def _digests_and_key(received: ReceivedBytes) -> dict[str, object]:
 
 
 def has_advanced(tx: Connection, upload_id: str, token: int, received: ReceivedBytes) -> bool:
-    """Return True if a session has no holder, this token and exactly these received bytes."""
+    """Return True if a session has no holder, this token and these received bytes."""
     found = tx.row(
         _HAS_ADVANCED,
         upload_id=upload_id,
@@ -333,7 +335,7 @@ def has_advanced(tx: Connection, upload_id: str, token: int, received: ReceivedB
 
 
 def remove_upload(tx: Connection, ending: SessionEnd, now: int) -> bool:
-    """End a session; return False if it lost its lease, has already ended, or now has a row.
+    """End a session; return False if its lease is lost, or it has ended or now has a row.
 
     The end is recorded until the session's id expires.
     """

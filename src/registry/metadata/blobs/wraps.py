@@ -43,7 +43,7 @@ class Wrap(NamedTuple):
 
     kms_key_id: str
     wrapped_data_key: bytes | None
-    """None if it was erased with the KMS key."""
+    """None if the wrap was erased with the KMS key."""
     key_state: KeyState
 
 
@@ -87,7 +87,7 @@ _USING: Final = (
         _d.manifest_id.in_(select(_m.id).where(_m.repository_id.in_(listed("repository_ids")))),
     ),
 )
-"""The tables of links and of tombstones, and their rows in some repositories."""
+"""The tables of links and of tombstones, each with the condition for rows of some repositories."""
 _SEAL: Final = tuple(
     Statement(
         table.update()
@@ -170,9 +170,9 @@ def find_uses(tx: Connection, account_id: str, object_id: str) -> list[ObjectRef
 def seal_uses(
     tx: Connection, account_id: str, object_id: str, repository_ids: Sequence[str], kms_key_id: str
 ) -> None:
-    """Set the KMS key of links and tombstones to an object that had none, in these repositories.
+    """Set the KMS key of these repositories' plain links and tombstones of an object.
 
-    The object must have a wrap under the key.
+    The object must have a wrap under the key. Links and tombstones that have a key keep it.
     """
     of = {"account_id": account_id, "object_id": object_id, "key": kms_key_id}
     ids = text_list(sorted(repository_ids))
@@ -189,7 +189,7 @@ def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
 _o = blob_objects.c
 _b = deleted_manifest_blobs.c
 _OVER: Final[ColumnElement[int]] = ZERO
-"""When shredded bytes were swept: so long ago that their quarantine is over."""
+"""The `swept_at` of shredded bytes: so long ago that their quarantine is over at once."""
 
 _IS_NEEDED: Final = or_(
     exists().where(_l.object_id == _w.object_id, _l.kms_key_id == _w.kms_key_id),
@@ -228,7 +228,7 @@ _SHRED: Final = Statement(
 
 
 def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
-    """Delete wraps of these objects that no link or tombstone needs; shred objects left without.
+    """Delete wraps of these objects that no link or tombstone needs; shred objects with none left.
 
     The caller has locked the objects, and has changed their links, tombstones or wraps. An object
     that has neither links nor tombstones keeps its wraps.
@@ -239,10 +239,10 @@ def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]
 
 
 def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str]) -> tuple[int, int]:
-    """Shred the sealed ones of these objects that have no wrap left.
+    """Shred those of these objects that are sealed and have no wrap left.
 
-    Erased wraps do not count. Return the number of shredded objects, and of their stored bytes.
-    The caller has locked the objects.
+    Erased wraps do not count. Return the number of shredded objects and of their stored bytes. The
+    caller has locked the objects.
     """
     of = {"account_id": account_id, "ids": text_list(object_ids)}
     found = tx.rows(_FIND_UNREADABLE, **of)

@@ -1,6 +1,9 @@
-"""Queries of background work over all accounts: collection, fsck, scrub, sealing, shredding.
+"""Queries of background work over all accounts. Requests use only a few of `collection`.
 
-Requests use only functions of `collection` that undo or count. `audit` and `wrap_audit` are for
-fsck, `scrub` for the scrub, `plain_objects` for the sealing run; `erasure` erases data keys of
-deleted KMS keys; `generations` identifies successive states of the database.
+- `collection`: delete unreferenced content
+- `audit`, `wrap_audit`: fsck
+- `scrub`: the scrub
+- `plain_objects`: the run that seals plain objects
+- `erasure`: erase data keys of deleted KMS keys
+- `generations`: identify successive states of the database
 """

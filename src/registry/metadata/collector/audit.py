@@ -42,12 +42,12 @@ _path: Final = accounts.c.handle.concat(sa.literal_column("'/'")).concat(_r.name
 
 
 class SessionRow(NamedTuple):
-    """An upload session, with what fsck needs of it."""
+    """The columns of an upload session that fsck checks."""
 
     id: str
     stage_id: str
     received_bytes: int
-    """Acknowledged."""
+    """The number of bytes acknowledged to the client."""
     expires_at: int
     is_sealed: bool
     body: bytes | None
@@ -55,7 +55,7 @@ class SessionRow(NamedTuple):
 
 
 class ManifestBody(NamedTuple):
-    """A manifest, its bytes (None if lost), and the number of its edges."""
+    """A manifest with its bytes (None if lost) and the numbers of its edges."""
 
     id: str
     repository: str
@@ -109,10 +109,11 @@ def _documents(
     missing: sa.ColumnElement[str],
     children: sa.ColumnElement[str],
 ) -> sa.Select[Any]:
-    """Build a query for manifests, live or deleted (the table `of`), and the number of their edges.
+    """Build a query for the manifests in the table `of`, with their bytes and numbers of edges.
 
-    `blobs`, `missing` and `children` are the parent columns of the tables of edges. Content that
-    the pull-through cache has yet to fetch counts as edges too.
+    `of` has either live or deleted manifests. `blobs`, `missing` and `children` are the columns of
+    the three tables of edges that name the manifest. Blobs that the pull-through cache has yet to
+    fetch (`missing`) count as blob edges.
     """
     m = of.c
     return (
@@ -246,22 +247,22 @@ def totals(tx: Connection) -> tuple[int, int]:
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return the `ids` that belong to a row: an object, live or quarantined, or a session."""
+    """Return those of `ids` under which an object, live or quarantined, or a session has bytes."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 
 def sessions(tx: Connection, after: str, limit: int) -> list[SessionRow]:
-    """Return a page of upload sessions, sorted by id."""
+    """Return up to `limit` upload sessions with ids after `after`, sorted by id."""
     return find_all(tx, SessionRow, _UPLOADS, after=after, limit=limit)
 
 
 def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestBody]:
-    """Return a page of manifests, sorted by id."""
+    """Return up to `limit` live manifests with ids after `after`, sorted by id."""
     return find_all(tx, ManifestBody, _MANIFESTS, after=after, limit=limit)
 
 
 def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestBody]:
-    """Return a repository's newest, oldest, and last deleted manifests, up to `limit` of each."""
+    """Return a repository's newest, oldest and last deleted manifests, up to `limit` of each."""
     return [
         ManifestBody(*row)
         for sample in _SAMPLES
@@ -280,7 +281,10 @@ def dangling_links(tx: Connection) -> list[tuple[str, str]]:
 
 
 def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], str | None]:
-    """Return wrong counters of a page of repositories, and the page's last id, None at the end."""
+    """Return wrong counters of the next `limit` repositories after the id `after`.
+
+    Also return the last repository's id, or None if no repository was left.
+    """
     rows = tx.rows(_REPOSITORIES, after=after, limit=limit)
     found = [
         Miscount(f"{counter.name} of repository {row[1]}", int(recorded), int(counted))

@@ -4,8 +4,8 @@ There are four steps, each in its own transaction. Until the last, a push or `en
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*; if some are left, wraps that these do not
-  need are deleted;
+- an object without links and tombstones is *condemned*; of an object that still has some, the wraps
+  that these do not need are deleted;
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
 - after another delay the bytes are *removed*, then the row in quarantine; for an inline object,
@@ -266,7 +266,7 @@ _DUE: Final = paged(_due())
 def unreferenced_links(
     tx: Connection, account_id: str, before: int, limit: int
 ) -> list[UnreferencedLink]:
-    """Return up to `limit` unreferenced links, last touched at `before` or earlier."""
+    """Return up to `limit` unreferenced links that were last touched at or before `before`."""
     return find_all(
         tx, UnreferencedLink, _UNREFERENCED, account_id=account_id, before=before, limit=limit
     )
@@ -275,10 +275,10 @@ def unreferenced_links(
 def unlink_unreferenced(
     tx: Connection, account_id: str, links: Sequence[UnreferencedLink], before: int
 ) -> int:
-    """Delete the `links` that are still unreferenced and untouched; return how many.
+    """Delete the `links` that are still unreferenced and were not touched since; return how many.
 
-    Raise `ConstraintViolated` if a manifest references one of them: its `manifest_refs` is
-    wrong.
+    Raise `ConstraintViolated` if a manifest references one of these links after all, because its
+    `manifest_refs` is wrong.
     """
     lock_objects(tx, account_id, {link.object_id for link in links})
     gone = 0
@@ -294,9 +294,9 @@ def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> 
 
 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
-    """Condemn the objects that no link or tombstone references; return how many.
+    """Condemn those of these objects that no link or tombstone references; return how many.
 
-    Of the other objects, delete wraps that their links and tombstones do not need. The caller must
+    Delete the other objects' wraps that their links and tombstones do not need. The caller must
     lock the objects before it deletes what references them.
     """
     found = sorted(object_ids)
@@ -320,7 +320,7 @@ def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> 
 
 
 def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
-    """Make condemned objects live again if they are referenced; return their ids."""
+    """Make condemned objects that are referenced live again; return their ids."""
     rows = tx.rows(_UNMARK_REFERRED, account_id=account_id, ids=text_list(object_ids))
     return {row[0] for row in rows}
 
@@ -352,7 +352,7 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
 def begin_removal(
     tx: Connection, account_id: str, before: int, now: int, limit: int
 ) -> list[Removable]:
-    """Begin to remove up to `limit` objects swept at or before `before`; return them.
+    """Begin to remove up to `limit` quarantined objects swept at or before `before`; return them.
 
     Once this is committed, they cannot be recovered, and their bytes may be deleted.
     """
@@ -362,9 +362,9 @@ def begin_removal(
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
-    """Delete objects from quarantine whose bytes the store has deleted, or that are inline.
+    """Delete objects from quarantine, with the bytes of inline ones; return the amount deleted.
 
-    Inline bytes are deleted with them. Return the amount deleted.
+    The store has already deleted the bytes of the others.
     """
     rows = tx.rows(_FINISH_REMOVAL, ids=text_list(stored_ids))
     inline = [row[2] for row in rows if row[1]]
@@ -377,7 +377,7 @@ def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept
     """Return the quarantined objects with this sha256 digest that can be recovered.
 
     There are several if the same bytes were pushed and swept again, or were replaced by a push.
-    Sealed bytes without a usable key cannot be recovered.
+    Sealed objects without a wrap cannot be recovered.
     """
     return find_all(tx, Swept, _RECOVERABLE, account_id=account_id, digest=digest)
 
@@ -399,7 +399,7 @@ def release(tx: Connection, account_id: str, object_id: str) -> None:
 
 
 def measure_stage(tx: Connection, account_id: str, stage: CollectionStage) -> Amount:
-    """Return the number and bytes of what an account has in a stage of collection."""
+    """Return the number and size of an account's blobs in a stage of collection."""
     row = tx.row(_AMOUNTS[stage], account_id=account_id)
     assert row is not None
     return Amount(int(row[0]), int(row[1]))
@@ -414,7 +414,7 @@ def accounts_due(
     after: str,
     limit: int,
 ) -> list[str]:
-    """Return up to `limit` ids, above `after`, of accounts with content that is due."""
+    """Return up to `limit` ids after `after` of accounts with content due for collection."""
     rows = tx.rows(
         _DUE,
         touched_before=touched_before,

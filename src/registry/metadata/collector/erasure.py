@@ -36,9 +36,9 @@ class DeletedKey(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """How many objects lost a wrap under a key; number and bytes of those that were shredded by it.
+    """The number of objects that lost a wrap under a key, and how many were thereby shredded.
 
-    The bytes are counted as stored.
+    `shredded_bytes` is the size of the shredded objects' stored bytes.
     """
 
     objects: int = 0
@@ -93,7 +93,7 @@ def keys_to_erase(tx: Connection, after: str, limit: int) -> list[DeletedKey]:
 
 
 def erase_wraps(tx: Connection, key: DeletedKey, limit: int) -> Erased:
-    """Erase up to `limit` objects' wraps under a deleted key; shred what no other key opens.
+    """Erase up to `limit` wraps under a deleted key; shred the objects that no other key opens.
 
     The rows of wraps that links or tombstones need stay. Return zeros if no wrap is left.
     """

@@ -17,8 +17,8 @@ from registry.metadata.control_tables import quarantined_objects, store_generati
 from registry.metadata.tables import blob_objects, ended_uploads, uploads
 
 _REMEMBERED: Final = 7 * 24 * 3600 * MICROSECONDS
-"""Microseconds for which a generation is kept after the store noted a later one: longer than any
-process may hang between its commit and the store's note."""
+"""Microseconds for which a generation is kept after the store has saved a later one: longer than
+any process may hang between its commit and the saving."""
 
 _g = store_generations.c
 _ADD: Final = Statement(
@@ -72,9 +72,10 @@ def newest_at(tx: Connection) -> int | None:
 
 
 def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool:
-    """Insert a generation after `noted`, the one that the store has saved, or None.
+    """Insert `generation` as the successor of `noted`, the generation saved in the blob store.
 
-    Return False, and change nothing, if this database does not have `noted`.
+    `noted` is None if the store has none yet. Return False, and change nothing, if `noted` is a
+    generation that this database does not have.
     """
     if noted is not None:
         row = tx.row(_FIND, id=noted)
@@ -88,7 +89,7 @@ def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool
 def accept(tx: Connection, generation: str, now: int) -> None:
     """Insert a generation by which an operator accepts this database.
 
-    Stored bytes from before `now` that have no row are orphans, however many they are.
+    All stored bytes from before `now` that have no row are then orphans, however many they are.
     """
     tx.execute(_ADD, id=generation, now=now, accepted_at=now)
 
@@ -100,19 +101,19 @@ def accepted_at(tx: Connection) -> int:
 
 
 def newest_owner(tx: Connection) -> str:
-    """Return the newest id of an object's bytes or an upload, or an empty string."""
+    """Return the newest id under which an object or an upload has bytes; empty if there is none."""
     rows = [tx.row(statement) for statement in _NEWEST]
     return max((row[0] for row in rows if row is not None and row[0] is not None), default="")
 
 
 def first_account(tx: Connection) -> str | None:
-    """Return the id of the first account, which is never deleted, or None."""
+    """Return the id of the first account, which is never deleted; None if there is no account."""
     row = tx.row(_FIRST_ACCOUNT)
     return None if row is None else row[0]
 
 
 def forget_unfinished(tx: Connection) -> None:
-    """Delete upload sessions and quarantine, whose files a backup does not contain."""
+    """Delete upload sessions and the quarantine: a backup does not contain their files."""
     drop_quarantined_bodies(tx)
     for statement in _UNFINISHED:
         tx.execute(statement)

@@ -20,17 +20,17 @@ from registry.metadata.encryption_bindings import SharedKey, effective_keys
 from registry.metadata.tables import blob_objects
 
 Position = tuple[str, str]
-"""Of an object: the ids of its account and its own."""
+"""The ids of an object's account and of the object."""
 FIRST: Final[Position] = ("", "")
-"""Before every object."""
+"""The position before every object."""
 MOST_COUNTED: Final = 10_000
-"""Plain objects that an estimate counts."""
+"""The maximum number of plain objects that an estimate counts."""
 
 _o = blob_objects.c
 _IS_PLAIN: Final[ColumnElement[bool]] = text("blob_objects.encoding = 'plain'")  # type: ignore[assignment]
 
 _ANY_ACCOUNT: Final = _o.account_id > literal_column("''")
-"""So that the index of plain objects alone is read."""
+"""Always true; with it, only the index of plain objects is read."""
 
 
 class PlainTotals(NamedTuple):
@@ -39,7 +39,7 @@ class PlainTotals(NamedTuple):
     object_count: int
     stored_bytes: int
     damaged_count: int = 0
-    """Of these objects; they are not sealed before a push has healed them."""
+    """How many of these are damaged; they are not sealed until a push has healed them."""
 
 
 _NEXT: Final = paged(
@@ -73,18 +73,21 @@ _OF_ACCOUNT: Final = _bounded(given(_o.account_id))
 
 
 def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
-    """Return a page of the plain objects after `after`, except damaged ones."""
+    """Return up to `limit` undamaged plain objects after a position, in order."""
     return find_all(tx, ObjectRow, _NEXT, after_account=after[0], after_id=after[1], limit=limit)
 
 
 def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[SharedKey]:
-    """Return the KMS keys of repositories that link an object, or have it in a deleted image."""
+    """Return the effective KMS keys of the repositories that use an object.
+
+    A repository uses an object by a link or in a deleted image.
+    """
     uses = find_uses(tx, account_id, object_id)
     return effective_keys(tx, account_id, {use.repository_id for use in uses})
 
 
 def count_plain(tx: Connection) -> PlainTotals:
-    """Count the plain objects of all accounts; reads the row of each."""
+    """Count the plain objects of all accounts; this reads each object's row."""
     return _totals(tx, _TOTALS)
 
 

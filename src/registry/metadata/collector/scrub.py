@@ -50,7 +50,7 @@ class ManifestUse(NamedTuple):
     repository: str
     digest: str
     tags: Sequence[str]
-    """Its tags, and those of indexes that list it; the first of all."""
+    """The image's tags and those of indexes that list it; at most the first five, sorted."""
 
     def __str__(self) -> str:
         """Return the image's name, as in pull commands, and its tags."""
@@ -98,7 +98,10 @@ _IMAGES: Final = paged(
 def objects_of_repository(
     tx: Connection, repository_id: str, verified_before: int, after: str, limit: int
 ) -> list[ObjectRow]:
-    """Return a page of a repository's objects, last verified before a time, sorted by digest."""
+    """Return a page of a repository's objects that were last verified before a time.
+
+    The page has up to `limit` objects with digests after `after`, sorted by digest.
+    """
     return find_all(
         tx,
         ObjectRow,
@@ -111,7 +114,7 @@ def objects_of_repository(
 
 
 def oldest_verified_at(tx: Connection) -> int | None:
-    """Return when the undamaged object verified longest ago was verified; None if there is none.
+    """Return the time of the oldest verification of all undamaged objects; None without objects.
 
     An object that was never verified counts as verified when it was stored.
     """
@@ -120,7 +123,10 @@ def oldest_verified_at(tx: Connection) -> int | None:
 
 
 def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[AccountManifest]:
-    """Return a page of manifest bodies, also of deleted images, sorted by account id and digest."""
+    """Return up to `limit` manifest bodies after (account id, digest), in that order.
+
+    Bodies of deleted images are included.
+    """
     return find_all(
         tx, AccountManifest, _BODIES, after_account=after[0], after_digest=after[1], limit=limit
     )
@@ -129,7 +135,7 @@ def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list
 def manifests_of_repository(
     tx: Connection, repository_id: str, after: str, limit: int
 ) -> list[AccountManifest]:
-    """Return a page of a repository's manifest bodies, sorted by digest."""
+    """Return up to `limit` manifest bodies of a repository after a digest, sorted by digest."""
     return find_all(
         tx,
         AccountManifest,

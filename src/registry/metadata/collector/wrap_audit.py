@@ -28,7 +28,7 @@ _IS_REFERRED: Final = sa.or_(
 
 
 class ObjectFault(NamedTuple):
-    """An object in a state that should never occur."""
+    """An object in a state that should never occur, and the KMS key concerned, if any."""
 
     object_id: str
     digest: str
@@ -147,7 +147,7 @@ _IS_WRAP: Final = Statement(
 
 
 def key_faults(tx: Connection, limit: int) -> set[tuple[str, ObjectFault]]:
-    """Return (problem, object) pairs, up to `limit` for each problem."""
+    """Return (problem, object) pairs, up to `limit` for each kind of problem."""
     return {
         (problem, ObjectFault(*row))
         for problem, statement in _FAULTS.items()
@@ -156,12 +156,12 @@ def key_faults(tx: Connection, limit: int) -> set[tuple[str, ObjectFault]]:
 
 
 def unerased_wraps(tx: Connection, limit: int) -> list[ObjectFault]:
-    """Return up to `limit` objects with a wrap under a deleted key that is still to be erased."""
+    """Return up to `limit` wraps under deleted keys that are still to be erased."""
     return find_all(tx, ObjectFault, _UNERASED, limit=limit)
 
 
 def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredWrap]:
-    """Return a page of wraps under enabled keys, sorted by object and key, after `after`."""
+    """Return up to `limit` wraps under enabled keys after (object id, key id), in that order."""
     rows = tx.rows(_WRAPS, after_object=after[0], after_key=after[1], limit=limit)
     return [
         StoredWrap(*row)._replace(wrapped_data_key=bytes(row[7]), is_damaged=bool(row[8]))
@@ -170,7 +170,7 @@ def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[Sto
 
 
 def is_wrap(tx: Connection, wrap: StoredWrap) -> bool:
-    """Return True if the wrap still exists, for the same bytes."""
+    """Return True if the wrap still exists, and its object still has the same bytes."""
     return (
         tx.row(
             _IS_WRAP,

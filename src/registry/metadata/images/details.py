@@ -1,7 +1,7 @@
 """Images as the control plane lists them: manifests with their tags, newest first.
 
-With any filter, a page is a range of an index by id, so its cost does not depend on where it
-begins.
+Whatever the filter, a page is a range of an index by id, so its cost does not depend on its
+position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ZERO, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, paged, text_list, unseen
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
-from registry.metadata.images.manifests import IS_ABOUT, IS_OF_TYPE
+from registry.metadata.images.manifests import HAS_SUBJECT, IS_OF_TYPE
 from registry.metadata.tables import manifest_bodies, manifests, tags
 
 _m = manifests.c
@@ -39,7 +39,7 @@ class TagStatus(Enum):
 class ImageRow(NamedTuple):
     """An image: a manifest of one repository.
 
-    An image may have thousands of tags: read images by a `Large` query.
+    An image may have thousands of tags, so read images by a `Large` query.
     """
 
     id: str
@@ -54,7 +54,7 @@ class ImageRow(NamedTuple):
     pushed_at: int
     last_pulled_at: int | None
     tags: Sequence[str]
-    """Every tag that points to it, in byte order."""
+    """Every tag that points to the image, in byte order."""
 
 
 class ManifestDocument(NamedTuple):
@@ -100,9 +100,9 @@ _DOCUMENT: Final = Statement(
     )
     .where(given(_m.repository_id), _m.id == bindparam("manifest_id"))
 )
-_REFERRERS: Final = Statement(page_planned_once(_newest().where(IS_ABOUT, IS_OF_TYPE)))
+_REFERRERS: Final = Statement(page_planned_once(_newest().where(HAS_SUBJECT, IS_OF_TYPE)))
 _COUNT_REFERRERS: Final = Statement(
-    select(func.count()).where(given(_m.repository_id), IS_ABOUT, IS_OF_TYPE)
+    select(func.count()).where(given(_m.repository_id), HAS_SUBJECT, IS_OF_TYPE)
 )
 _PINS: Final = Statement(
     select(_p.manifest_id, _p.name).where(
@@ -128,13 +128,13 @@ def find_images(tx: Connection, repository_id: str, ids: Iterable[str]) -> list[
 
 
 def find_image(tx: Connection, repository_id: str, digest: str) -> ImageRow | None:
-    """Return the image with this sha256, or None."""
+    """Return the repository's image with this sha256 digest, or None."""
     row = tx.row(_BY_DIGEST, repository_id=repository_id, digest=digest)
     return _with_tags(tx, repository_id, [row])[0] if row else None
 
 
 def find_by_prefix(tx: Connection, repository_id: str, prefix: str, limit: int) -> list[ImageRow]:
-    """Return up to `limit` images whose sha256 begins with `prefix`, which ends in a hex digit."""
+    """Return up to `limit` images whose digest begins with `prefix`, which ends in a hex digit."""
     after = f"{prefix}g"  # sorts after every digest with the prefix
     rows = tx.rows(_BY_PREFIX, repository_id=repository_id, prefix=prefix, after=after, limit=limit)
     return _with_tags(tx, repository_id, rows)
@@ -178,7 +178,10 @@ def list_images_about(
 def count_images_about(
     tx: Connection, repository_id: str, subjects: Sequence[str], artifact_type: str
 ) -> int:
-    """Return the number of images whose subject is one of `subjects`."""
+    """Return the number of images whose subject is one of `subjects`.
+
+    An empty `artifact_type` means any.
+    """
     total = 0
     for subject in subjects:
         row = tx.row(
@@ -195,7 +198,7 @@ def count_images_about(
 def pins_of(
     tx: Connection, repository_id: str, ids: Sequence[str], now: int
 ) -> dict[str, list[str]]:
-    """Map image ids to the names of unexpired pins; images without one are left out."""
+    """Map image ids to the names of their unexpired pins; images without pins are left out."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     rows = tx.rows(_PINS, repository_id=repository_id, ids=text_list(ids), now=now)
     for manifest_id, name in sorted(rows):

@@ -40,24 +40,28 @@ class StoredManifest(NamedTuple):
     digest: str
     media_type: str
     pushed_digest: str
-    """Found by tag: the digest, of any algorithm, that the tag was pushed with; else the sha256."""
+    """If found by tag, the digest, of any algorithm, that the tag was pushed with; else the sha256.
+    """
     fresh_until: int | None = None
-    """Found by a tag of the pull-through cache: until when the upstream is not asked; else None."""
+    """If found by a tag of the pull-through cache, the time before which the upstream need not be
+    asked again; else None."""
     stale_since: int | None = None
-    """When the upstream last confirmed that tag, if it could not be asked again; else None."""
+    """If the upstream could not be asked about that tag again, when it last confirmed the tag; else
+    None."""
     body: bytes = b""
-    """Empty if they are more than `SMALL_BYTES`: read them alone (`details.find_document`)."""
+    """Empty if the manifest is larger than `SMALL_BYTES`: then read it with
+    `details.find_document`."""
 
 
-class KeptBody(Enum):
+class BodyComparison(Enum):
     """How a pushed manifest's body compares with the account's stored copy."""
 
     NEW = "new"
-    """There was none."""
+    """The account had no copy."""
     WHOLE = "whole"
-    """It has the same bytes."""
+    """The stored copy has the same bytes."""
     HEALED = "healed"
-    """It had other bytes, and was replaced."""
+    """The stored copy had other bytes, and was replaced."""
 
 
 class ManifestRow(NamedTuple):
@@ -76,7 +80,7 @@ class Description(NamedTuple):
     media_type: str | None = None
     artifact_type: str | None = None
     subject: str | None = None
-    """Digest of the manifest that it refers to."""
+    """Digest of the manifest's subject."""
 
 
 class Referrer(NamedTuple):
@@ -107,7 +111,7 @@ class NewManifest(NamedTuple):
     """JSON object of strings."""
 
 
-IS_ABOUT: Final = and_(
+HAS_SUBJECT: Final = and_(
     _m.subject_digest == bindparam("subject"),
     _m.subject_digest.is_not(None),  # so that the partial index applies
 )
@@ -115,7 +119,7 @@ IS_ABOUT: Final = and_(
 IS_OF_TYPE: Final = or_(
     value("artifact_type", _m.artifact_type) == literal_column("''"), given(_m.artifact_type)
 )
-"""The manifest has the ``:artifact_type``, or that is empty."""
+"""The manifest has the type ``:artifact_type``, or that parameter is empty."""
 
 
 def _served() -> Select[Any]:
@@ -231,7 +235,7 @@ _TAGGED: Final = Statement(
 )
 _REFERRERS: Final = paged(
     select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
-    .where(given(_m.repository_id), IS_ABOUT, _m.id > bindparam("after"), IS_OF_TYPE)
+    .where(given(_m.repository_id), HAS_SUBJECT, _m.id > bindparam("after"), IS_OF_TYPE)
     .order_by(_m.id)
 )
 _ANNOTATIONS: Final = Statement(
@@ -248,23 +252,25 @@ _PULLED: Final = Statement(
 
 
 def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
-    """Return the manifest that a tag points to, or None."""
+    """Return the manifest that a tag of a live repository points to, or None."""
     row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
     return StoredManifest._make((*row[:7], row[7] or b"")) if row else None
 
 
 def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
-    """Return the manifest with this sha256 in a repository, or None."""
+    """Return the manifest with this sha256 in a live repository, or None."""
     row = tx.row(_BY_DIGEST, handle=handle, name=name, digest=digest)
     return _of_digest(row)._replace(body=row[4] or b"") if row else None
 
 
-def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
+def find_row_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Like `find_by_tag`, without the manifest's bytes."""
     return find_one(tx, StoredManifest, _SEE_BY_TAG, handle=handle, name=name, tag=tag)
 
 
-def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
+def find_row_by_digest(
+    tx: Connection, handle: str, name: str, digest: str
+) -> StoredManifest | None:
     """Like `find_by_digest`, without the manifest's bytes."""
     row = tx.row(_SEE_BY_DIGEST, handle=handle, name=name, digest=digest)
     return _of_digest(row) if row else None
@@ -275,33 +281,36 @@ def _of_digest(row: Row) -> StoredManifest:
 
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
-    """Return the columns of a manifest that a change needs, or None."""
+    """Return the row of a manifest with this sha256, or None."""
     return find_one(tx, ManifestRow, _ROW, repository_id=repository_id, digest=digest)
 
 
 def find_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ManifestRow]:
-    """Map digests to the repository's manifests, which cannot be deleted until `tx` ends."""
+    """Map these digests to the repository's manifests, locked against deletion until `tx` ends.
+
+    Digests without a manifest are left out.
+    """
     if not digests:
         return {}
     rows = tx.rows(_ROWS, repository_id=repository_id, digests=text_list(digests))
     return {row[1]: ManifestRow(*row) for row in rows}
 
 
-def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> KeptBody:
-    """Insert a manifest, and its body if the account has none; return the body's state before."""
+def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> BodyComparison:
+    """Insert a manifest, and its body like `keep_body`; return how the body compared."""
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
-        kept = KeptBody.NEW
+        kept = BodyComparison.NEW
     else:
         kept = keep_body(tx, new.account_id, new.digest, body)
     tx.execute(_ADD, **new._asdict(), pushed_at=now)
     return kept
 
 
-def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> KeptBody:
-    """Insert a manifest's body, or replace a damaged one; return its state before.
+def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> BodyComparison:
+    """Insert a manifest's body, or replace a damaged copy; return how the body compared with it.
 
     The caller has verified `body` against `digest`. The row is locked against deletion until the
     transaction ends.
@@ -310,11 +319,11 @@ def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> Kept
     while (held := tx.row(_HOLD_BODY, **of_body, body=body)) is None:
         # The body is missing: a deletion in another repository removed it.
         if tx.execute(_ADD_BODY, **of_body, body=body):
-            return KeptBody.NEW
+            return BodyComparison.NEW
     if held[0]:
-        return KeptBody.WHOLE
+        return BodyComparison.WHOLE
     tx.execute(_HEAL_BODY, **of_body, body=body)
-    return KeptBody.HEALED
+    return BodyComparison.HEALED
 
 
 def add_blob_edges(
@@ -347,17 +356,17 @@ def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:
 
 
 def indexes_listing(tx: Connection, manifest_id: str) -> list[str]:
-    """Return the digests of the first 20 indexes, sorted, that list a manifest."""
+    """Return the digests of up to 20 indexes that list a manifest, sorted."""
     return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=_MAX_PARENTS)]
 
 
 def listed_of(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return the ids of those manifests that an index lists."""
+    """Return those of these manifest ids that an index lists."""
     return {row[0] for row in tx.rows(_LISTED, ids=text_list(ids))}
 
 
 def describe(tx: Connection, ids: Sequence[str]) -> dict[str, Description]:
-    """Map manifest id to its types and subject."""
+    """Map these manifest ids to the manifests' types and subjects."""
     rows = tx.rows(_DESCRIBE, ids=text_list(ids))
     return {manifest_id: Description(*columns) for manifest_id, *columns in rows}
 
@@ -387,9 +396,9 @@ def list_referrers(
     after: str,
     limit: int,
 ) -> list[Referrer]:
-    """Return up to `limit` manifests whose subject is one of `subjects`, after the id `after`.
+    """Return up to `limit` manifests whose subject is one of `subjects`, oldest first.
 
-    The oldest come first. An empty `artifact_type` means any.
+    Their ids are after `after`. An empty `artifact_type` means any.
     """
     found = [
         Referrer(*row)
@@ -407,7 +416,7 @@ def list_referrers(
 
 
 def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
-    """Map manifest ids to annotations as JSON.
+    """Map manifest ids to the manifests' annotations, as JSON.
 
     Annotations may be as long as the manifest's body, so limit the number of ids.
     """

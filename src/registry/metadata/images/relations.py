@@ -2,8 +2,8 @@
 
 For the images of a page, each relation is a bounded range of an index. The cost of a tree depends
 on its manifests and their references, not on the repository. The walk that measures a tree runs
-inside a write transaction, so it stops one step beyond its bounds; the caller compares the counts
-with the bounds.
+inside a write transaction, so it stops one step after a count has exceeded its bound; the caller
+compares the counts with the bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, deletion, find_all, given, insert_or_change, total
 from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
-from registry.metadata.images.manifests import IS_ABOUT
+from registry.metadata.images.manifests import HAS_SUBJECT
 from registry.metadata.tables import (
     digest_aliases,
     manifest_blobs,
@@ -35,7 +35,7 @@ _c = manifest_children.c
 
 _ATTACHED: Final = paged(
     select(func.coalesce(_m.artifact_type, _m.media_type))
-    .where(given(_m.repository_id), IS_ABOUT)
+    .where(given(_m.repository_id), HAS_SUBJECT)
     .order_by(_m.id.desc())
 )
 _ALIASES: Final = Statement(
@@ -70,9 +70,9 @@ _CHILDREN: Final = paged(
 def attached_types(
     tx: Connection, repository_id: str, account_id: str, digests: Sequence[str], most: int
 ) -> dict[str, list[str]]:
-    """Map images to the sorted artifact types of their `most` newest referrers.
+    """Map each image's sha256 to the sorted artifact types of its `most` newest referrers.
 
-    Keys are the images' sha256; images without a referrer are left out.
+    Images without a referrer are left out.
     """
     aliases = tx.rows(_ALIASES, account_id=account_id, digests=text_list(digests))
     subjects = [(digest, digest) for digest in digests] + [(row[0], row[1]) for row in aliases]
@@ -85,7 +85,7 @@ def attached_types(
 
 
 def existing_tags(tx: Connection, repository_id: str, names: Sequence[str]) -> set[str]:
-    """Return which of the names are tags of the repository."""
+    """Return those of these names that are tags of the repository."""
     rows = tx.rows(_NAMED, repository_id=repository_id, names=text_list(names))
     return {row[0] for row in rows}
 
@@ -186,14 +186,15 @@ _b = manifest_blobs.c
 
 
 class TreeBounds(NamedTuple):
-    """Bounds of a walk, which ends one step beyond any of them."""
+    """Bounds of a walk, which ends one step after it has exceeded any of them."""
 
     depth: int
-    """An index that lists only images has depth 1."""
+    """The maximum depth; an index that lists only images has depth 1."""
     edges: int
-    """Edges from an index to a child, counted each time the index is listed."""
+    """The maximum number of edges from indexes to children, counted each time the index is listed.
+    """
     blobs: int
-    """Edges from an image, or from an index, to a blob."""
+    """The maximum number of edges from images and indexes to blobs."""
 
 
 class TreeSize(NamedTuple):
@@ -203,7 +204,7 @@ class TreeSize(NamedTuple):
     edges: int
     blobs: int
     size_bytes: int | None
-    """Sum over the distinct blobs."""
+    """The sum of the sizes of the distinct blobs."""
 
 
 _some_blobs = page(
@@ -229,7 +230,7 @@ _SIZE_UNDER: Final = Statement(select(total(_under.c.size)))
 def measure_tree(
     tx: Connection, index_id: str, children: Iterable[str], bounds: TreeBounds
 ) -> TreeSize:
-    """Measure the tree of an index, from its children's ids."""
+    """Measure the tree of an index whose children are these ids; stop beyond the bounds."""
     # Level by level: the planner does not know that the tree is small, and would join whole tables.
     # A manifest counts on each of its levels, since depth is the longest path.
     level = set(children)
@@ -264,10 +265,10 @@ class Pin(NamedTuple):
     expires_at: int | None
     """None if it never expires."""
     created_by: str
-    """CRN."""
+    """The principal's CRN."""
     created_at: int
     created_by_source: str | None = None
-    """A stored `SourceIdentity`."""
+    """A stored `SourceIdentity`, or None."""
 
 
 _of_image = given(_p.repository_id, _p.manifest_id)

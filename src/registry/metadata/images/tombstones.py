@@ -38,9 +38,9 @@ _l = repository_blobs.c
 _LAST: Final = 2**62
 """Sorts after every moment, in microseconds."""
 _SAME: Final = tuple(column.name for column in _m if column.name in _d)
-"""The columns a manifest and its tombstone share."""
+"""The columns that a manifest and its tombstone share."""
 _OF_BLOB: Final = ("digest", "object_id", "account_id", "size", "kms_key_id")
-"""The columns a link and a blob of a tombstone share."""
+"""The columns that a link and a blob of a tombstone share."""
 
 
 class Tombstone(NamedTuple):
@@ -60,10 +60,10 @@ class Tombstone(NamedTuple):
     pushed_at: int
     deleted_at: int
     deleted_by: str
-    """CRN; empty for a client that was not signed in."""
+    """The principal's CRN; empty for an unauthenticated client."""
     restorable_until: int
     deleted_by_source: str | None = None
-    """A stored `SourceIdentity`."""
+    """A stored `SourceIdentity`, or None."""
 
 
 _SOFT_DELETE: Final = Statement(
@@ -188,9 +188,10 @@ _OF_REPOSITORY: Final = paged(_columns().where(given(_d.repository_id)))
 def soft_delete(
     tx: Connection, tags: Mapping[str, Sequence[tuple[str, str]]], deletion: SoftDeletion
 ) -> None:
-    """Insert tombstones of manifests; `tags` maps their ids to their tags. The caller deletes them.
+    """Insert tombstones of manifests; `tags` maps manifest ids to (tag, pushed digest) pairs.
 
-    The caller has locked the repository, and the objects: a tombstone copies the links' KMS keys.
+    The caller then deletes the manifests. It has locked the repository, and the objects, because a
+    tombstone copies the links' KMS keys.
     """
     for manifest_id, pairs in tags.items():
         document = msgspec.json.encode(pairs).decode()
@@ -216,7 +217,7 @@ def list_tombstones(
 ) -> list[Tombstone]:
     """Return up to `limit` restorable images of a repository, the last deleted first.
 
-    The page starts after `before`, the deletion time and id of the previous page's last item.
+    `before` is the deletion time and id of the previous page's last item; None for the first page.
     """
     deleted_at, tombstone_id = before or (_LAST, "")
     rows = tx.rows(
@@ -236,7 +237,7 @@ def count_tombstones(tx: Connection, repository_id: str, now: int) -> int:
 
 
 def children_of(tx: Connection, tombstone_id: str) -> list[str]:
-    """Return the digests of a deleted index's children, except those it lacked."""
+    """Return the digests of a deleted index's children, except those that were missing."""
     return [row[0] for row in tx.rows(_CHILDREN, manifest_id=tombstone_id)]
 
 
@@ -244,7 +245,7 @@ def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
     If the repository has linked a blob meanwhile, that link stays. The caller has locked the
-    objects; it then adds the manifest's edges and tags, updates counters, removes the tombstone,
+    objects; then it adds the manifest's edges and tags, updates counters, removes the tombstone,
     and condemns objects of the tombstone that nothing needs any more.
     """
     tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)
@@ -259,12 +260,12 @@ def objects_of(tx: Connection, tombstone_id: str) -> list[str]:
 
 
 def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
-    """Remove the tombstone of a restored image; the caller corrects the counter."""
+    """Remove the tombstone of a restored image; the caller updates the repository's counter."""
     tx.execute(_REMOVE, manifest_id=tombstone_id)
 
 
 def forget_tombstone(tx: Connection, tombstone: Tombstone) -> None:
-    """Remove a tombstone that can no longer be restored, its count, and its image's deleted tags.
+    """Remove an expired tombstone and its image's deleted tags, and decrement the counter.
 
     The caller holds the repository's lock, and removes the manifest's body.
     """
@@ -282,13 +283,13 @@ def find_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> li
 def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
     """Remove existing tombstones of images with these digests, so that each has at most one.
 
-    The caller corrects the counter, and condemns objects that nothing references any more.
+    The caller updates the counter, and condemns objects that nothing references any more.
     """
     tx.execute(_REMOVE_OLDER, repository_id=repository_id, digests=text_list(digests))
 
 
 def lock_expired_tombstones(tx: Connection, now: int, limit: int) -> list[Tombstone]:
-    """Return up to `limit` expired tombstones, after locking their repositories."""
+    """Lock the repositories of expired tombstones; return up to `limit` of the tombstones."""
     found = {row[0] for row in tx.rows(_REPOSITORIES_OF_EXPIRED, now=now, limit=limit)}
     lock_repositories(tx, found)
     rows = tx.rows(_EXPIRED, now=now, repositories=text_list(sorted(found)), limit=limit)

@@ -10,7 +10,7 @@ from cloudcore.resources.resource import Record, Resource, fixed, given, own
 
 
 class CacheRule(Record, frozen=True, kw_only=True):
-    """One rule of an account."""
+    """A rule of an account: repositories under `prefix` cache those of an upstream."""
 
     prefix: Annotated[str, Meta(min_length=1, max_length=200), fixed()]
     """One to three parts: ``docker-hub`` caches ``library/alpine`` as
@@ -45,7 +45,7 @@ CACHE_RULE: Final = Resource(
     many="pull_through_cache_rules",
     words="pull-through cache rule",
     key="prefix",
-    spans_regions=True,
+    is_queried_in_all_regions=True,
     quota=50,
     # By hand: answers have the state of the upstream and the totals of what is cached.
     methods=(),
@@ -60,5 +60,5 @@ CACHE_RULE: Final = Resource(
         "registry:DescribePullThroughCacheRules": "List pull-through cache rules with what they"
         " saved and their faults."
     },
-    told=(),
+    methods_with_events=(),
 )

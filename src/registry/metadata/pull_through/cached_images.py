@@ -71,7 +71,7 @@ _used_at = func.coalesce(_m.last_pulled_at, _m.pushed_at)
 
 
 def _unneeded() -> Select[Any]:
-    """Build a query for images unused since `before` that neither an index nor a pin keeps."""
+    """Build a query for images unused since `before` that no index lists and no pin protects."""
     return select(_m.id, _m.repository_id, _m.digest).where(
         _used_at < bindparam("before"),
         or_(_m.restored_at.is_(None), _m.restored_at < bindparam("before")),
@@ -98,7 +98,7 @@ _STILL: Final = Statement(_unneeded().where(given(_m.id)))
 
 
 def list_retentions(tx: Connection) -> list[Retention]:
-    """Return the limits of all rules that have any."""
+    """Return the limits of all rules that limit age or size."""
     return find_all(tx, Retention, _ALL)
 
 
@@ -108,7 +108,7 @@ def find_retention(tx: Connection, rule_id: str) -> Retention | None:
 
 
 def cached_bytes(tx: Connection, rule: Retention) -> int:
-    """Return the bytes that a rule has cached: distinct blobs, added up over repositories."""
+    """Return the bytes that a rule has cached: the distinct blobs of each repository, added up."""
     return count(tx, _BYTES, **_names(rule))
 
 
@@ -120,9 +120,9 @@ def repository_bytes(tx: Connection, repository_id: str) -> int:
 def oldest_images(
     tx: Connection, rule: Retention, before: int, now: int, limit: int
 ) -> list[CachedImage]:
-    """Return images last pulled (if never, cached) before `before`, oldest first.
+    """Return up to `limit` images last pulled, or else cached, before `before`, oldest first.
 
-    Images that an index lists or that are pinned are left out.
+    Images that an index lists or that are pinned are left out, as are those restored since.
     """
     return find_all(tx, CachedImage, _OLDEST, **_names(rule), before=before, now=now, limit=limit)
 
@@ -141,7 +141,8 @@ def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> l
     """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
 
     Nobody has pushed to these repositories: the cache created them under this rule. Repositories
-    left by an earlier rule are left out, since clients may have pushed to them in between.
+    left by an earlier rule with this prefix do not count, since clients may have pushed to them in
+    between.
     """
     rows = tx.rows(
         _LINKS,

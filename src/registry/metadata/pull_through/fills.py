@@ -1,8 +1,9 @@
 """Fills: blobs that are being fetched from an upstream, and their staged bytes.
 
-A fill is an upload session of the platform with a row in `blob_fills`, unique per account and key:
-the worker that inserts it fetches, all others follow. The row is deleted with the session. The key,
-in the column `digest`, is a hash of the blob's digest and its source.
+A fill is an upload session of the platform with a row in `blob_fills`, unique per account and key.
+The worker that inserts the row fetches the blob; all others read the bytes it stages. The row is
+deleted with the session. The key, in the column `digest`, is a hash of the blob's digest and its
+source.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from registry.metadata.blobs.uploads import (
     Lease,
     ReceivedBytes,
     Upload,
-    note_received,
+    record_received,
     upload_of,
 )
 from registry.metadata.pull_through.tables import blob_fills
@@ -35,13 +36,13 @@ class Fill(NamedTuple):
     """A blob that is being fetched."""
 
     size: int | None
-    """Of the blob. None until the upstream has stated it and the bytes are staged in a file."""
+    """The blob's size; None until the upstream has stated it and the bytes are staged in a file."""
     expires_at: int
     upload: Upload
 
 
 class NewFill(NamedTuple):
-    """The result of inserting a fill: the account's stored bytes."""
+    """The result of inserting a fill."""
 
     use: QuotaUse | None
     """Stored bytes of the account and their limit; None without a limit."""
@@ -67,7 +68,7 @@ def add_fill(tx: Connection, account_id: str, key: str, upload_id: str) -> NewFi
 
 
 def find_fill(tx: Connection, account_id: str, key: str) -> Fill | None:
-    """Return the fill with a key in an account, even if expired, or None."""
+    """Return the account's fill with this key, even if it has expired, or None."""
     row = tx.row(_FIND, account_id=account_id, digest=key)
     if row is None:
         return None
@@ -83,7 +84,7 @@ def note_staged(
 
     The lease stays held. Idempotent.
     """
-    if not note_received(tx, lease, received, expires_at):
+    if not record_received(tx, lease, received, expires_at):
         return False
     tx.execute(_SET_SIZE, id=lease.upload_id, bytes=size)
     return True

@@ -1,7 +1,7 @@
 """Stored answers of upstreams: absent references, fresh tags, referrers, lists of tags.
 
-Until a tag's `fresh_until`, the upstream is not asked. One caller postpones that time before it
-asks, so all others use the stored answer meanwhile.
+Until a tag's `fresh_until`, the upstream is not asked about the tag. A caller that is about to ask
+postpones that time first, so all others use the stored answer meanwhile.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FORGET_ABSENT: Final = Statement(
     upstream_lookups.delete().where(given(_u.rule_id), _u.absent_until.is_not(None))
 )
 forget_lookups: Final = deletion(_u.ends_at)
-"""Delete expired claims and absences."""
+"""Delete expired claims and records of absence."""
 
 
 def begin_fetch(
@@ -68,7 +68,7 @@ def begin_fetch(
 
 
 def renew_fetch(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
-    """Extend a claim to a later time, unless it has ended."""
+    """Extend the claim of a reference to a later time; do nothing if there is no claim."""
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     tx.execute(_RENEW, **of, until=until)
 
@@ -81,14 +81,14 @@ def end_fetch(tx: Connection, rule_id: str, repository: str, reference: str) -> 
 def note_absence(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
     """Record that an upstream lacks a reference, and end the claim to fetch it.
 
-    The record holds until `until`.
+    The record expires at `until`.
     """
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     tx.execute(_NOTE, **of, fetching_until=None, absent_until=until, ends_at=until)
 
 
 def is_absent(tx: Connection, rule_id: str, repository: str, reference: str, now: int) -> bool:
-    """Return True if the upstream is recorded as lacking a reference."""
+    """Return True if an unexpired record says that the upstream lacks a reference."""
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     return tx.row(_IS_ABSENT, **of, now=now) is not None
 
@@ -101,7 +101,7 @@ def forget_absences(tx: Connection, rule_id: str) -> None:
 _t = tags.c
 _TAG_KEY: Final = (_t.repository_id == bindparam("of"), _t.name == bindparam("tag"))
 _CACHED: Final = (*_TAG_KEY, _t.fresh_until.is_not(None))
-"""A tag that was pushed after a rule was deleted is not changed."""
+"""Only tags of the cache match, not one that was pushed after the rule was deleted."""
 
 
 class LastAnswer(NamedTuple):
@@ -139,7 +139,10 @@ _LAST: Final = Statement(select(_t.pushed_digest, _t.upstream_etag).where(*_TAG_
 
 
 def claim_check(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
-    """Claim the next check of a tag; return False if another process did after `seen` was read."""
+    """Claim the next check of a tag; return False if `fresh_until` is no longer `seen`.
+
+    Then another process has claimed the check, or has made it.
+    """
     return tx.execute(_CLAIM, of=repository_id, tag=tag, seen=seen, until=until) == 1
 
 
@@ -151,12 +154,12 @@ def last_answer(tx: Connection, repository_id: str, tag: str) -> LastAnswer | No
 def renew(
     tx: Connection, repository_id: str, tag: str, now: int, until: int, etag: str | None
 ) -> None:
-    """Record that a tag equals the upstream's, and is fresh until a time."""
+    """Record that a tag equals the upstream's, with this ETag, and is fresh until a time."""
     tx.execute(_RENEW_TAG, of=repository_id, tag=tag, now=now, until=until, etag=etag)
 
 
 def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
-    """Record that the upstream could not be asked, and will be asked again after `until`.
+    """Record that the upstream could not be asked, and is not to be asked again before `until`.
 
     Return when the upstream last confirmed the tag, or None if there is no such cached tag.
     """
@@ -166,7 +169,7 @@ def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int 
 
 _c = cached_referrers.c
 _KEPT_SECONDS: Final = 7 * 24 * 3600
-"""For how long an answer is kept that is no longer fresh: the upstream may be down."""
+"""How long an answer is kept after it is no longer fresh, in case the upstream is down."""
 
 
 class CachedReferrers(NamedTuple):
@@ -184,7 +187,7 @@ _PUT: Final = Statement(
     insert_or_change(cached_referrers, ("repository_id", "subject", *CachedReferrers._fields))
 )
 forget_referrers: Final = deletion(_c.fresh_until, kept_seconds=_KEPT_SECONDS)
-"""Delete indexes that nobody has read for long."""
+"""Delete indexes of referrers that have not been fresh for `_KEPT_SECONDS`."""
 
 
 def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedReferrers | None:
@@ -198,7 +201,7 @@ def put_referrers(tx: Connection, repository_id: str, subject: str, new: CachedR
 
 
 MAX_BYTES_OF_RULE: Final = 16 * 1024 * 1024
-"""The most bytes of names that are kept for a rule; those that were asked for last."""
+"""The maximum size of the lists of tags kept for a rule, in bytes; the newest lists are kept."""
 _lists = upstream_tag_lists.c
 
 
@@ -206,9 +209,9 @@ class KeptTags(NamedTuple):
     """An upstream's list of a repository's tags, as stored."""
 
     names: bytes
-    """In byte order, one a line."""
+    """The tags in byte order, one per line."""
     is_whole: bool
-    """False if the upstream has more."""
+    """False if the upstream has more tags."""
     checked_at: int
     fresh_until: int
 
@@ -232,7 +235,7 @@ _KEEP_TAGS: Final = Statement(
 _REMOVE: Final = Statement(upstream_tag_lists.delete().where(_OF_NAME))
 _REMOVE_ALL: Final = Statement(upstream_tag_lists.delete().where(given(_lists.rule_id)))
 forget_tags: Final = deletion(_lists.fresh_until, kept_seconds=_KEPT_SECONDS)
-"""Delete lists that nobody has read for long."""
+"""Delete lists of tags that have not been fresh for `_KEPT_SECONDS`."""
 _ROW_BYTES: Final = 512
 """The approximate size of a list without its names, in bytes."""
 
@@ -244,7 +247,10 @@ def find_tags(tx: Connection, rule_id: str, repository: str) -> KeptTags | None:
 
 
 def keep_tags(tx: Connection, rule_id: str, repository: str, new: KeptTags) -> None:
-    """Insert or replace a list of tags; delete the rule's oldest lists if there are too many."""
+    """Insert or replace a list of tags.
+
+    If the lists of the rule together exceed `MAX_BYTES_OF_RULE`, the oldest are deleted.
+    """
     tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **new._asdict())
     total = 0
     for name, size in tx.rows(_SIZES, rule_id=rule_id):
@@ -254,10 +260,10 @@ def keep_tags(tx: Connection, rule_id: str, repository: str, new: KeptTags) -> N
 
 
 def remove_tags(tx: Connection, rule_id: str, repository: str) -> None:
-    """Delete the list of tags of a repository."""
+    """Delete the stored list of tags of a repository."""
     tx.execute(_REMOVE, rule_id=rule_id, repository=repository)
 
 
 def remove_lists(tx: Connection, rule_id: str) -> None:
-    """Delete the lists of tags of all repositories of a rule."""
+    """Delete the stored lists of tags of all repositories of a rule."""
     tx.execute(_REMOVE_ALL, rule_id=rule_id)

@@ -21,14 +21,14 @@ _m = manifests.c
 
 
 class MissingBlob(NamedTuple):
-    """A blob that a manifest lists, with digest and size as listed."""
+    """A blob that a manifest lists and its repository lacks; digest and size are as listed."""
 
     digest: str
     size: int
 
 
 class IncompleteManifest(NamedTuple):
-    """A manifest that lists a missing blob."""
+    """A manifest that lists a missing blob, and the blob's digest and size."""
 
     manifest_id: str
     digest: str
@@ -128,13 +128,16 @@ _KEPT_CHILDREN: Final = Statement(
 def add_missing_blobs(
     tx: Connection, manifest_id: str, repository_id: str, missing: Sequence[MissingBlob]
 ) -> None:
-    """Insert the blobs that a manifest lists and its repository does not have."""
+    """Insert records of the blobs that a manifest lists and its repository does not have."""
     for each in missing:
         tx.execute(_ADD, manifest_id=manifest_id, repository_id=repository_id, **each._asdict())
 
 
 def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
-    """Return the size of a missing blob, as a manifest of the repository lists it, or None."""
+    """Return the size of a missing blob as listed in a manifest of the repository.
+
+    None if no manifest lacks the blob; the largest if manifests differ.
+    """
     row = tx.row(_SIZE, repository_id=repository_id, digest=digest)
     return None if row is None or row[0] is None else int(row[0])
 
@@ -142,9 +145,9 @@ def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
 def take_incomplete_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> list[IncompleteManifest]:
-    """Return the manifests that lack a blob, by any of its `digests`, and delete that record.
+    """Return the records of manifests that lack a blob, and delete these records.
 
-    The caller holds the repository's lock.
+    `digests` are all known digests of the blob. The caller holds the repository's lock.
     """
     of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
     found = [IncompleteManifest(*row) for row in tx.rows(_INCOMPLETE, **of)]
@@ -154,7 +157,10 @@ def take_incomplete_manifests(
 
 
 def add_edges(tx: Connection, repository_id: str, digest: str, ids: Sequence[str]) -> int:
-    """Insert edges from these manifests to a linked blob; return how many are new."""
+    """Insert edges from these manifests to a linked blob; return how many are new.
+
+    The link's reference count grows by that number.
+    """
     of = {"repository_id": repository_id, "digest": digest}
     added = tx.execute(_ADD_EDGES, **of, ids=text_list(ids))
     tx.execute(_REFER, **of, count=added)
@@ -174,7 +180,7 @@ def set_image_size(tx: Connection, manifest_id: str, size_bytes: int) -> None:
 def add_missing_children(
     tx: Connection, parent_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
-    """Record children of an index that its repository does not have; leave the edges that exist."""
+    """Insert edges to children that the repository lacks; leave existing edges as they are."""
     for digest in digests:
         tx.execute(_ADD_CHILD, parent_id=parent_id, repository_id=repository_id, digest=digest)
 
@@ -182,9 +188,9 @@ def add_missing_children(
 def add_found_child(
     tx: Connection, repository_id: str, digests: Sequence[str], manifest_id: str
 ) -> bool:
-    """Add a child to the indexes that lack it, by any of its `digests`; return False if none.
+    """Set a child's id in the indexes that lack it; return False if there are none.
 
-    The caller holds the repository's lock.
+    `digests` are all known digests of the child. The caller holds the repository's lock.
     """
     of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
     return tx.execute(_FOUND_CHILD, **of, manifest_id=manifest_id) > 0
@@ -196,17 +202,17 @@ def parents_of(tx: Connection, ids: Sequence[str]) -> list[str]:
 
 
 def present_children(tx: Connection, parent_id: str) -> list[str]:
-    """Return the ids of the children of an index that its repository has."""
+    """Return the ids of those children of an index that its repository has."""
     return [row[0] for row in tx.rows(_CHILDREN, parent_id=parent_id)]
 
 
 def missing_size_under(tx: Connection, parent_id: str) -> int:
-    """Return the total size, as listed, of distinct blobs that an index and its tree lack."""
+    """Return the total listed size of the distinct blobs that an index and its tree lack."""
     return count(tx, _MISSING_UNDER, parent_id=parent_id)
 
 
 def missing_under(tx: Connection, manifest_id: str) -> list[str]:
-    """Return the digests of the blobs that a manifest, and the images under it, lack."""
+    """Return the sorted digests of the blobs that a manifest and its tree lack."""
     return sorted(row[0] for row in tx.rows(_NAMES_UNDER, parent_id=manifest_id))
 
 
@@ -216,7 +222,7 @@ def keep_missing(tx: Connection, ids: Sequence[str]) -> None:
 
 
 def kept_missing(tx: Connection, tombstone_id: str) -> list[MissingBlob]:
-    """Return the blobs that a deleted manifest lacks, as recorded in its tombstone."""
+    """Return the blobs that a deleted manifest lacked, as recorded in its tombstone."""
     return find_all(tx, MissingBlob, _KEPT, manifest_id=tombstone_id)
 
 

@@ -30,16 +30,16 @@ UNDER_RULE: Final = and_(
     func.substr(_repository.name, ONE, func.length(_r.prefix) + ONE)
     == _r.prefix + literal_column("'/'"),
 )
-"""A repository is filled by a rule."""
+"""The condition that the cache created a repository, and its name is under the rule's prefix."""
 
 
 class Totals(NamedTuple):
-    """What a rule has served and fetched since it was created."""
+    """Counters of a rule since it was created."""
 
     pulls: int = 0
-    """GETs of manifests."""
+    """The number of GET requests for manifests."""
     misses: int = 0
-    """Those for which the upstream was asked for the manifest."""
+    """The number of these for which the manifest was fetched from the upstream."""
     fetched_bytes: int = 0
     served_bytes: int = 0
 
@@ -91,17 +91,17 @@ def totals_of_all(tx: Connection) -> Totals:
 
 
 def rules_of_manifests(tx: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (manifest id, rule id) for the cached ones of these manifests."""
+    """Return (manifest id, rule id) for those of these manifests that are cached."""
     return _pairs(tx, _RULES_OF_MANIFESTS, ids)
 
 
 def rules_of_repositories(tx: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (repository id, rule id) for the cached ones of these repositories."""
+    """Return (repository id, rule id) for those of these repositories that are cached."""
     return _pairs(tx, _RULES_OF_REPOSITORIES, ids)
 
 
 def add_totals(tx: Connection, rule_id: str, totals: Totals) -> None:
-    """Add to the totals of a rule; do nothing if it was deleted."""
+    """Add `totals` to the counters of a rule; do nothing if the rule was deleted."""
     tx.execute(_ADD_TOTALS, rule_id=rule_id, **totals._asdict())
 
 
@@ -112,7 +112,7 @@ def _pairs(tx: Connection, statement: Statement, ids: Sequence[str]) -> list[tup
 
 
 MAX_COMPONENTS: Final = 3
-"""The most components of a prefix."""
+"""The maximum number of components of a prefix."""
 
 
 _FOR_NAME: Final = Statement(
@@ -219,7 +219,7 @@ _LOCK: Final = Statement(
     CACHE_RULES.columns.where(given(_r.account_id, _r.id)).with_for_update(key_share=True)
 )
 _PREFIXES: Final = Statement(select(_r.prefix).where(given(_r.account_id)))
-# Whoever pushes gives a tag no time at which the upstream is to be asked.
+# A pushed tag has no time at which the upstream is asked again.
 _has_pushed_tag = (
     select(tags.c.name)
     .where(tags.c.repository_id == _repository.id, tags.c.fresh_until.is_(None))
@@ -279,13 +279,16 @@ def prefixes_of(tx: Connection, account_id: str) -> list[str]:
 
 
 def pushed_repository_under(tx: Connection, account_id: str, prefix: str) -> str | None:
-    """Return the name of a live repository below `prefix` that was ever pushed to, or None."""
+    """Return the name of the first live repository below `prefix` with pushed content, or None.
+
+    A repository counts if the cache did not create it, or if it has a pushed tag.
+    """
     row = tx.row(_PUSHED, account_id=account_id, first=f"{prefix}/", last=f"{prefix}0")
     return row[0] if row else None
 
 
 def has_pushed_tag(tx: Connection, repository_id: str) -> bool:
-    """Return True if a cached repository has a tag that was pushed while no rule covered it."""
+    """Return True if a repository has a tag that was pushed while no cache rule covered it."""
     return tx.row(_HAS_PUSHED_TAG, repository_id=repository_id) is not None
 
 

@@ -25,7 +25,7 @@ blob_fills = table(
     refers("account_id KEY", "accounts"),
     # Of the rule, its upstream and the blob's digest (`services.pull_through.fill_source`).
     columns(DigestText, "digest KEY"),
-    # That stages the bytes; its end is the end of the fill.
+    # The session that stages the bytes; the fill ends with it.
     refers("upload_id", "uploads", "CASCADE"),
     # Of the blob; null: the upstream has not told, or the bytes are not staged in a file.
     columns(sa.BigInteger, "size NULL"),
@@ -39,20 +39,20 @@ pull_through_stats = table(
     columns(sa.BigInteger, "pulls, misses, fetched_bytes, served_bytes"),
 )
 
-# A row comes with the first failure, or the first limit that the upstream tells.
+# A row is inserted at the first failure, or the first rate limit that the upstream states.
 upstream_states = table(
     "upstream_states",
     refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
-    # For which the rule's credential was accepted.
+    # The repository for which the rule's credential was last accepted.
     columns(ByteOrdered, "accepted_repository NULL"),
-    columns(sa.String(32), "pause_code NULL"),  # of the fault for which it is left alone
+    columns(sa.String(32), "pause_code NULL"),  # of the fault that paused requests
     columns(sa.Integer, "failures"),  # in a row, at most one per second
     columns(sa.BigInteger, "rate_limit NULL, rate_remaining NULL, rate_window_seconds NULL"),
-    columns(Moment, "paused_until NULL"),  # null: it may be asked
+    columns(Moment, "paused_until NULL"),  # null: not paused
     columns(Moment, "failed_at NULL, rate_at NULL, accepted_at NULL"),
 )
 
-# A fault of one code is one row, counted.
+# One row per fault code, with a count.
 upstream_faults = table(
     "upstream_faults",
     refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
@@ -74,7 +74,7 @@ missing_blobs = table(
     indexes("digest, repository_id"),
 )
 
-# The same of deleted manifests, for their restoration.
+# The same for deleted manifests, so that they can be restored.
 deleted_missing_blobs = table(
     "deleted_missing_blobs",
     refers("manifest_id KEY", "deleted_manifests", "CASCADE"),
@@ -82,7 +82,7 @@ deleted_missing_blobs = table(
     columns(sa.BigInteger, "size"),
 )
 
-# What is known of a reference at an upstream while there is no manifest of it here.
+# Claims and absences of upstream references that have no manifest here.
 upstream_lookups = table(
     "upstream_lookups",
     refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
@@ -93,7 +93,7 @@ upstream_lookups = table(
     indexes("ends_at"),
 )
 
-# What an upstream told of the referrers of a manifest.
+# An upstream's referrers of a manifest.
 cached_referrers = table(
     "cached_referrers",
     refers("repository_id KEY", "repositories", "CASCADE"),
@@ -103,7 +103,7 @@ cached_referrers = table(
     indexes("fresh_until"),
 )
 
-# What an upstream told of the tags of a repository, which need not exist here.
+# An upstream's tags of a repository, which need not exist here.
 upstream_tag_lists = table(
     "upstream_tag_lists",
     refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),

@@ -36,7 +36,7 @@ class UpstreamState(NamedTuple):
     rate_window_seconds: int | None = None
     rate_at: int | None = None
     accepted_repository: str | None = None
-    """At the upstream; for it the rule's credential was accepted."""
+    """The repository, at the upstream, for which the rule's credential was last accepted."""
     accepted_at: int | None = None
 
 
@@ -91,18 +91,18 @@ _SUCCESS: Final = Statement(
 
 
 def find_state(tx: Connection, rule_id: str) -> UpstreamState | None:
-    """Return the state of a rule's upstream, or None."""
+    """Return the state of a rule's upstream; None if none is stored."""
     return find_one(tx, UpstreamState, _STATE, rule_id=rule_id)
 
 
 def find_states(tx: Connection, rule_ids: Sequence[str]) -> dict[str, UpstreamState]:
-    """Map rule ids to the states of their upstreams."""
+    """Map rule ids to the states of their upstreams; rules without a stored state are left out."""
     rows = tx.rows(_STATES, rule_ids=text_list(rule_ids))
     return {row[0]: UpstreamState(*row) for row in rows}
 
 
 def list_faults(tx: Connection, rule_ids: Sequence[str], since: int) -> list[UpstreamFault]:
-    """Return the faults of these rules since a time; for each rule, the latest comes first."""
+    """Return the faults of these rules that occurred since a time; for each rule, latest first."""
     return find_all(tx, UpstreamFault, _FAULTS, rule_ids=text_list(rule_ids), since=since)
 
 

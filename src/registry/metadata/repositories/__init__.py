@@ -1,6 +1,10 @@
 """Rows of repositories, live and deleted.
 
-`repository` finds and lists them for ``/v2``; `details` does for ``/v1``, with all settings;
-`deleted` restores and purges them. `folders` counts them by prefix, `search_index` finds parts of
-names, `daily_usage` and `stale` have their measured history, `policies` their resource policies.
+- `repository`: find, insert, lock and list them for ``/v2``
+- `details`: list and change them, with all settings, for ``/v1``
+- `deleted`: restore and purge deleted ones
+- `folders`: their numbers by prefix of the name
+- `search_index`: find parts of names
+- `daily_usage`, `stale`: measured history
+- `policies`: resource policies
 """

@@ -20,7 +20,7 @@ from registry.metadata.tables import manifests, repositories
 DAY: Final = 24 * 3600 * MICROSECONDS
 KEPT_DAYS: Final = 400
 SPANS: Final = (7, 30, 90, 366)
-"""Days over which growth is kept."""
+"""The numbers of days over which growth is measured."""
 _BATCH: Final = 500
 
 _d = repository_days.c
@@ -38,7 +38,7 @@ _ACCOUNTS_OF: Final = Statement(select(_r.id, _r.account_id).where(_r.id.in_(lis
 
 
 def _upsert(*which: ColumnElement[bool]) -> Insert:
-    """Build the insertion of today's row for each live repository that meets `which`."""
+    """Build the insertion of a day's row for each live repository that meets `which`."""
     found = select(
         _r.id,
         value("day", _d.day),
@@ -162,13 +162,16 @@ class AccountDay(NamedTuple):
     """The total size of an account's repositories on a day, and the number of pulls."""
 
     day: int
-    """Since the epoch."""
+    """The number of the day since the epoch."""
     size_bytes: int
     pulls: int
 
 
 class Growth(NamedTuple):
-    """A repository's change of size; `before` is 0 if it did not exist."""
+    """A repository's size at the beginning (`before`) and the end of a span.
+
+    `before` is 0 if the repository did not exist.
+    """
 
     repository_id: str
     name: str
@@ -177,15 +180,18 @@ class Growth(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The result of measuring a batch: the last repository's id, and sums per account."""
+    """The result of measuring a batch of repositories: the last one's id, and sums per account."""
 
     last: str
     sums: dict[str, int]
-    """The bytes of each account's live repositories of the batch."""
+    """Maps account ids to the bytes of the account's live repositories in the batch."""
 
 
 def accounts_of(tx: Connection, repository_ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (repository id, account id) of those that exist, including deleted ones."""
+    """Return (repository id, account id) of those of these repositories that have a row.
+
+    Deleted repositories have one until they are purged.
+    """
     if not repository_ids:
         return []
     rows = tx.rows(_ACCOUNTS_OF, ids=text_list(sorted(repository_ids)))
@@ -193,10 +199,11 @@ def accounts_of(tx: Connection, repository_ids: Sequence[str]) -> list[tuple[str
 
 
 def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str, str]:
-    """Add pulls, counted by (manifest id, day), to the days of repositories and accounts.
+    """Add pulls to the days of repositories and accounts; return the pulled manifests' accounts.
 
-    Map the existing manifests' ids to their accounts. It takes one statement for each repository
-    and day, and one for each account and day.
+    `pulls` maps (manifest id, day) to a number. The result maps the ids of manifests that still
+    exist to account ids. There is one statement for each repository and day, and one for each
+    account and day.
     """
     ids = sorted({manifest_id for manifest_id, _ in pulls})
     if not ids:
@@ -218,9 +225,9 @@ def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str,
 
 
 def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
-    """Record size, last use and growth of a batch of repositories with ids above `after`.
+    """Record size, last use and growth of the next repositories after the id `after`.
 
-    Return None if there are none above `after`.
+    Return None if there are none.
     """
     ids = [row[0] for row in tx.rows(_NEXT, after=after, limit=_BATCH)]
     if not ids:
@@ -249,8 +256,9 @@ def list_account_days(tx: Connection, account_id: str, first: int, last: int) ->
 
 
 def list_growth(tx: Connection, account_id: str, span: int, limit: int) -> list[Growth]:
-    """Return the repositories whose size changed most over a span of `SPANS`, largest change first.
+    """Return up to `limit` repositories whose size changed most over `span` days.
 
-    The cost depends only on how many are returned.
+    The largest change comes first. `span` is one of `SPANS`. The cost depends only on how many are
+    returned.
     """
     return find_all(tx, Growth, _LIST_GROWTH, account_id=account_id, span=span, limit=limit)

@@ -141,7 +141,7 @@ def lock_deleted_repository(
 def undelete_repository(tx: Connection, found: DeletedRepository, now: int) -> bool:
     """Undelete a repository; return False if another repository has taken its name.
 
-    Raise `QuotaExceeded` if the account may not have so many repositories, images or tags.
+    Raise `QuotaExceeded` if the account would exceed its quota of repositories, images or tags.
     """
     if not tx.execute(_RESTORE, repository_id=found.id, now=now):
         return False
@@ -201,7 +201,7 @@ def list_deleted(
 ) -> list[PurgeableRepository]:
     """Return up to `limit` purgeable repositories, ordered by `restorable_until` and id.
 
-    The page starts after `after`, the `restorable_until` and id of a repository.
+    `after` is the `restorable_until` and the id after which the page starts.
     """
     until, last = after
     return [
@@ -226,7 +226,7 @@ def lock_deleted(tx: Connection, repository_id: str, now: int) -> Repository | N
 
 
 def root_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestRow]:
-    """Return up to `limit` manifests that no index lists."""
+    """Return up to `limit` manifests of a repository that no index lists."""
     return find_all(tx, ManifestRow, _ROOTS, repository_id=repository_id, limit=limit)
 
 
@@ -238,7 +238,8 @@ def list_links(tx: Connection, repository_id: str, limit: int) -> list[PurgedBlo
 def unlink_blobs(tx: Connection, repository_id: str, links: Sequence[PurgedBlob]) -> None:
     """Remove links of a repository that has no manifests.
 
-    Leave links that now name an object that is not in `links`, since it is not locked.
+    A link that was moved meanwhile to an object that none of `links` names stays, since that object
+    is not locked.
     """
     tx.execute(
         _UNLINK,

@@ -65,13 +65,13 @@ class NameRange(NamedTuple):
 
     @property
     def folder(self) -> str | None:
-        """Return the folder that contains exactly these names, or None."""
+        """Return the folder that contains exactly the names in this range, or None."""
         is_folder = self.last == self.first + _END and (not self.first or self.first[-1] == "/")
         return self.first if is_folder else None
 
     @classmethod
     def of(cls, name: str | None, prefix: str | None) -> NameRange:
-        """Return the range of names that equal `name`, if passed, and begin with `prefix`."""
+        """Return the range of names that begin with `prefix` and, unless None, equal `name`."""
         if name is None:
             return cls(prefix or "", (prefix or "") + _END)
         return cls(name, name if name.startswith(prefix or "") else "")
@@ -188,7 +188,7 @@ def find_repository_details(
 def list_repository_details(
     tx: Connection, account_id: str, names: NameRange, after: str, limit: int
 ) -> list[RepositoryDetails]:
-    """Return up to `limit` live repositories after the name `after`, sorted by name."""
+    """Return up to `limit` live repositories in a range, after the name `after`, sorted by name."""
     # One lower bound, so that the index range begins where the page does. No name sorts between
     # `after` and `after` followed by a control character.
     first = after + "\x01" if after else names.first

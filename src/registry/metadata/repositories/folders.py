@@ -1,8 +1,7 @@
 """The numbers of live repositories in an account, and in each folder of their names.
 
 A folder is a name's prefix up to and including one of its slashes; the empty folder holds all
-repositories. Whatever inserts, deletes or restores a repository updates these numbers in the same
-transaction.
+repositories. A transaction that inserts, deletes or restores a repository updates the numbers.
 """
 
 from __future__ import annotations

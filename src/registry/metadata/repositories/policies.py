@@ -1,4 +1,4 @@
-"""Resource policies, at most one per repository, and the rows that access decisions need."""
+"""Resource policies, at most one per repository, and the columns that access decisions read."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class NewPolicy(NamedTuple):
 
     document: Any
     principal_ids: Mapping[str, str]
-    """Ids of the handles and names in it, when it was written; see `identity.documents`."""
+    """The ids that the handles and names in the document have now; see `identity.documents`."""
     visibility: str
 
 
 class RepositoryAccess(NamedTuple):
-    """What access decisions need of a repository and its account; None where it is missing."""
+    """An account, a repository and its policy, for access decisions; each None if missing."""
 
     account_id: str | None
     repository_id: str | None

@@ -45,7 +45,7 @@ class NewRepository(NamedTuple):
 
 
 IS_NAMED: Final = and_(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
-"""It is the live repository ``:name`` of the account ``:handle``."""
+"""The condition for the live repository ``:name`` of the account ``:handle``."""
 
 
 def of_named(*columns: ColumnElement[Any]) -> Select[Any]:
@@ -54,7 +54,7 @@ def of_named(*columns: ColumnElement[Any]) -> Select[Any]:
 
 
 ID_OF_NAMED: Final = of_named(_r.id).scalar_subquery()
-"""The id of that repository, as a part of a query."""
+"""The id of the live repository ``:name`` of the account ``:handle``, as a subquery."""
 _FIND_ACCOUNT: Final = Statement(
     select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).where(
         given(accounts.c.handle), accounts.c.status == text("'active'")
@@ -152,26 +152,27 @@ class Repository(NamedTuple):
     is_immutable: bool
     immutable_tag_exclusions: tuple[str, ...]
     has_event_rules: bool
-    """True if its account has an event rule, for any of its repositories."""
+    """True if the account has an event rule, even one for other repositories."""
     is_cached: bool = False
-    """True if the pull-through cache fills it, or did so until its rule was deleted."""
+    """True if the pull-through cache fills the repository, or did until its rule was deleted."""
     is_sparse: bool = False
-    """True if a child of an index was deleted by force, once."""
+    """True if a child of an index in the repository was ever deleted by force."""
 
     @property
     def may_lack_children(self) -> bool:
-        """Return True if an index in this repository may list a manifest that it lacks."""
+        """Return True if an index may list a manifest that this repository does not have."""
         return self.is_cached or self.is_sparse
 
 
 class Revision(NamedTuple):
-    """The revision of a repository's tags and images; it changes whenever they do."""
+    """The revision of a repository's tags and images; each change of them increments it."""
 
     repository_id: str
     account_id: str
     number: int
     changed_at: int
-    """A primary that has lost its last commits gives their numbers again, but not these moments."""
+    """When the number was assigned. If the database loses its last commits in a failover, their
+    numbers are assigned again, but with later times."""
 
 
 class Counts(NamedTuple):
@@ -183,7 +184,7 @@ class Counts(NamedTuple):
     """Images that have at least one tag."""
     size: int = 0
     deleted_images: int = 0
-    """Tombstones, expired ones included."""
+    """The number of tombstones, expired ones included."""
     deleted_tags: int = 0
     """Deleted tags whose image exists, expired ones included."""
 
@@ -218,7 +219,7 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
 def find_with_use(
     tx: Connection, handle: str, name: str
 ) -> tuple[Repository, QuotaUse | None] | None:
-    """Like `find_repository`, with the account's stored bytes and their limit."""
+    """Like `find_repository`; also return the account's stored bytes and limit (see `read_use`)."""
     row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
     return None if row is None else (repository_of(row), read_use(row[-2:]))
 
@@ -229,7 +230,7 @@ def find_revision(tx: Connection, handle: str, name: str) -> Revision | None:
 
 
 def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
-    """Lock a live repository until the transaction ends, and return it, or None.
+    """Lock and return a live repository, or None; the lock ends with the transaction.
 
     Every change of a repository's content locks it first, so that counters never race.
     """
@@ -258,7 +259,7 @@ def add_repository(
 ) -> bool:
     """Insert the repository; return False if the name is taken.
 
-    Raise `QuotaExceeded` if the account has as many repositories as it may.
+    Raise `QuotaExceeded` if the account would exceed its quota of repositories.
     """
     of = {"id": repository_id, "account_id": account_id, "source": source}
     added = tx.row(_ADD, **of, **new.values(), now=now)
@@ -281,7 +282,7 @@ def find_or_add_repository(
 ) -> Repository:
     """Return the live repository with this name; insert it under this id if there is none.
 
-    Raise `QuotaExceeded` if the account has as many repositories as it may.
+    Raise `QuotaExceeded` if the account would exceed its quota of repositories.
     """
     new = NewRepository(name, None, {}, tag_mutability, ())
     found: Repository | None = None
@@ -296,9 +297,8 @@ def find_or_add_repository(
 def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts) -> None:
     """Add to a repository's counters and increment its revision; the caller holds its lock.
 
-    Every change of its tags and images ends with this.
-
-    Raise `QuotaExceeded` if the account may not have so many images or tags.
+    Every change of the repository's tags and images ends with this call. Raise `QuotaExceeded` if
+    the account would exceed its quota of images or tags.
     """
     changes = {"repository_id": repository_id, "now": now, **counts._asdict()}
     if counts.images <= 0 and counts.tags <= 0:
@@ -311,7 +311,10 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:
-    """Record that an index of a repository lacks a child; the caller holds its lock."""
+    """Record that an index of a repository lacks a child.
+
+    The caller holds the repository's lock.
+    """
     tx.execute(_SET_SPARSE, repository_id=repository_id)
 
 

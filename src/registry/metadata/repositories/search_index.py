@@ -98,7 +98,7 @@ class MatchPosition(NamedTuple):
 
 
 class IndexedName(NamedTuple):
-    """A name in the index; `repository_id` is None if no live repository has it any more."""
+    """An entry of the index; `repository_id` is None if no live repository has the name now."""
 
     position: MatchPosition
     name: str
@@ -107,10 +107,10 @@ class IndexedName(NamedTuple):
 
 
 def match(text: str, name: str) -> str | None:
-    """Return the term of a name by which the index finds `text` in it; None if it has no `text`.
+    """Return the term of a name under which the index finds a text; None if the name lacks it.
 
-    A name may have several terms that begin with the text; this is one of them, always the same,
-    so each name is found once. The text is in lower case.
+    Several terms of a name may begin with the text. The result is always the same one of them, so
+    that each name is found once. The text is in lower case.
     """
     lowered = name.lower()
     first = lowered.find(text)
@@ -123,7 +123,7 @@ def match(text: str, name: str) -> str | None:
 def list_matches(
     tx: Connection, account_id: str, kind: str, text: str, after: MatchPosition | None, limit: int
 ) -> list[IndexedName]:
-    """Return up to `limit` names, after a position, with a term that may match the text.
+    """Return up to `limit` entries of the index after a position whose term may match the text.
 
     The caller compares each name with the whole text; see `match`.
     """
@@ -154,7 +154,7 @@ def list_unsettled(
 ) -> tuple[list[IndexedName], bool]:
     """Return live names that contain the text and whose terms are not written yet.
 
-    At most `limit` names are read. The second value is True if these were all.
+    At most `limit` unsettled names are read. The second value is True if there are no more.
     """
     rows = tx.rows(_LIST_UNSETTLED, account_id=account_id, limit=limit + 1)
     found = [
@@ -167,9 +167,9 @@ def list_unsettled(
 
 
 def settle_batch(tx: Connection, limit: int) -> int:
-    """Write the terms of new names and delete those of deleted ones, `limit` names in all.
+    """Write the terms of new names and delete those of deleted ones.
 
-    Return the number of names.
+    At most `limit` names are settled; return their number.
     """
     rows = tx.rows(_TAKE, limit=limit)
     for name_id, account_id, kind, name, state in rows:

@@ -97,7 +97,7 @@ def list_last_uses(
 ) -> list[LastUse]:
     """Return up to `limit` repositories that have bytes and were not used since `before`.
 
-    They are sorted by last use, the longest unused first.
+    The longest unused come first. `after` is the last one of the previous page.
     """
     place = after or LastUse(-1, "")
     rows = tx.rows(
@@ -119,7 +119,7 @@ def count_stale(tx: Connection, account_id: str, before: int) -> int:
 def find_stale(
     tx: Connection, account_id: str, repository_id: str, before: int
 ) -> RepositoryDetails | None:
-    """Return a live repository if it has still not been used since `before`, or None."""
+    """Return a live repository if it has bytes and is still unused since `before`, else None."""
     found = find_repository_details(tx, account_id, repository_id)
     if found is None:
         return None

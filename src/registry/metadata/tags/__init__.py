@@ -1,4 +1,7 @@
-"""Rows of tags: current ones (`pointers`), their `history`, and restorable `deleted` ones.
+"""Rows of tags.
 
-`prefix_index` reads the images whose tags begin with a prefix, or only the changes to them.
+- `pointers`: current tags
+- `history`: changes of tags
+- `deleted`: restorable deleted tags
+- `prefix_index`: the images whose tags begin with a prefix, or only the changes to them
 """

@@ -31,33 +31,33 @@ class DeletedTag(NamedTuple):
     """A deleted tag."""
 
     sequence: int
-    """Number of its deletion's event."""
+    """The number of the event of its deletion."""
     name: str
     digest: str
-    """The sha256 of the image it pointed to."""
+    """The sha256 of the image that the tag pointed to."""
     pushed_digest: str
     """The digest, of any algorithm, that the tag was pushed with."""
     deleted_at: int
     deleted_by: str
-    """CRN; empty for a client that was not signed in."""
+    """The principal's CRN; empty for an unauthenticated client."""
     restorable_until: int
     deleted_by_source: str | None = None
     """A stored `SourceIdentity`."""
 
 
 class SoftDeletion(NamedTuple):
-    """The deletion of something restorable: by whom, when, and until when it can be restored."""
+    """A deletion that can be undone: its principal, its time, and until when it can be undone."""
 
     principal: str
-    """CRN; empty for a client that is not signed in."""
+    """The principal's CRN; empty for an unauthenticated client."""
     source: str | None
-    """A stored `SourceIdentity`."""
+    """A stored `SourceIdentity`, or None."""
     now: int
     restorable_until: int
 
 
 def deletion_of(table: Table) -> Sequence[Label[Any]]:
-    """Build the columns of a `SoftDeletion` for an insertion into a table."""
+    """Build the columns of a table that an insertion sets from a `SoftDeletion`."""
     c = table.c
     return [
         value("now", c.deleted_at).label("deleted_at"),
@@ -158,7 +158,10 @@ def add_deleted_tags(
     *,
     has_image: bool,
 ) -> None:
-    """Insert deleted tags from live ones; call it after recording the events, before deletion."""
+    """Insert deleted tags from live ones.
+
+    Call this after recording the deletions as events, and before removing the tags.
+    """
     of = {"repository_id": repository_id, "names": text_list(names), "has_image": has_image}
     tx.execute(_ADD, **of, **deletion._asdict())
 
@@ -174,8 +177,8 @@ def detach_deleted_tags(
 ) -> int:
     """Detach the deleted tags of images that are being deleted; return how many were restorable.
 
-    Images and tags are then restorable `until` that time. None means that the images are not
-    restorable; then the deleted tags are removed.
+    The images and their tags are restorable until `until` at the latest. None means that the images
+    are not restorable; then the deleted tags are removed.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     if until is None:
@@ -209,7 +212,7 @@ def list_deleted_tags(
 ) -> list[DeletedTag]:
     """Return up to `limit` restorable tags whose image exists, the last deleted first.
 
-    The page has events with numbers below `before`.
+    `before` is the event number of the previous page's last tag; None for the first page.
     """
     return find_all(
         tx,

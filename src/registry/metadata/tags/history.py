@@ -27,18 +27,18 @@ class TagEvent(NamedTuple):
     action: str
     """``created``, ``moved``, ``deleted`` or ``restored``."""
     digest: str | None
-    """Digest it points to after the change, or None if it was deleted."""
+    """The digest that the tag points to after the change, or None if it was deleted."""
     previous_digest: str | None
-    """Digest it pointed to before the change, or None if there was no such tag."""
+    """The digest that the tag pointed to before the change, or None if there was no such tag."""
     principal: str
-    """CRN; empty for a client that was not signed in."""
+    """The principal's CRN; empty for an unauthenticated client."""
     occurred_at: int
     source: str | None = None
     """A stored `SourceIdentity`; None for an unauthenticated client, and in old rows."""
 
 
 class NewTagEvent(NamedTuple):
-    """A tag change to record; the `previous_…` fields describe the manifest before it."""
+    """A tag change to record; the `previous_…` fields describe the manifest before the change."""
 
     repository_id: str
     tag: str

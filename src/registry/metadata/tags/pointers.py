@@ -1,4 +1,4 @@
-"""Tags: find, put, remove and list them, also as the control plane shows them."""
+"""Tags: find, put, remove and list them, for ``/v2`` and for the control plane."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def upsert_tag(
 ) -> bool:
     """Insert or move a tag; return True if a deleted tag has its name.
 
-    A new tag gets `created_at`, by default `now`. `fresh_until` is for tags of the pull-through
-    cache, else None.
+    A new tag gets `created_at`, by default `now`. Only tags of the pull-through cache have a
+    `fresh_until`: the time before which the upstream need not be asked again.
     """
     row = tx.row(
         _PUT,
@@ -141,11 +141,10 @@ def tags_of(tx: Connection, ids: Sequence[str]) -> dict[str, list[tuple[str, str
 def list_tags(
     tx: Connection, handle: str, name: str, after: str, limit: int
 ) -> tuple[list[str], bool] | None:
-    """Return up to `limit` tags after `after` in byte order, and if the repository is cached.
+    """Return up to `limit` tags after `after` in byte order, and True if the repository is cached.
 
-    Return None if there is no repository.
-
-    A page is a range of the primary key; its cost does not depend on the number of tags.
+    Return None if there is no repository. A page is a range of the primary key; its cost does not
+    depend on the number of tags.
     """
     rows = tx.rows(_LIST, handle=handle, name=name, after=after, limit=limit)
     if rows:
@@ -159,7 +158,7 @@ class TagDetails(NamedTuple):
 
     name: str
     digest: str
-    """The sha256 of its manifest."""
+    """The sha256 of the tag's manifest."""
     manifest_id: str
     created_at: int
     updated_at: int

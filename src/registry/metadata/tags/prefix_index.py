@@ -42,7 +42,7 @@ class PointedImage(NamedTuple):
 
 
 class PrefixChange(NamedTuple):
-    """An event, with the images before and after it."""
+    """An event of a tag, with the images it pointed to before and after; None if there was none."""
 
     position: Position
     tag: str
@@ -105,7 +105,7 @@ _ALL: Final = Statement(
 
 
 def find_position(tx: Connection, repository_id: str) -> Position | None:
-    """Return the last event of the repository's tags, or None."""
+    """Return the last event of the repository's tags, or None if there is none."""
     return find_one(tx, Position, _LAST, repository_id=repository_id)
 
 
@@ -122,7 +122,10 @@ def find_tagged_images(
 
 
 def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) -> list[PrefixChange]:
-    """Return up to `MAX_CHANGES` events from the number `since` on, in order."""
+    """Return up to `MAX_CHANGES` events from the number `since` on, in order.
+
+    The events are those of all tags; `prefix` is for `PointedImage.has_tag`.
+    """
     rows = tx.rows(
         _CHANGES,
         repository_id=repository_id,

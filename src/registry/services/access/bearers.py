@@ -1,6 +1,6 @@
 """Sign and verify bearer tokens of the data plane, which carry rights for five minutes.
 
-Neither needs the database, so ``/v2`` can authorize a request without reading it.
+Neither reads the database, so ``/v2`` can authorize a request without it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudcore.identity.tokens.jws import HS256, sign, verify
 from cloudcore.identity.tokens.signing_keys import API_KEYS, KeyKind
 
 BEARERS: Final = "registry"
-"""The name of their key set. Their audience is the host that clients pull from."""
+"""The name of the key set that signs bearers."""
 BEARER_SECONDS: Final = 300
 _NOT_BEFORE_LEEWAY: Final = 5
 """Seconds that ``nbf`` allows for clock skew; ``exp`` allows none."""
@@ -26,7 +26,7 @@ KEY_KINDS: Final[Mapping[str, KeyKind]] = {
     **API_KEYS,
     BEARERS: KeyKind(HS256, BEARER_SECONDS * MICROSECONDS),
 }
-"""The key sets of an install."""
+"""The kinds of signing keys of the registry, by key set."""
 
 
 class BearerClaims(Claims, kw_only=True, omit_defaults=True):
@@ -34,11 +34,11 @@ class BearerClaims(Claims, kw_only=True, omit_defaults=True):
 
     nbf: int
     lid: str | None = None
-    """The login credential it was exchanged for."""
+    """Id of the login credential that the bearer was exchanged for."""
     akid: str | None = None
-    """The access key it was exchanged for, if not a login."""
+    """Id of the access key that the bearer was exchanged for, if not a login credential."""
     cpid: str | None = None
-    """The container password it was exchanged for, if neither."""
+    """Id of the container password that the bearer was exchanged for, if neither of these."""
     acc: str | None = None
     src: tuple[str, str, str | None] | None = None
     """The source identity behind the principal (`SourceIdentity`)."""
@@ -51,7 +51,7 @@ class BearerSigner:
     def __init__(
         self, keys: KeySets, issuer: str, audience: str, clock: Clock, new_id: Callable[[], str]
     ) -> None:
-        """Sign tokens of `issuer` for the registry at the host `audience`."""
+        """Sign tokens as `issuer`; `audience` is the registry's host, from which clients pull."""
         self._keys = keys
         self._issuer = issuer
         self._audience = audience
@@ -72,8 +72,8 @@ class BearerSigner:
     def verify_bearer(self, token: str) -> Mapping[str, Any]:
         """Verify a bearer token and return its claims.
 
-        Raise `Unauthenticated` if this registry did not issue it, or it is not yet valid, or
-        expired.
+        Raise `Unauthenticated` if this registry did not issue the token, or it is not yet valid, or
+        it has expired.
         """
         payload, _ = verify(token, lambda kid: self._keys.find(BEARERS, kid))
         now = self._clock()

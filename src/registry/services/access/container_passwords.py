@@ -1,6 +1,6 @@
-"""Log container clients in with the named passwords that persons make for them.
+"""Log container clients in with the named passwords that persons create for them.
 
-Every exchange reads everything the password depends on: the person, the role's assignment, its
+Every exchange reads everything that the password depends on: the person, the role's assignment, its
 trust policy and account, and the role's right to log container clients in. A malformed, unknown,
 wrong or no longer admitted password takes the same work and gives the same error.
 """
@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
 from cloudcore.identity.services.container_passwords import id_of, is_admitted, principal_of
 from registry.metadata.logins import Login
-from registry.services.access.logins import KnownLogin, RefusedLogin
+from registry.services.access.logins import RefusedLogin, StoredLogin
 
 _NOBODY: Final = "00000000-0000-0000-0000-000000000000"
 
@@ -26,8 +26,11 @@ def password_id(password: str) -> str:
 
 def find_password(
     tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
-) -> KnownLogin | None:
-    """Return the stored container password with this id, or None."""
+) -> StoredLogin | None:
+    """Return the stored container password with this id, or None.
+
+    Its `login` is None if the password may not log in now.
+    """
     password = find_container_password(tx, password_id)
     if password is None:
         return None
@@ -35,7 +38,7 @@ def find_password(
     role = principal_of(password)
     assert role.source is not None
     refused = RefusedLogin(password.role.account_id, role.source.crn, role.source, (role.crn,))
-    return KnownLogin(password.password_sha256, login, refused)
+    return StoredLogin(password.password_sha256, login, refused)
 
 
 def _login(password: ContainerPassword) -> Login:

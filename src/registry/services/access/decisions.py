@@ -29,7 +29,8 @@ PERMISSIONS: Final = {"pull": "registry:PullImage", "push": PUSH, "delete": DELE
 _EVERYTHING: Final = Policy(
     (PolicyStatement(Effect.ALLOW, Patterns(("*",)), resources=Patterns(("*",))),)
 )
-"""In place of a caller's policies: then the repository's own decides."""
+"""Allows everything. In place of the caller's policies, it lets only the repository's policy
+decide."""
 
 
 class Rights(Protocol):
@@ -41,7 +42,7 @@ class Rights(Protocol):
 
     @property
     def source(self) -> SourceIdentity | None:
-        """Return the source identity behind the principal."""
+        """Return the source identity behind the principal; None for an unauthenticated client."""
 
     @property
     def client(self) -> AuditClient | None:
@@ -51,12 +52,10 @@ class Rights(Protocol):
         """Return True if the caller may create this repository by a first push to it."""
 
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
-        """Return a predicate: whether the caller may mount blobs from a repository.
+        """Return a predicate that is True for repositories from which the caller may mount blobs.
 
-        With `source`, it can be True only for that repository.
-
-        Raise `Unauthenticated` if the token has no scope for `source`; the client should request
-        one.
+        With `source`, it is True for no other repository. Raise `Unauthenticated` if the token has
+        no scope for `source`; the client should request one.
         """
 
 
@@ -96,10 +95,10 @@ def verdict_on(
 ) -> Verdict:
     """Return the verdict on `action` by `subject` on the repository, which need not exist.
 
-    If the account does not exist, the verdict is that of another account's private repository. If
-    another account's repository does not allow the action (or any repository, for an
-    unauthenticated client), the caller's own policies are not evaluated and `work` is unchanged:
-    otherwise the cost would reveal whether account and repository exist.
+    If the account does not exist, the verdict is the same as for a private repository of another
+    account. The caller's own policies are not evaluated, and `work` is unchanged, if the repository
+    is another account's (or the client is unauthenticated) and its policy does not allow the
+    action: otherwise the cost would reveal whether account and repository exist.
 
     Raise `PolicyTooCostly` if the policies need more steps than `work` has left.
     """

@@ -1,10 +1,11 @@
-"""Login credentials of container clients: issued to a signed-in principal, and revoked with it.
+"""Login credentials of container clients: issue them to signed-in principals, and check them.
 
 Failures with long-lived credentials at ``/v2/token`` count against two budgets, as for sign-ins:
-one of the credential at an address, one of the address. When the first is exhausted, the credential
-is refused there, whatever the secret. When the second is, further failures only become 429, so that
-one machine with an old secret does not block others behind the same proxy. The address is counted
-first, so that it cannot fill the table of budgets with invented ids.
+one per client address and credential, one per address. When the first is exhausted, the credential
+is refused at that address, whatever the secret. When the second is exhausted, further failures are
+answered by 429, but a right secret is still accepted, so that one machine with an old secret does
+not block others behind the same proxy. The address is counted first, so that a client cannot fill
+the table of budgets with invented ids.
 
 In accounts that allow it, an access key is itself a login credential: its id is the user name, its
 secret the password. That setting and the states of key, service account and account are read at
@@ -85,12 +86,12 @@ def mint_login(
 ) -> IssuedLogin:
     """Store a new login credential of `caller`, valid for 12 hours.
 
-    It ends earlier with the access key, the program's role session, or the person's sign-in that it
-    was made with. (A person's role session lasts an hour and is renewed while the person is signed
-    in, so not the role session but the sign-in counts.)
+    It ends earlier if its basis does: the access key, the program's role session, or the person's
+    sign-in. (A person's role session lasts an hour and is renewed while the person is signed in, so
+    the sign-in counts, not the role session.)
 
     Raise `AccessDenied` if the caller is a person without an assumed role, and so without an
-    account; `QuotaExceeded` if the account has as many open logins as it may.
+    account; `QuotaExceeded` if the account has the maximum number of open logins.
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
         raise AccessDenied("assume a role in an account first; a person owns no repositories")
@@ -120,7 +121,7 @@ def mint_login(
         expires_at=expires_at if end is None else min(expires_at, end),
     )
     logins.add_login(tx, login, now)
-    logins.OPEN.tell(tx, caller.account_id, use, now)
+    logins.OPEN.emit_level(tx, caller.account_id, use, now)
     return IssuedLogin(password, now, login.expires_at)
 
 
@@ -160,14 +161,14 @@ _ENDPOINT: Final = "access-key-login"
 
 
 class RefusedLogin(NamedTuple):
-    """A refused login, or a request refused to a login, for the audit log."""
+    """The record for the audit log of a refused login, or of a refused request of a login."""
 
     account_id: str
     principal: str
     """CRN of the service account or role."""
     source: SourceIdentity | None
     resources: Sequence[str] = ()
-    """CRNs."""
+    """CRNs of the resources concerned."""
 
 
 def seconds_refused(tx: Connection, credential_id: str, source: str, now: int) -> int:
@@ -193,17 +194,17 @@ def wrong_login() -> Unauthenticated:
     return Unauthenticated("the user name or password is wrong, or has expired")
 
 
-class KnownLogin(NamedTuple):
+class StoredLogin(NamedTuple):
     """The stored row of a long-lived credential, found by its id."""
 
     secret_sha256: str
     login: Login | None
-    """None if it may not log in (any more)."""
+    """None if the credential may not log in now."""
     refused: RefusedLogin
-    """The record for the audit log if it is refused."""
+    """The record for the audit log if the credential is refused."""
 
 
-FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], KnownLogin | None]
+FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], StoredLogin | None]
 
 
 async def log_in(
@@ -225,7 +226,7 @@ async def log_in(
     """
     source, now = rate_subject(source_ip), clock()
 
-    def read(tx: Connection) -> tuple[int, KnownLogin | None]:
+    def read(tx: Connection) -> tuple[int, StoredLogin | None]:
         retry_after = seconds_refused(tx, credential_id, source, now)
         return retry_after, find(tx, credential_id, source_ip, now)
 
@@ -261,8 +262,11 @@ def is_access_key_id(username: str) -> bool:
 
 def find_key(
     tx: Connection, access_key_id: str, _source_ip: IPv4Address | IPv6Address | None, now: int
-) -> KnownLogin | None:
-    """Return the stored access key with this id, or None."""
+) -> StoredLogin | None:
+    """Return the stored access key with this id, or None.
+
+    Its `login` is None if the key may not log in now.
+    """
     owner = find_key_owner(tx, access_key_id)
     # For an unknown key, the same reads find nothing.
     account_id = _NOBODY if owner is None else owner.account_id
@@ -276,7 +280,7 @@ def find_key(
     login = _login(owner, access_key_id, handle, now) if may_log_in else None
     source = owner.source
     refused = RefusedLogin(owner.account_id, source.crn, source, (source.crn,))
-    return KnownLogin(owner.secret_sha256, login, refused)
+    return StoredLogin(owner.secret_sha256, login, refused)
 
 
 def _login(owner: KeyOwner, access_key_id: str, handle: str, now: int) -> Login:

@@ -51,16 +51,17 @@ from registry.services.access.logins import (
 from registry.services.registry_settings import counts_pulls_of
 
 CATALOG: Final = Name("", "catalog")
-"""The name that stands for ``registry:catalog`` in a bearer's access."""
+"""The name that stands for the scope ``registry:catalog`` in a bearer's access."""
 
 REQUEST_STEPS: Final = 64_000_000
-"""The most steps for all decisions of one request: 25 ms (see `patterns.StepBudget`)."""
+"""The maximum number of steps of all decisions of a request: 25 ms (see `patterns.StepBudget`)."""
 LISTING_STEPS: Final = 1_000_000_000
-"""The most steps for a page of the catalog, with a decision for every name: 0.4 s."""
+"""The maximum number of steps for a page of the catalog, with a decision for each name: 0.4 s."""
 SLICE_STEPS: Final = 2_000_000
-"""The most steps before other requests run."""
+"""The maximum number of steps before other requests run."""
 SLICE_DECISIONS: Final = 10
-"""The most decisions before other requests run: each takes up to 0.3 ms without counted steps."""
+"""The maximum number of decisions before other requests run. Each may take 0.3 ms without counting
+any steps."""
 
 Address = IPv4Address | IPv6Address
 
@@ -93,7 +94,7 @@ class NameRights(NamedTuple):
     counts_pulls: bool = True
     """True if a pull means that the image is in use; False for a scanner or a backup."""
     reasons: tuple[str, ...] = ()
-    """The name of the verdict for each of `denied`; only for the repository's own account."""
+    """The name of the verdict for each of `denied`; empty for principals of other accounts."""
 
 
 class Bearer(NamedTuple):
@@ -106,13 +107,13 @@ class Bearer(NamedTuple):
     expires_at: int
     access: Mapping[Name, NameRights]
     access_key_id: str | None = None
-    """The access key that it was exchanged for, if not a login."""
+    """Id of the access key that the bearer was exchanged for, if it was one."""
     source: SourceIdentity | None = None
     """The source identity behind the principal; None for an unauthenticated client."""
     account_id: str | None = None
     """The principal's account."""
     container_password_id: str | None = None
-    """The container password that it was exchanged for, if not a login."""
+    """Id of the container password that the bearer was exchanged for, if it was one."""
 
 
 class IssuedBearer(NamedTuple):
@@ -154,7 +155,7 @@ class BearerTokens:
         source_ip: Address | None,
         note_refusal: Callable[[RefusedLogin], None],
     ) -> IssuedBearer:
-        """Return a bearer with the `requested` actions that the caller may do.
+        """Return a bearer with those of the `requested` actions that the caller may do.
 
         Without a `credential` the client is unauthenticated, and gets only public access. If every
         action is denied, the bearer lists them as denied; that is not an error. `note_refusal` is
@@ -197,7 +198,7 @@ class BearerTokens:
     async def rights_of(self, login: Login | None, name: Name) -> NameRights:
         """Return a role's rights to pull from a repository, by the same policies as `exchange`.
 
-        It is for workloads that run as a role on the platform's machines: their `login` is not
+        This is for workloads that run as a role on the platform's machines: their `login` is not
         stored and never leaves this process. Without a login, only public access counts.
 
         Raise `Unauthenticated` if the role may not log container clients in, `PolicyTooCostly` if
@@ -210,7 +211,7 @@ class BearerTokens:
         return (await self._entries(subject, {name: ("pull",)}, now))[name]
 
     def verify(self, token: str) -> Bearer:
-        """Verify a bearer and return its content, without a read of the database.
+        """Verify a bearer and return its content, without reading the database.
 
         Raise `Unauthenticated` if this registry did not issue it, or it is not valid now.
         """
@@ -312,7 +313,7 @@ class BearerTokens:
         )
 
     def _check_logs_in(self, subject: AccessSubject, login: Login, now: int) -> None:
-        """Raise Unauthenticated unless the login's role may now log container clients in."""
+        """Raise `Unauthenticated` unless the login's role may log container clients in now."""
         assert subject.principal is not None
         action, resource = login_permission(self.region, login.account_id)
         caller = Caller(subject.principal.crn, login.account_id)
@@ -342,7 +343,7 @@ class BearerTokens:
                 verdicts[action] = verdict_on(
                     subject, permission, target, name.repository, self.region, now, budget.work
                 )
-            # Of what may not be used nothing is told, nor charged: it would tell what exists.
+            # Not evaluated for denied names: the result or its cost would reveal what exists.
             counts = not any(each.is_allowed for each in verdicts.values()) or _counts(
                 crn, uncounted.get(target.account_id or "", ()), budget.work
             )

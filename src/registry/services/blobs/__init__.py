@@ -1,8 +1,10 @@
 """Use cases of blobs: push, mount, read, heal, rewrap.
 
-`uploads` is the entry for pushes: `upload_sessions` and `upload_leases` find and hold the session;
-few bytes are stored in its row (`small_uploads`), more in the store (`staged_uploads`); `recording`
-makes the bytes a blob, after `deduplication` has checked an existing copy. `sealing` finds their
-data keys. `reading`, `links` and `mounting` are about blobs of a repository, `damage` about broken
-ones.
+- `uploads`: the entry for pushes
+- `upload_sessions`, `upload_leases`: find and hold the session of a push
+- `small_uploads`, `staged_uploads`: store few bytes in the session's row, more in the store
+- `deduplication`, `recording`: check an existing copy, then make the bytes a blob
+- `sealing`: find the data keys of the bytes
+- `reading`, `links`, `mounting`: blobs of a repository
+- `damage`: damaged blobs
 """

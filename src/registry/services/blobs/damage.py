@@ -20,15 +20,18 @@ from registry.metadata.blobs.damage import DamagedImage, DamagedObject, damaged_
 from registry.metadata.blobs.objects import Link
 
 MAX_LISTED: Final = 100
-"""Limit of the damaged blobs that are listed, and of the images that need one of them."""
+"""The maximum number of damaged blobs that are listed, and of images listed for all of them."""
 
 _log = logging.getLogger(__name__)
 MOST_LOGGED: Final = 10_000
-"""Wraps that are remembered; then all are forgotten."""
+"""The maximum number of remembered wraps; when it is reached, all are forgotten."""
 
 
 async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> str | None:
-    """Return the damage of stored bytes by presence and size, or None; raise StoreUnavailable."""
+    """Return `ABSENT` or `SIZE` if stored bytes are missing or have another size, else None.
+
+    Raise `StoreUnavailable` if the store failed.
+    """
     if reader.check_cached(stored_id, stored_size):
         return None
     try:
@@ -41,14 +44,17 @@ async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> s
 
 
 def find_body_damage(body: bytes | None, stored_size: int) -> str | None:
-    """Return the damage of an inline object's bytes (`body`, None if lost), or None."""
+    """Return the damage of an inline object's bytes: `ABSENT` if `body` is None, `SIZE` or None."""
     if body is None:
         return damage.ABSENT
     return None if len(body) == stored_size else damage.SIZE
 
 
 async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
-    """Return damage of a link's object by presence and size, or None; raise StoreUnavailable."""
+    """Return the damage of a link's object: `ABSENT`, `SIZE` (a wrong size), or None.
+
+    Raise `StoreUnavailable` if the store failed.
+    """
     if link.is_inline:
         return find_body_damage(link.body, link.stored_size)
     return await find_damage(reader, link.stored_id, link.stored_size)
@@ -57,7 +63,10 @@ async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
 def list_damaged(
     tx: Connection, account_id: str
 ) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
-    """Return an account's first damaged blobs, sorted by digest, each with images that need it."""
+    """Return up to `MAX_LISTED` damaged blobs of an account, sorted by digest, with their images.
+
+    The images of a blob are those that need it.
+    """
     objects = damaged_objects(tx, account_id, MAX_LISTED)
     if not objects:
         return []
@@ -69,13 +78,13 @@ def list_damaged(
 
 
 class BrokenWraps:
-    """Remembers which broken wraps this process has logged."""
+    """Logs broken wraps, each once in this process."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str | None]] = set()
 
     def log(self, link: Link) -> None:
-        """Log that the wrap of a link does not open, once for each wrap."""
+        """Log that the wrap of a link does not open, unless that is logged already."""
         wrap = link.stored_id, link.kms_key_id
         if wrap in self._logged:
             return

@@ -1,7 +1,7 @@
 """Check an account's copy of pushed bytes before another repository shares it, or replace it.
 
-The copy must be intact. If it is sealed, its data key is also wrapped under the other repository's
-KMS key.
+A shared copy must be intact. If it is sealed, its data key must also be wrapped under the other
+repository's KMS key.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ class CheckedCopy(NamedTuple):
 
     stored_id: str
     damage: str | None
-    """Their damage by presence, size and the header of a sealed object, or None."""
+    """The damage found by presence, size and the header of a sealed object, or None."""
     kms_key_id: str
-    """That the repository writes under."""
+    """The KMS key that the repository writes under; may be empty if the copy is plain or damaged.
+    """
     wrapped: bytes | None = None
-    """Their data key under that KMS key. None if they are plain, or it cannot be wrapped so now."""
+    """The copy's data key wrapped under that KMS key; None if the copy is plain, or the data key
+    could not be wrapped now."""
 
 
 async def check_copy(
@@ -73,7 +75,8 @@ async def open_any(
 ) -> DataKey | None:
     """Unwrap the data key of stored bytes from any of their wraps; None if no wrap opens.
 
-    Raise `Unavailable` if none opens now, but one may once the provider of its KMS key is back.
+    The wrap under the KMS key `preferred` is tried first. Raise `Unavailable` if none opens now,
+    but one may once the provider of its KMS key is back.
     """
     if ctx.data_keys is None:
         return None
@@ -97,7 +100,7 @@ async def open_any(
 async def wrap_again(
     ctx: ServiceContext, account_id: str, kms_key_id: str, stored_id: str, data_key: DataKey
 ) -> bytes | None:
-    """Wrap the data key of stored bytes under a KMS key; None if that key cannot be used."""
+    """Wrap the data key of stored bytes under a KMS key; None if that key cannot be used now."""
     assert ctx.data_keys is not None
     try:
         return await ctx.data_keys.wrap(account_id, kms_key_id, stored_id, data_key)
@@ -114,7 +117,7 @@ async def _find_damage(ctx: ServiceContext, kept: KeptObject, body: bytes | None
 async def _is_sealed_with(
     ctx: ServiceContext, kept: KeptObject, body: bytes | None, data_key: DataKey
 ) -> bool:
-    """Return False if a sealed object cannot be opened with this data key."""
+    """Return True if a sealed object can be opened with this data key."""
     try:
         if kept.is_inline:
             open_inline(body, kept.stored_id, None, data_key)
@@ -145,7 +148,7 @@ Wraps = Mapping[str, bytes | None]
 
 
 class NotWrapped(Exception):
-    """The data key is not wrapped under `kms_key_ids`, which links or tombstones need."""
+    """The data key must also be wrapped under `kms_key_ids`, for existing links or tombstones."""
 
     def __init__(self, kms_key_ids: Iterable[str]) -> None:
         super().__init__("the data key is not wrapped under all KMS keys that need it")
@@ -159,7 +162,7 @@ async def wrap_under(
     stored_id: str,
     data_key: DataKey,
 ) -> Wraps:
-    """Wrap the data key of bytes under each of these KMS keys."""
+    """Wrap the data key of stored bytes under each of these KMS keys; return the wraps."""
     return {
         each: await wrap_again(ctx, account_id, each, stored_id, data_key) for each in kms_key_ids
     }
@@ -178,17 +181,16 @@ def replace_bytes(
 
     `made` are the wraps of the new bytes' data key; empty if the bytes are plain. Each link and
     tombstone keeps its KMS key or, if it had none, gets the one that its repository writes under.
-    The old bytes go to the quarantine under `quarantined_id`, with their wraps.
+    (If the new bytes are plain, all lose their keys.) The old bytes go to the quarantine as
+    `quarantined_id`, with their wraps.
 
     Return False, and change nothing, if one of these KMS keys cannot be used, or the object has
-    other bytes than `old_id`.
-
-    Raise `NotWrapped` if `made` lacks a KMS key.
+    other bytes than `old_id`. Raise `NotWrapped` if `made` lacks one of these KMS keys.
     """
     if new.encoding == PLAIN:
         uses = wraps.find_uses(tx, account_id, new.id)
         used = {use.kms_key_id for use in uses if use.kms_key_id is not None}
-        if not wraps.hold_enabled(tx, account_id, used):  # what is shut would be readable again
+        if not wraps.hold_enabled(tx, account_id, used):  # else disabled keys would stop protecting
             return False
         if not switch_bytes(tx, account_id, old_id, new, quarantined_id, now):
             return False
@@ -212,9 +214,11 @@ def replace_bytes(
 
 
 def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
-    """Map each KMS key that an object's links and tombstones need for sealed bytes to repositories.
+    """Return the KMS keys under which the data key of an object's sealed bytes must be wrapped.
 
-    The values are the ids of repositories that still read plain bytes, and so need a new key.
+    Each link and tombstone needs its own key or, if it still reads plain bytes, the key that its
+    repository writes under. Each key is mapped to the ids of the repositories that need it for that
+    second reason.
     """
     uses = wraps.find_uses(tx, account_id, object_id)
     needed: dict[str, list[str]] = {each.kms_key_id: [] for each in uses if each.kms_key_id}

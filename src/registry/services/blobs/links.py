@@ -71,7 +71,10 @@ def unknown(name: Name, digest: str) -> BlobUnknown:
 
 
 def leave(tx: Connection, account_id: str, before: LinkTarget, after: LinkTarget, now: int) -> None:
-    """After a link changed its target, drop the old wrap and object if nothing needs them."""
+    """Delete the wrap and condemn the object that a link no longer uses, unless they are needed.
+
+    `before` and `after` are the link's previous and current targets.
+    """
     if before.object_id is None or before == after:
         return
     lock_objects(tx, account_id, [before.object_id])

@@ -1,8 +1,8 @@
 """Mount blobs: link a blob of the same account into a repository without copying bytes.
 
 Most mounts find nothing, so the search is a read transaction. A sealed blob needs a wrap under the
-KMS key of the target. It is made after the search, and the transaction that links the blob checks
-that the blob still has the same bytes.
+KMS key of the target repository. The wrap is made after the search, and the transaction that links
+the blob checks that the blob still has the same bytes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through.references import complete_blob
 
 _TRIES: Final = 3
-"""Attempts to wrap the data key of bytes that others replace meanwhile."""
+"""Attempts to wrap a data key while other requests replace the bytes."""
 _MOUNT_CANDIDATES: Final = 100
-"""Limit of the repositories searched when a mount names no source."""
+"""The maximum number of repositories searched when a mount names no source."""
 
 
 _FindLink = Callable[[Connection, str, Name, str], Link | None]
-"""Finds the link to mount from, in an account, for a repository and a sha256 digest."""
+"""Finds the link to mount from; takes an account id, the target repository and a sha256 digest."""
 
 
 class _Rewrapped(NamedTuple):
@@ -55,9 +55,9 @@ class _MountSource(NamedTuple):
 
     link: Link
     kms_key_id: str = ""
-    """The KMS key of the target, if the blob is sealed."""
+    """The KMS key of the target repository, if the blob is sealed."""
     wraps: Sequence[Wrap] = ()
-    """Those of its data key."""
+    """The wraps of its data key."""
 
 
 class _NotWrappedError(Exception):
@@ -74,9 +74,9 @@ async def mount_blob(
     """Link a blob of the same account into a repository without copying bytes (end-11).
 
     Without `source`, search this repository, then others that the caller may pull from. Return None
-    if there is nothing to mount, or the blob is damaged, or no KMS key opens it, or the caller may
-    not pull it: the caller must not learn which. It takes several transactions: rights are
-    evaluated outside of transactions, and the store is checked last.
+    if there is nothing to mount, the blob is damaged, no KMS key opens it, or the caller may not
+    pull it; the client must not learn which. There are several transactions: rights are evaluated
+    outside of transactions, and the store is checked last.
 
     Raises:
         Unauthenticated: see `Rights.sources`.
@@ -93,8 +93,8 @@ async def mount_blob(
 async def link_held_blob(ctx: ServiceContext, name: Name, digest: Digest) -> Link | None:
     """Link a blob into a cached repository from another repository under the same rule.
 
-    The caller must know that the upstream has the blob. Return None if no such repository has it,
-    or it is damaged, or no KMS key opens it.
+    The caller must know that the upstream has the blob. Return None if no such repository has the
+    blob, it is damaged, or no KMS key opens it.
     """
     return await _mount_checked(ctx, name, digest, _cached_link)
 
@@ -148,7 +148,6 @@ async def _wrap(ctx: ServiceContext, source: _MountSource) -> _Rewrapped | None:
 def _find_source(
     tx: Connection, name: Name, digest: Digest, find_link: _FindLink
 ) -> _MountSource | None:
-    """Return the blob to mount, or None if there is none."""
     target = repositories.find_repository(tx, name.handle, name.repository)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if target is None or canonical is None:
@@ -172,9 +171,10 @@ def _mount(
     made: _Rewrapped | None,
     now: int,
 ) -> Link | None:
-    """Link a blob; return None if there is none, or its keys cannot be used.
+    """Link a blob; return None if there is nothing to mount, or its keys cannot be used.
 
-    Raise `_NotWrappedError` if `made` is not a wrap of its bytes under the target's KMS key.
+    Raise `_NotWrappedError` if the blob is sealed and `made` is not a wrap of its bytes under the
+    target's KMS key.
     """
     target = repositories.find_repository(tx, name.handle, name.repository)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
@@ -224,8 +224,8 @@ def _source_link(
 ) -> Link | None:
     """Return the link to mount from: the one in `source`, or the first that may be pulled.
 
-    The link has no bytes of an inline blob. Links whose KMS key cannot be used are skipped, even if
-    the key of another repository opens the blob: disabling a key must also stop mounts from the
+    The bytes of an inline blob are not read. Links whose KMS key cannot be used are skipped, even
+    if the key of another repository opens the blob: disabling a key must also stop mounts from the
     repositories that use it.
     """
     if source is not None:
@@ -243,7 +243,7 @@ def _source_link(
 
 
 def _cached_link(tx: Connection, account_id: str, name: Name, digest: str) -> Link | None:
-    """Return a readable link for a cached repository: its own, or one from its rule."""
+    """Return a readable link for a cached repository: its own, or one under its rule, or None."""
     own = blobs.find_link_alone(tx, name.handle, name.repository, digest)
     if own is not None and _is_open(own):
         return own

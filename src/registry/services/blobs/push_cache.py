@@ -1,7 +1,8 @@
 """A cache of the repositories and KMS keys of recent pushes, which saves small pushes a look-up.
 
-The transaction that writes a push's rows verifies that both are unchanged, or writes nothing
-(`registry.metadata.blobs.new_blobs`). If so, the push looks them up as without a cache.
+The transaction that writes a push's rows verifies that both are unchanged
+(`registry.metadata.blobs.new_blobs`). If they have changed, it writes nothing, and the push looks
+them up.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from registry.oci.reference import Name
 from registry.services.blobs.writing_keys import WritingKey
 
 MOST_TARGETS: Final = 1000
-"""Of one process; the one that was kept first goes first."""
+"""The maximum number of cached targets of a process; the oldest is removed first."""
 
 
 class CachedTarget(NamedTuple):
-    """A push target, and its KMS key ready for use."""
+    """A push target, and its KMS key ready for use; None if new blobs are plain."""
 
     target: PushTarget
     writing: WritingKey | None
@@ -51,7 +52,7 @@ class PushCache:
             self._known.popitem(last=False)
 
     def find(self, name: Name) -> CachedTarget | None:
-        """Return the cached target of a repository, or None; its KMS key may no longer be open."""
+        """Return the cached target of a repository, or None; its KMS key may need opening again."""
         return self._known.get(name)
 
     def forget(self, name: Name) -> None:

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _LOOKS: Final = 3
-"""Attempts to read a file that other requests heal meanwhile."""
+"""Attempts to read a file while other requests replace it."""
 _NEVER_VERIFIED: Final = 0
 
 
@@ -50,19 +50,19 @@ class FoundBlob(NamedTuple):
 
     link: Link
     data_key: DataKey | None
-    """Opens its bytes; None if they are plain."""
+    """The key that opens the blob's bytes; None if they are plain."""
     opened_until: int | None = None
-    """When the provider of its KMS key has to be asked again; None if it is plain."""
+    """When the provider of the KMS key has to be asked again; None if the blob is plain."""
 
 
 async def stat_blob(
     ctx: ServiceContext, name: Name, digest: Digest, *, keep: bool = False
 ) -> FoundBlob:
-    """Return a blob of a repository.
+    """Return a blob of a repository that can be read.
 
     With `keep`, a client relies on the blob (HEAD before a push): check its file. If the link is
     unreferenced and was last touched long ago, also touch it, and commit that before the response.
-    A referenced link need not be: it is touched when its last manifest is deleted.
+    A referenced link need not be touched: that happens when its last manifest is deleted.
 
     Raises:
         BlobUnknown: the repository does not link the blob, even if the account has its bytes; the
@@ -92,7 +92,7 @@ async def stat_blob(
     return found
 
 
-def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
+def read_blob_state(tx: Connection, name: Name, digest: Digest) -> Hashable:
     """Return everything that the response for an inline blob depends on; None if it is absent.
 
     While the result is unchanged, `stat_blob` and `open_blob` return the same until `kept_until`.
@@ -100,21 +100,21 @@ def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if canonical is None:
         return None
-    return look_at_blobs(tx, name, [Digest(canonical)]).get(canonical)
+    return read_blob_states(tx, name, [Digest(canonical)]).get(canonical)
 
 
-def look_at_blobs(
+def read_blob_states(
     tx: Connection, name: Name, digests: Sequence[Digest]
 ) -> Mapping[Hashable, Hashable]:
-    """Map sha256 digests to results of `look_at_blob`, omitting absent blobs."""
+    """Map sha256 digests to results of `read_blob_state`, omitting absent blobs."""
     return find_link_states(tx, name.handle, name.repository, [str(each) for each in digests])
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
     """Return until when (µs since the epoch) a blob's response may be reused; None: no limit.
 
-    Until then, it is valid as long as `look_at_blob` returns the same. With `keep`, it ends no
-    later than the link must be touched again.
+    Until then, the response is valid as long as `read_blob_state` returns the same. With `keep`,
+    the time is no later than that of the link's next touch.
     """
     ends = [] if found.opened_until is None else [found.opened_until]
     if keep and not found.link.manifest_refs:
@@ -149,9 +149,8 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
 async def link_to_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> str | None:
     """Return a URL at which a client can fetch a blob's bytes directly from the store, or None.
 
-    Only plain bytes in the store have one; sealed ones must be decrypted here.
-
-    Raise `BlobUnknown` or `StoreUnavailable` as `open_blob`.
+    Only plain bytes in the store have a URL; sealed ones must be decrypted here. Raise
+    `BlobUnknown` or `StoreUnavailable` like `open_blob`.
     """
     links = ctx.links
     if links is None:
@@ -173,10 +172,8 @@ async def begin_range(
     """Read the first part of a range of an open blob; return all parts of the range.
 
     So damage of a small blob is detected before the response begins. If this raises, the blob is
-    closed.
-
-    Raise `BlobUnknown` if the first part does not decrypt, after marking the bytes as damaged;
-    `StoreUnavailable` if reading failed.
+    closed. Raise `BlobUnknown` if the first part does not decrypt, after marking the bytes as
+    damaged; `StoreUnavailable` if reading failed.
     """
     try:
         return await begin_stream(blob.stream(start, stop))
@@ -194,7 +191,7 @@ async def begin_range(
 async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
     """Check that the bytes of a blob exist and have their size; mark them as damaged if not.
 
-    Raise BlobUnknown or StoreUnavailable as `open_blob`.
+    Raise `BlobUnknown` or `StoreUnavailable` like `open_blob`.
     """
 
     async def look(found: FoundBlob) -> None:
@@ -224,8 +221,8 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     """Mark a link's object as damaged; count and log new damage.
 
     Return False if the object was already marked, has other bytes now, or is gone. If the database
-    is unavailable, log that and return True. It uses its own transaction, because only committed
-    damage is counted and logged.
+    is unavailable, log that and return True. The mark has its own transaction, because only
+    committed damage is counted and logged.
     """
     try:
         is_new = await ctx.database.write(
@@ -248,7 +245,7 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
 async def _look(
     ctx: ServiceContext, name: Name, found: FoundBlob, look: Callable[[FoundBlob], Awaitable[T]]
 ) -> T:
-    """Return the result of `look`; if it finds damage, mark the bytes and raise BlobUnknown."""
+    """Return the result of `look`; if it finds damage, mark the bytes and raise `BlobUnknown`."""
     for _ in range(_LOOKS):
         try:
             return await look(found)
@@ -264,7 +261,7 @@ async def _look(
 
 
 async def _is_back(ctx: ServiceContext, link: Link) -> bool:
-    """Remove the damage mark of a file that was absent or had a wrong size, and is intact again.
+    """Remove the damage mark of a file that was absent or had a wrong size, and is intact now.
 
     That happens when a disk is mounted late or a backup is restored. Return False if the file is
     still damaged. Marks for a wrong hash or unreadable bytes are removed only by fsck and scrub.

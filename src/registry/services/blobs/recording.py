@@ -72,15 +72,17 @@ class NewBytes(NamedTuple):
     account_id: str
     stored: Stored
     seal: Seal | UploadWrap | None
-    """Only the wrap if the data key was not opened; None if they are plain."""
+    """The data key and its wrap, or only the wrap if the data key was not opened; None if the bytes
+    are plain."""
     is_cached: bool = False
-    """True if the pull-through cache fetched them: manifests may list them already."""
+    """True if the pull-through cache fetched the bytes: manifests may list the blob already."""
     target: PushTarget | None = None
-    """Where they go, if that is still to be proved by the transaction that writes their rows."""
+    """The cached target, if the transaction that writes the rows is to check that it is unchanged.
+    """
 
 
 class _Kept(NamedTuple):
-    """Which stored bytes the account has after the push, the new ones or its copy."""
+    """The stored bytes that the account has after the push: the new ones or its copy."""
 
     stored_id: str
     found: str | None = None
@@ -89,16 +91,16 @@ class _Kept(NamedTuple):
     """False if an earlier try may have written a row that names the new bytes."""
 
 
-class _Looked(NamedTuple):
-    """What was read and prepared before the transaction."""
+class _Prepared(NamedTuple):
+    """What was read and prepared before the transaction that writes the rows."""
 
     seen: CheckedCopy | None = None
-    """The kept bytes."""
+    """The account's copy, if it was checked."""
     made: Wraps = MappingProxyType({})
-    """Wraps of the new bytes' data key, for links of others."""
+    """Wraps of the new bytes' data key under the KMS keys of existing links."""
 
 
-class _NotSeenError(Exception):
+class _CopyUncheckedError(Exception):
     """The account has a copy of these bytes that was not checked yet."""
 
 
@@ -119,7 +121,7 @@ _REFUSALS: Final = (
 async def record_blob(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None = None) -> None:
     """Write the rows that make stored bytes a blob; drop the bytes if the account has a good copy.
 
-    Raise as `record_new`.
+    Raise the same errors as `record_new`.
     """
     if not await record_new(ctx, new, ending):
         await drop_stored(ctx, new.stored)
@@ -129,18 +131,19 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | No
     """Write the rows that make stored bytes a blob.
 
     Return False if the account has a good copy, so the caller must drop the bytes (`drop_stored`).
-    With `ending`, end that upload session in the same transaction.
+    With `ending`, end that upload session in the same transaction; then the bytes stay after an
+    error. Without it they are dropped after KmsKeyDeleted, KmsKeyDisabled, QuotaExceeded or
+    NameUnknown.
 
     Raises:
-        UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
-        OutcomeUnknown: it is unknown, even after a second try, whether the rows are written. For
-            bytes in the store with a lease they are not.
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key can no longer be used. With a session, the
-            bytes stay.
-        QuotaExceeded: the account may not have so many bytes. With a session, the bytes stay.
-        NameUnknown: the repository was deleted meanwhile. With a session, the bytes stay.
+        UploadLeaseLost: another holder has the lease, or the session has ended.
+        OutcomeUnknown: even after a second try, the rows may or may not be written. If `ending` has
+            a lease and the bytes are in the store, the rows are not written.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can no longer be used.
+        QuotaExceeded: the account has no room for the bytes.
+        NameUnknown: the repository was deleted meanwhile.
         TargetChangedError: `NewBytes.target` is outdated. Only inline bytes may have a target.
-        NotWrapped: the data key must be opened, to wrap it under more KMS keys.
+        NotWrapped: the data key needs wraps under more KMS keys, and `new.seal` has only a wrap.
         StoreUnavailable: the store failed.
 
     """
@@ -176,11 +179,11 @@ async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
 async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None) -> _Kept:
     lost: OutcomeUnknown | None = None
     lease = ending.lease if ending else None
-    looked = _Looked()
+    looked = _Prepared()
     while True:
         try:
             kept = await _write_rows(ctx, new, ending, looked)
-        except _NotSeenError:
+        except _CopyUncheckedError:
             of = new.account_id, new.repository_id, new.stored.digest
             looked = looked._replace(seen=await check_copy(ctx, *of))
         except NotWrapped as error:
@@ -193,7 +196,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None)
                 return await _find_recorded(ctx, new, lease, looked.seen, error)
             if is_last:
                 raise
-            lost = error  # all that it writes may be written twice, but the end of a session
+            lost = error  # everything may be written again, except the end of a session
         except _REFUSALS as error:
             if lost is not None:
                 return await _after_loss(ctx, new, lease, looked.seen, lost, error)
@@ -203,7 +206,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None)
 
 
 async def _write_rows(
-    ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None, looked: _Looked
+    ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None, looked: _Prepared
 ) -> _Kept:
     """Write the rows; if the account's bytes must be counted first, count them and repeat."""
     while True:
@@ -223,10 +226,10 @@ async def _after_loss(
     lost: OutcomeUnknown,
     refusal: Exception,
 ) -> _Kept:
-    """Return the bytes that the first, lost try recorded, if it ended the session.
+    """Return the bytes that the first try recorded, whose outcome was lost.
 
-    Raise `OutcomeUnknown` if the first try may or may not have written the object's row,
-    `UploadLeaseLost` if another request has the session.
+    The second try has raised `refusal`. Raise `OutcomeUnknown` (`lost`) if the first try may or may
+    not have written the object's row, `UploadLeaseLost` if another request has the session.
     """
     if isinstance(refusal, UploadLeaseLost):
         if lease is not None:
@@ -260,18 +263,17 @@ async def _find_linked(
     """Return the bytes of the linked blob, if they are the new ones or a good copy; else raise."""
     there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
     if there is None or not (
-        there.stored_id == new.stored.object_id or _may_stay(there, seen, ctx.clock())
+        there.stored_id == new.stored.object_id or _can_be_kept(there, seen, ctx.clock())
     ):
         raise error
     return _Kept(there.stored_id, is_certain=False)
 
 
 async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
-    """Raise `error` unless the session has ended; the same transaction records its blob.
+    """Raise `error` unless the session has ended; the transaction that ends it records its blob.
 
-    A transaction that may still commit has locked the session's row, so this waits for it.
-
-    Raise `UploadLeaseLost` if another holder has taken the lease.
+    A transaction that may still commit has locked the session's row, so this waits for it. Raise
+    `UploadLeaseLost` if another holder has taken the lease.
     """
     holder = await ctx.database.write(lock_holder, lease.upload_id)
     if holder == (lease.holder, lease.token):
@@ -280,13 +282,13 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
         raise UploadLeaseLost
 
 
-def _may_stay(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
+def _can_be_kept(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
     """Return True if the account's copy was checked, is intact, and need not be replaced."""
     is_whole = seen is not None and seen.stored_id == kept.stored_id and seen.damage is None
-    return is_whole and not _must_go(kept, now)
+    return is_whole and not _must_be_replaced(kept, now)
 
 
-def _must_go(kept: KeptObject, now: int) -> bool:
+def _must_be_replaced(kept: KeptObject, now: int) -> bool:
     """Return True if the account's copy must be replaced unread: damaged, or long unverified."""
     return kept.damage is not None or kept.verified_at + VERIFIED_FOR <= now
 
@@ -295,7 +297,7 @@ def _record_rows(
     tx: Connection,
     new: NewBytes,
     ending: SessionEnd | None,
-    looked: _Looked,
+    looked: _Prepared,
     new_id: Callable[[], str],
     now: int,
 ) -> _Kept:
@@ -304,9 +306,9 @@ def _record_rows(
     Bytes that are replaced go to the quarantine under a new id.
 
     Raises:
-        _NotSeenError: the account's copy was not checked; check it and repeat.
+        _CopyUncheckedError: the account's copy was not checked; check it and repeat.
         NotCounted: the account's bytes must be counted first; count them and repeat.
-        QuotaExceeded: the account may not have so many.
+        QuotaExceeded: the account has no room for the bytes.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
         TargetChangedError: the target has changed since it was read.
@@ -319,7 +321,7 @@ def _record_rows(
         return _Kept(stored.object_id)
     if new.is_cached and lock_repository(tx, new.repository_id) is None:
         raise _NoRepositoryError
-    # Before the object: another who ends the session may write the same, and waits here then.
+    # Before the object, so that a concurrent request that ends the session waits here.
     if ending is not None and not uploads.remove_upload(tx, ending, now):
         raise UploadLeaseLost
     result = _record_each(tx, new, looked, new_id, now)
@@ -344,9 +346,9 @@ def _record_at_once(tx: Connection, new: NewBytes, ending: SessionEnd | None, no
 
 
 def _record_each(
-    tx: Connection, new: NewBytes, looked: _Looked, new_id: Callable[[], str], now: int
+    tx: Connection, new: NewBytes, looked: _Prepared, new_id: Callable[[], str], now: int
 ) -> _Kept:
-    """Write the rows of object, wrap, bytes and link; see `_record_rows`."""
+    """Write the rows of object, wrap, bytes and link in separate statements; see `_record_rows`."""
     account_id, stored = new.account_id, new.stored
     seen = None if new.target is None else hold_target(tx, new.target, stored.digest)
     if new.target is not None and seen is None:
@@ -375,7 +377,7 @@ def _choose(
     new: NewBytes,
     made: NewObject,
     kept: KeptObject,
-    looked: _Looked,
+    looked: _Prepared,
     new_id: Callable[[], str],
     now: int,
 ) -> tuple[_Kept, str, str | None]:
@@ -386,7 +388,7 @@ def _choose(
     account_id = new.account_id
     if kept.stored_id == made.stored_id:
         return _Kept(made.stored_id), kept.id, _put_own_wrap(tx, new, kept.id)
-    if _may_stay(kept, looked.seen, now):
+    if _can_be_kept(kept, looked.seen, now):
         assert looked.seen is not None
         if kept.encoding == PLAIN:
             return _Kept(kept.stored_id), kept.id, None
@@ -395,10 +397,10 @@ def _choose(
             return _Kept(kept.stored_id), kept.id, key_id
     else:
         found = None
-        if not _must_go(kept, now):
+        if not _must_be_replaced(kept, now):
             seen = looked.seen
             if seen is None or seen.stored_id != kept.stored_id or seen.damage is None:
-                raise _NotSeenError
+                raise _CopyUncheckedError
             found = seen.damage
         same = made._replace(id=kept.id)
         if replace_bytes(tx, account_id, kept.stored_id, same, looked.made, new_id(), now):

@@ -1,7 +1,7 @@
 """Rewrap the blobs of a repository under the KMS key that it writes under now.
 
-The uses to move (`cloudcore.objects.rewrapping`) are links and blobs of deleted images that are
-read through another key.
+The uses to move (`cloudcore.objects.rewrapping`) are the repository's links, and the blobs of its
+deleted images, that are read through another key.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ RUNS: Final = RegistryRuns(
     kept_days=90,
 )
 PORTION: Final = 100
-"""Uses that one transaction moves."""
+"""The maximum number of uses that one transaction moves."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The position of a run: the key it moves to, and the last use that it handled."""
+    """The position of a run: the key to which it moves uses, and the last use that it handled."""
 
     kms_key_id: str
     after: key_moves.UsePosition = key_moves.FIRST
 
 
 class _WrappedUse(NamedTuple):
-    """A use (a link, or a deleted image's blob), with wraps of its object that may open."""
+    """A use (a link, or a deleted image's blob), with those wraps of its object that may open."""
 
     blob: BlobUse
     wraps: Sequence[WrappedKey]
@@ -88,7 +88,7 @@ def start_rewrap(
 
     Raises:
         NotFound: there is no such repository.
-        KeyMissing, KeyUnusable: the key that it writes under is missing or unusable.
+        KeyMissing, KeyUnusable: the key that the repository writes under is missing or unusable.
         InvalidInput: this registry has no keys (`has_keys` is False).
 
     """
@@ -153,7 +153,7 @@ def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> li
 def _write(
     tx: Connection, run: Run, target: str, uses: Sequence[_WrappedUse], wraps: Mapping[str, bytes]
 ) -> int:
-    """Write the wraps and move the uses; return how many.
+    """Write the wraps and move the uses; return how many uses were moved.
 
     Raise `StepFailed` if the repository was deleted, or if its key or an object's bytes were
     changed meanwhile: then the step is repeated.

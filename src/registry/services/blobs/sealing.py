@@ -24,8 +24,8 @@ def find_writing_key(
 ) -> WritingKey:
     """Return the KMS key that a repository writes under.
 
-    Raise `KmsKeyDeleted` if the KMS key that the repository writes under was deleted,
-    `KmsKeyDisabled` if it is disabled, or its deletion is pending.
+    Raise `KmsKeyDeleted` if the key was deleted, `KmsKeyDisabled` if it is disabled or its deletion
+    is pending.
     """
     assert ctx.data_keys is not None
     key = effective_key(tx, account_id, repository_id)
@@ -39,9 +39,10 @@ def find_writing_key(
 async def repository_and_key(
     ctx: ServiceContext, name: Name, rights: Rights
 ) -> tuple[Repository, WritingKey | None, QuotaUse | None]:
-    """Return the repository to push to, its KMS key to write under if blobs are sealed, and use.
+    """Return the repository to push to, its KMS key, and the account's stored bytes and limit.
 
-    Use is the account's stored bytes and their limit, or None without a limit. Raise as
+    The repository is created if necessary (`repository_for_push`). The key is None if blobs are
+    stored plain; stored bytes and limit are None without a limit. Raise the errors of
     `find_writing_key` and `repository_for_push`.
     """
     found = await ctx.database.read(_find, ctx, name)
@@ -70,10 +71,9 @@ def find_upload_keys(
 ) -> UploadKeys:
     """Return the keys with which to continue an upload session.
 
-    Without `opens`, the received bytes stay sealed, and their key is not looked up.
-
-    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that the repository writes under cannot
-    be used, or the one that the received bytes were sealed under cannot.
+    Without `opens`, the received bytes stay sealed, and their key is not looked up. Raise
+    `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that the repository writes under, or the one
+    that seals the received bytes, cannot be used.
     """
     if not ctx.seals and upload.kms_key_id is None:
         return UploadKeys(None, None)
@@ -92,7 +92,7 @@ def find_upload_keys(
 async def new_seal(
     ctx: ServiceContext, account_id: str, writing: WritingKey | None, stored_id: str
 ) -> Seal | None:
-    """Make a data key, wrapped under the KMS key; return None if the bytes are stored plain.
+    """Make a data key, wrapped under the KMS key `writing`; None if the bytes are stored plain.
 
     Raise `Unavailable` if the provider of the KMS key's material does not answer.
     """
@@ -107,7 +107,7 @@ async def new_seal(
 
 
 async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None) -> Seal | None:
-    """Unwrap the data key under which an upload's bytes are sealed; return None if they are plain.
+    """Unwrap the data key that seals an upload's bytes; return None if the bytes are plain.
 
     Raise `ObjectUnknown` if the data key cannot be unwrapped, so that the bytes are lost;
     `Unavailable` if the provider of the KMS key's material does not answer.
@@ -127,7 +127,10 @@ async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None
 async def seal_under(
     ctx: ServiceContext, writing: WritingKey | None, seal: Seal | None, stored_id: str
 ) -> Seal | None:
-    """Return a seal of the same data key under the KMS key that is written under now."""
+    """Return `seal` with its data key wrapped under the KMS key `writing`.
+
+    Return `seal` itself if the data key is already wrapped under that key, or either is None.
+    """
     if seal is None or writing is None or seal.kms_key_id == writing.kms_key_id:
         return seal
     wrapped = await _wrap(ctx, writing, stored_id, seal.data_key)
@@ -166,7 +169,7 @@ def _find(
 def key_for(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:
     """Return the KMS key that a repository writes under, or None if blobs are stored plain.
 
-    Raise KmsKeyDeleted or KmsKeyDisabled as `find_writing_key`.
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` like `find_writing_key`.
     """
     if not ctx.seals:
         return None

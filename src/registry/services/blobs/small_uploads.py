@@ -12,9 +12,9 @@ from __future__ import annotations
 from cloudcore.db.base import Connection, OutcomeUnknown
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import (
-    KeptBytes,
+    SealedUpload,
     adopt_inline,
-    digests_of_kept,
+    digests_of_sealed,
     open_inline,
     store_inline,
 )
@@ -45,10 +45,10 @@ from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
 from registry.services.context import ServiceContext
 
 
-def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
+def small_bytes_left(ctx: ServiceContext, session: UploadSession) -> int:
     """Return how many more bytes a session may receive while staying small; -1 if it is not small.
 
-    A session with a current or earlier lease is not small: it may have staged bytes.
+    A session that has or had a lease is not small: it may have staged bytes.
     """
     upload, limit = session.upload, ctx.limits.inline_max_bytes
     if limit <= 0 or upload.lease_holder is not None:
@@ -58,12 +58,12 @@ def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
     return max(-1, limit - upload.received_bytes)
 
 
-async def keep_few(
+async def append_small(
     ctx: ServiceContext, name: Name, session: UploadSession, keys: UploadKeys, data: bytes
 ) -> int:
     """Append a few bytes to a small session; return how many it has received in total.
 
-    Raise UploadUnknown, UploadBusy, BlobTooLarge or QuotaExceeded as `append_chunk` does.
+    Raise `UploadUnknown`, `UploadBusy`, `BlobTooLarge` or `QuotaExceeded` like `append_chunk`.
     """
     upload = session.upload
     whole = await received_bytes(ctx, session, keys) + data
@@ -82,27 +82,29 @@ async def keep_few(
 async def seal_received(
     ctx: ServiceContext, upload: uploads.Upload, writing: WritingKey | None, data: bytes
 ) -> uploads.ReceivedBytes:
-    """Seal `data`, the bytes of a small session, as its row stores them.
+    """Seal `data`, all received bytes of a small session, for the session's row.
 
-    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that it writes under cannot be
-    used.
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key `writing` cannot be used.
     """
     stage_id = ctx.new_id()
     seal = await sealing.new_seal(ctx, upload.account_id, writing, stage_id)
     if seal is None:
         return uploads.ReceivedBytes(len(data), {}, stage_id, None, data)
     body = sealed_bytes(data, seal.data_key, stage_id)
-    kept = KeptBytes(body, seal.wrapped, stage_id, len(data))
-    digests = digests_of_kept(kept, data, upload.algorithm)
+    kept = SealedUpload(body, seal.wrapped, stage_id, len(data))
+    digests = digests_of_sealed(kept, data, upload.algorithm)
     return uploads.ReceivedBytes(len(data), digests, stage_id, sealing.wrap_for_row(seal), body)
 
 
 def has_digests(session: UploadSession) -> bool:
-    """Return True if the row has its bytes' digests, so `finish_as_it_is` needs no data key."""
+    """Return True if a small session's row has the digests of its bytes.
+
+    Then `finish_sealed` needs no data key.
+    """
     return session.upload.body is not None and bool(session.upload.digests)
 
 
-async def finish_as_it_is(
+async def finish_sealed(
     ctx: ServiceContext,
     name: Name,
     session: UploadSession,
@@ -112,9 +114,9 @@ async def finish_as_it_is(
 ) -> bool:
     """Make the sealed bytes of a small session an inline object, and end the session.
 
-    Return False if that is not possible: if the bytes must be decrypted, to verify another digest
-    or to wrap their data key under another KMS key; if they are damaged; or if the cached `target`
-    has changed, or is not the session's.
+    Return False if that is not possible: the bytes must be decrypted, to verify another digest or
+    to wrap their data key under another KMS key; they are damaged; or the cached `target` has
+    changed, or is not the session's.
 
     Raises:
         UploadUnknown, UploadBusy: the session has ended, or another request writes to it.
@@ -126,7 +128,7 @@ async def finish_as_it_is(
     wrap = uploads.UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
     if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
         return False
-    kept = KeptBytes(upload.body, wrap.wrapped_data_key, upload.stage_id, upload.received_bytes)
+    kept = SealedUpload(upload.body, wrap.wrapped_data_key, upload.stage_id, upload.received_bytes)
     stored = adopt_inline(kept, upload.digests, expected)
     if stored is None:
         return False
@@ -138,7 +140,7 @@ async def finish_as_it_is(
     return True
 
 
-async def finish_few(
+async def finish_small(
     ctx: ServiceContext,
     name: Name,
     session: UploadSession,
@@ -150,7 +152,8 @@ async def finish_few(
 
     Raises:
         DigestMismatch: the bytes hash to another digest; the session has ended.
-        UploadUnknown, UploadBusy, BlobTooLarge.
+        UploadUnknown, UploadBusy: the session has ended, or another request writes to it.
+        BlobTooLarge: the bytes exceed the limit of a blob.
 
     """
     upload = session.upload
@@ -173,7 +176,7 @@ async def finish_few(
 async def end_small(ctx: ServiceContext, name: Name, session: UploadSession) -> None:
     """End a session that nobody holds and that has no staged bytes.
 
-    Raise UploadUnknown if it has ended, UploadBusy if another request has written to it.
+    Raise `UploadUnknown` if it has ended, `UploadBusy` if another request has written to it.
     """
     upload = session.upload
     lease = uploads.lease_of(upload) if session.is_written else None
@@ -187,8 +190,8 @@ async def received_bytes(
 ) -> bytes:
     """Return the received bytes of a small session, decrypted.
 
-    Raise `UploadUnknown` if the row was damaged, so the bytes are lost, and the session has ended;
-    `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that seals it cannot be used.
+    Raise `UploadUnknown` if the bytes are damaged; then the session is ended. Raise `KmsKeyDeleted`
+    or `KmsKeyDisabled` if the KMS key that seals them cannot be used.
     """
     return (await _open_received(ctx, session, keys))[0]
 
@@ -213,7 +216,6 @@ async def _open_received(
 
 
 async def _record(ctx: ServiceContext, name: Name, session: UploadSession, new: NewBytes) -> None:
-    """Record the blob and end its session."""
     upload = session.upload
     lease = uploads.lease_of(upload) if session.is_written else None
     try:
@@ -233,7 +235,7 @@ def _keep(
     received: uploads.ReceivedBytes,
     now: int,
 ) -> bool:
-    """Write a small session's bytes to its row; return False if that changed since it was read."""
+    """Write a small session's bytes to its row; return False if the session has changed."""
     expires_at = now + ctx.limits.upload_idle
     if session.is_written:
         lease = uploads.lease_of(session.upload)
@@ -242,9 +244,10 @@ def _keep(
 
 
 def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | None:
-    """Return the cached target for a small whole body, or None.
+    """Return the cached target for a push with a small whole body, or None.
 
-    Requests with other bodies look the repository up first, to be refused before the body arrives.
+    For other bodies the repository is looked up first, so that a push can be refused before the
+    body arrives.
     """
     has_few = 0 < (chunk.declared_bytes or 0) <= ctx.limits.inline_max_bytes
     if not has_few or chunk.give_back is None:
@@ -255,12 +258,12 @@ def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | 
 def find_unwritten(
     tx: Connection, ctx: ServiceContext, known: CachedTarget, upload_id: str, now: int, adding: int
 ) -> tuple[UploadSession, UploadKeys] | None:
-    """Find a session without a row that may get one with `adding` bytes, and the keys to seal them.
+    """Return a session without a row that may receive `adding` bytes, and the keys to seal them.
 
-    Return None if any check fails: the caller must find out which.
+    Return None if any check fails; the caller must find out which.
     """
     session = unwritten_session(ctx, ids_of(known.target), upload_id, now)
-    if session is None or room_for_few(ctx, session) < 0:
+    if session is None or small_bytes_left(ctx, session) < 0:
         return None
     room = room_in_target(tx, ctx, known.target, now, upload_id, adding)
     if room is None:
@@ -274,7 +277,6 @@ async def begin_in_target(
     """Insert the row of a session with a whole small body in it; return the body's length.
 
     Return None, and make the body readable again, if nothing was written; see `push_to_target`.
-
     Raise `SizeInvalid` if the body is not as long as its span, `OutcomeUnknown` if it is unknown
     whether the session has the body.
     """
@@ -283,7 +285,7 @@ async def begin_in_target(
     session = unwritten_session(ctx, ids_of(target), upload_id, now)
     if session is None or room_of(ctx, now) is None or chunk.give_back is None:
         return None
-    few = await chunk.few(room_for_few(ctx, session))
+    few = await chunk.few(small_bytes_left(ctx, session))
     if few is None:
         return None
     room = room_of(ctx, now, len(few.data))

@@ -1,12 +1,12 @@
 """Upload sessions with bytes staged in the store, written by the holder of the session's lease.
 
-The row has what a session has received: the bytes are flushed before the row is committed, and the
-row before the response. Bytes beyond the row were never acknowledged; the next writer cuts them
-off. Only the holder of a session's lease writes (`upload_leases`). It uses the row as read when it
-took the lease, and each of its transactions checks the lease's token.
+The row records what a session has received: the bytes are flushed before the row is committed, and
+the row is committed before the response. Bytes beyond the row were never acknowledged; the next
+writer cuts them off. Only the holder of a session's lease writes (`upload_leases`). It uses the row
+as read when it took the lease, and each of its transactions checks the lease's token.
 
-Staged bytes are continued in place or in a copy. A session's first bytes and each copy get their
-own data key.
+A new holder continues the staged bytes in place or in a copy. A session's first bytes and each copy
+get their own data key.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from registry.services.context import ServiceContext
 
 
 class _Progress(NamedTuple):
-    """What a session has after a chunk: received bytes, their digests, and the object, if final."""
+    """A session after a chunk: its received bytes, their digests, and the object, if complete."""
 
     is_complete: bool
     received_bytes: int
@@ -58,7 +58,7 @@ class _Progress(NamedTuple):
 async def stage_chunk(ctx: ServiceContext, name: Name, session: UploadSession, chunk: Chunk) -> int:
     """Append a chunk to a session's staged bytes; return how many bytes the session has received.
 
-    Raise as `registry.services.blobs.uploads.append_chunk`.
+    Raise the errors of `registry.services.blobs.uploads.append_chunk`.
     """
     async with _held(ctx, name, session, chunk.declared_bytes) as hold:
         async with _opened(ctx, hold, chunk) as staged:
@@ -81,7 +81,7 @@ async def finish_staged(
 ) -> None:
     """Append the last chunk, if any, and make the staged bytes a blob of the repository.
 
-    Raise as `registry.services.blobs.uploads.finish_upload`.
+    Raise the errors of `registry.services.blobs.uploads.finish_upload`.
     """
     async with _held(ctx, name, session, chunk.declared_bytes, expected) as hold:
         async with _opened(ctx, hold, chunk) as staged:
@@ -109,7 +109,8 @@ async def finish_staged(
 async def cancel_staged(ctx: ServiceContext, name: Name, session: UploadSession) -> None:
     """End a session that has a row, and delete its bytes.
 
-    Raise UploadUnknown if the session has ended, UploadBusy if another request is writing to it.
+    Raise `UploadUnknown` if the session has ended, `UploadBusy` if another request is writing to
+    it.
     """
     upload_id = session.upload.id
     async with ctx.leases.hold(ctx, name, session) as hold:
@@ -130,7 +131,7 @@ async def _held(
 ) -> AsyncIterator[UploadHold]:
     """Hold the lease of a session, with its keys; insert its row if there is none.
 
-    `adding` is the number of bytes to come, and `expected` the blob's digest, if known.
+    `adding` is the number of bytes to come, and `expected` the blob's digest, each None if unknown.
     """
     upload, use = session.upload, session.use
     if not session.is_written:
@@ -167,14 +168,14 @@ class _Move:
         self._span = chunk.span
 
     def take(self, view: memoryview) -> None:
-        """Write the next bytes; raise BlobTooLarge or QuotaExceeded beyond a limit."""
+        """Write the next bytes; raise `BlobTooLarge` or `QuotaExceeded` beyond a limit."""
         self._write_before()
         check_limit(self._ctx, self._staged.offset + len(view))
         check_bytes(self._use, self._staged.offset + len(view))
         self._staged.write(view)
 
     def end(self, *, is_complete: bool) -> None:
-        """Raise SizeInvalid if a whole chunk is not as long as its span."""
+        """Raise `SizeInvalid` if a complete chunk is not as long as its span."""
         self._write_before()
         if is_complete:
             check_span(self._span, self._staged.offset - self._received_bytes)
@@ -214,7 +215,7 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
 async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> bool:
     """End a held session, then delete its bytes, unless a row may still name them.
 
-    Return False if a row may still name them.
+    Return False if a row may still name them: the lease was lost.
     """
     hold.is_over = True
     ending = ending_of(ctx, hold.upload.id, hold.lease)
@@ -285,7 +286,6 @@ async def record_staged(
 
 
 async def _lost(ctx: ServiceContext, hold: UploadHold) -> Exception:
-    """Return the error for a request that has lost its lease."""
     return await ctx.database.read(lost_session, ctx, hold.name, hold.upload.id, ctx.clock())
 
 
@@ -377,8 +377,7 @@ async def discard_stage(staged: Staged) -> None:
 async def drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
     """Delete the staged bytes that the session had when the lease was taken; no row names them now.
 
-    If an earlier holder still has them open or made them an object, or if the store fails, they are
-    left to the orphan scan.
+    The orphan scan deletes them later if an earlier holder still has them open, or the store fails.
     """
     if hold.upload.lease_token == FIRST_TOKEN or hold.upload.body is not None:
         return  # nothing was staged before

@@ -36,13 +36,13 @@ class Chunk(NamedTuple):
     """``Content-Length``, or None."""
     span: Span | None = None
     read: ReadFew | None = None
-    """Reads the same body into memory. If it has more bytes than the given number, it returns None,
-    and `body` has all of them still. None if the body can only be moved."""
+    """Reads the same body into memory. It takes a limit; if the body has more bytes, it returns
+    None, and `body` still yields all of them. None if the body can only be streamed."""
     give_back: Callable[[SmallBody], None] | None = None
     """Takes back the result of `read`, so that the body can be received again."""
 
     async def few(self, limit: int) -> SmallBody | None:
-        """Read a body of at most `limit` bytes; return None for a longer one, for `body` to read.
+        """Read a body of at most `limit` bytes; return None for a longer one, left to `body`.
 
         Raise `SizeInvalid` if it is complete, but not as long as `span`.
         """
@@ -55,13 +55,13 @@ class Chunk(NamedTuple):
 
 
 def check_span(span: Span | None, length: int) -> None:
-    """Raise SizeInvalid if a complete chunk of `length` bytes is not as long as its span."""
+    """Raise `SizeInvalid` if a complete chunk of `length` bytes is not as long as its span."""
     if span is not None and span.length != length:
         raise SizeInvalid("the body is not as long as its Content-Range says")
 
 
 def check_limit(ctx: ServiceContext, size: int) -> None:
-    """Raise BlobTooLarge if `size`, in bytes, is over the limit."""
+    """Raise `BlobTooLarge` if a blob of `size` bytes exceeds the limit."""
     limit = ctx.limits.max_blob_bytes
     if size > limit:
         raise BlobTooLarge(f"a blob may have at most {limit} bytes", limit=limit)

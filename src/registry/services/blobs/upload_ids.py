@@ -2,7 +2,7 @@
 
 An id is a UUIDv7: 48 bits of time (milliseconds), 34 random bits, and 40 bits of a MAC over these,
 the repository and the hash algorithm (HMAC-SHA-256, truncated). So ``POST`` writes no row, and
-every process of an install that has the key recognizes the session.
+every process of the registry recognizes the session, as all have the same key.
 
 The MAC only distinguishes issued ids from others. It protects no right: every request is authorized
 for its repository, and anyone who may push there can get an id. So 40 bits are enough, and ids can
@@ -22,7 +22,8 @@ from registry.metadata.blobs.uploads import Upload
 from registry.oci.digest import ALGORITHMS
 
 CONTEXT: Final = "ids of upload sessions"
-"""For `cloudcore.keyring.Keyring.derive`: the key is the install's, so it outlives restarts."""
+"""The context from which `cloudcore.keyring.Keyring.derive` derives the key of the MAC. The key
+does not change at a restart."""
 _MAC_BITS: Final = 40
 _RANDOM_BITS: Final = 34
 _LOW_BITS: Final = 62 - _MAC_BITS  # of the random ones, those after the variant
@@ -34,9 +35,10 @@ class UploadSession(NamedTuple):
 
     upload: Upload
     is_written: bool
-    """It has a row. Otherwise it has received nothing yet."""
+    """True if the session has a row. Otherwise it has received nothing yet."""
     use: QuotaUse | None = None
-    """Stored bytes of its account and their limit, if they were read; None without a limit."""
+    """Stored bytes of the session's account and their limit; None without a limit, or if not read.
+    """
 
 
 def new_upload(upload_id: str, ids: RepositoryIds, algorithm: str | None) -> Upload:
@@ -79,18 +81,18 @@ class ParsedId(NamedTuple):
     algorithm: str | None
     """The hash algorithm that the client announced, or None."""
     started_at: int
-    """In microseconds since the epoch."""
+    """When the session was started, in microseconds since the epoch."""
 
 
 class UploadIds:
-    """Makes and recognizes the ids of one install."""
+    """Makes and recognizes the upload ids of a registry."""
 
     def __init__(self, key: bytes = _OPEN_KEY) -> None:
         """Sign with `key`; the default is public, for ``entrepot dev`` without keys."""
         self._key = key
 
     def new(self, ids: RepositoryIds, algorithm: str | None, now: int) -> str:
-        """Return the id of a session that starts `now`, in microseconds since the epoch."""
+        """Return the id of a session that starts at `now`, in microseconds since the epoch."""
         random = int.from_bytes(os.urandom(5), "big") >> (40 - _RANDOM_BITS)
         time = now // 1000 & ((1 << 48) - 1)
         value = time << 80 | 0x7 << 76 | (random >> _LOW_BITS) << 64

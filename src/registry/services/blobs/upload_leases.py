@@ -52,14 +52,15 @@ class UploadHold:
     """The session's row when the lease was taken."""
     lease: Lease
     stage_id: str
-    """Id under which this holder stages: the session's, or that of a copy."""
+    """Id under which this holder stages bytes: the session's, or that of a copy."""
     keys: UploadKeys | None = None
     seal: Seal | None = None
-    """How the bytes under `stage_id` are sealed. None if they are plain, or not open yet."""
+    """The data key of the bytes under `stage_id`; None if they are plain, or not open yet."""
     before: bytes = b""
     """The bytes in the session's row, to be staged before the next bytes."""
     use: QuotaUse | None = None
-    """Stored bytes of the account and their limit; None without one or if the blob counts."""
+    """Stored bytes of the account and their limit; None without a limit, or if the account already
+    has the blob."""
     is_over: bool = False
     """True once a transaction was tried that releases the lease or ends the session."""
 
@@ -118,11 +119,11 @@ class Leases:
     ) -> AsyncIterator[UploadHold]:
         """Hold the lease of an open session in the block, with the keys that `look` finds.
 
-        If it has no row, insert one.
+        If the session has no row, insert one.
 
         Raises:
-            PlatformError: by `look`; the lease is not taken.
-            UploadUnknown: no such session here, or it has ended.
+            PlatformError: raised by `look`; the lease is not taken.
+            UploadUnknown: there is no such session here, or it has ended.
             UploadBusy: another request holds it.
 
         """
@@ -157,7 +158,7 @@ class Leases:
         return holder is None or holder == self.holder or self._is_dead(holder)
 
     async def renew(self, database: Database, clock: Clock) -> None:
-        """Extend the leases of running requests to 20 s from now, and release all others.
+        """Extend the leases of running requests to 20 s from now; release those of ended requests.
 
         Raise `Unavailable` if the database cannot renew them now.
         """
@@ -201,7 +202,7 @@ class Leases:
     async def _take_lease(
         self, ctx: ServiceContext, claim: _Claim, *, is_written: bool
     ) -> UploadHold:
-        """Take the lease of an open session; raise UploadUnknown or UploadBusy as `hold`."""
+        """Take the lease of an open session; raise `UploadUnknown` or `UploadBusy` like `hold`."""
         write = ctx.database.write_relaxed if self._has_own_database else ctx.database.write
         try:
             if is_written:
@@ -217,7 +218,11 @@ class Leases:
         return hold
 
     async def _refuse_held(self, ctx: ServiceContext, claim: _Claim) -> None:
-        """Raise UploadBusy if another holder has the lease; this only reads, to spare a write."""
+        """Raise `UploadBusy` if another holder has the lease.
+
+        Raise `UploadUnknown` if the session has ended. This only reads, so that a refusal needs no
+        write transaction.
+        """
         upload = await ctx.database.read(
             uploads.find_upload, *claim.name, claim.upload.id, ctx.clock()
         )
@@ -227,11 +232,17 @@ class Leases:
             raise busy()
 
     def take_expired(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of an expired session; return None if another holder has it."""
+        """Take the lease of an expired session; return None if another holder has it.
+
+        Also return None if the session does not exist or has not expired.
+        """
         return self._take_over(tx, rows.lock_expired_upload(tx, upload_id, now), now)
 
     def take_abandoned(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of a session in order to end it; return None if another holder has it."""
+        """Take the lease of a session in order to end it; return None if another holder has it.
+
+        Also return None if the session does not exist.
+        """
         return self._take_over(tx, rows.lock_any_upload(tx, upload_id), now)
 
     def _take_over(self, tx: Connection, before: Upload | None, now: int) -> Upload | None:
@@ -242,7 +253,7 @@ class Leases:
         return rows.take(tx, before.id, self.holder, now + LEASE, shared=True)
 
     def _take_free(self, tx: Connection, claim: _Claim, now: int) -> UploadHold | None:
-        """Take the lease of an open session; None if it has a holder (see `_check_claim`)."""
+        """Take the lease of an open session; None if it is not free (see `_check_claim`)."""
         place = *claim.name, claim.upload.id, now
         upload = rows.take_free(tx, *place, self.holder, now + LEASE)
         if upload is None:
@@ -262,9 +273,9 @@ class Leases:
         return claim.held(tx, upload)
 
     def _take(self, tx: Connection, claim: _Claim, now: int) -> UploadHold:
-        """Take the lease of a session after the transactions that have locked its row.
+        """Take the lease of a session; wait for transactions that have locked its row.
 
-        Raise UploadUnknown if the session has ended, UploadBusy if another request holds it.
+        Raise `UploadUnknown` if the session has ended, `UploadBusy` if another request holds it.
         """
         upload_id = claim.upload.id
         before = rows.lock_upload(tx, *claim.name, upload_id, now)
@@ -278,7 +289,7 @@ class Leases:
         return claim.held(tx, rows.take(tx, upload_id, self.holder, now + LEASE, shared=shared))
 
     def _check_claim(self, claim: _Claim) -> None:
-        """Raise UploadBusy if the request was cancelled while it waited for the row's lock.
+        """Raise `UploadBusy` if the request was cancelled while it waited for the row's lock.
 
         Another request may hold the session by then.
         """

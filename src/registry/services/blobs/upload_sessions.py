@@ -23,8 +23,8 @@ _RETRY_SECONDS: Final = 60
 def get_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> upload_ids.UploadSession:
-    """Return a session of a repository that is open at `now`, or raise UploadUnknown (end-13)."""
-    found = uploads.find_here(tx, name.handle, name.repository, upload_id, now)
+    """Return a session of a repository that is open at `now` (end-13), or raise `UploadUnknown`."""
+    found = uploads.find_session_in(tx, name.handle, name.repository, upload_id, now)
     if found is None or found.has_expired:
         raise upload_ids.unknown(upload_id)
     if found.upload is not None:
@@ -62,11 +62,11 @@ def check_room(
     """Check that a repository and its account may have one more session with a row.
 
     `adding` is the number of bytes to come, if known. Return the account's stored bytes and their
-    limit. This is a read before the write transaction, so that a refusal does not occupy SQLite's
-    writer; concurrent requests may exceed the maximum of sessions by a few.
+    limit; None without a limit. This is a read before the write transaction, so that a refusal does
+    not occupy SQLite's writer; concurrent requests may exceed the maximum of sessions by a few.
 
-    Raise `TooManyUploads` if repository or account has its maximum, `QuotaExceeded` if the account
-    has no room for the bytes.
+    Raise `TooManyUploads` if the repository or account has its maximum of sessions, `QuotaExceeded`
+    if the account has no room for the bytes.
     """
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
@@ -93,38 +93,42 @@ def room_in_target(
     upload_id: str | None = None,
     adding: int = 0,
 ) -> Room | None:
-    """Return the limits for a session in a target; None if it has changed or `check_room` fails.
+    """Return the account's stored bytes and their limit if a session may begin in a target.
 
-    With `upload_id`, return None too if that session has a row or has ended. None gives no reason:
-    the caller must check each condition.
+    Return None if the target has changed, if a limit is reached (see `check_room`), or if the
+    session `upload_id` has a row or has ended. The caller must check each condition to find the
+    reason.
     """
     room = room_of(ctx, now, adding)
     return None if room is None else new_blobs.find_room_in(tx, target, room, upload_id)
 
 
-def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.FullParameters | None:
-    """Return the limits as parameters of a query; None if a maximum is 0."""
+def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.LimitParameters | None:
+    """Return the maximum numbers of sessions as parameters of a query; None if a maximum is 0."""
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
     if min(most) <= 0:
         return None
-    return upload_quota.FullParameters(now, most[0] - 1, most[1] - 1, adding)
+    return upload_quota.LimitParameters(now, most[0] - 1, most[1] - 1, adding)
 
 
 def ids_of(found: Repository | new_blobs.PushTarget) -> upload_ids.RepositoryIds:
-    """Return the repository and account to which session ids are bound."""
+    """Return the ids of the repository and account to which session ids are bound."""
     repository_id = found.id if isinstance(found, Repository) else found.repository_id
     return upload_ids.RepositoryIds(repository_id, found.account_id)
 
 
 def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> SessionEnd:
-    """Return what ending a session needs; `lease` is None if the session has no row."""
+    """Return the parameters that end a session; `lease` is None if the session has no row."""
     return SessionEnd(upload_id, lease, upload_ids.started_at(upload_id) + ctx.limits.upload_idle)
 
 
 def lost_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> UploadBusy:
-    """Return the error for a request that lost its session; raise UploadUnknown if it has ended."""
+    """Return the error for a request that lost its session.
+
+    Raise `UploadUnknown` if the session has ended.
+    """
     get_session(tx, ctx, name, upload_id, now)
     return upload_ids.busy()

@@ -1,7 +1,7 @@
 """Upload sessions: start, append, finish and cancel them on any worker; push a blob without one.
 
-``POST`` writes nothing: the session's id is its state (`upload_ids`). A session gets a row with its
-first bytes. Few bytes are stored in the row itself (`small_uploads`), more in the store
+``POST`` writes nothing: the session's id contains its state (`upload_ids`). A session gets a row
+with its first bytes. Few bytes are stored in the row itself (`small_uploads`), more in the store
 (`staged_uploads`).
 """
 
@@ -58,7 +58,7 @@ async def start_upload(
 
     Raises:
         NameUnknown: there is no such repository, and it cannot be created.
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used.
         TooManyUploads: the repository or its account has the maximum of open sessions.
 
     """
@@ -87,7 +87,10 @@ def _may_start(
 def _check_may_start(
     tx: Connection, ctx: ServiceContext, repository: Repository, now: int
 ) -> tuple[Repository, WritingKey | None]:
-    """Check that a repository accepts pushes and may have one more open session."""
+    """Check that a repository accepts pushes and may have one more open session.
+
+    Return the repository and the KMS key that it writes under; no key if blobs are stored plain.
+    """
     refuse_push(tx, repository)
     writing = key_for(tx, ctx, repository)
     check_room(tx, ctx, repository.id, repository.account_id, now)
@@ -100,8 +103,8 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
     Raises:
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable
         QuotaExceeded: the account has no room for the bytes that the session would then have.
-        SizeInvalid: the body is not as long as its span, and none of it counts; or the client
-            disconnected, and what arrived counts.
+        SizeInvalid: either the body is not as long as its span, and none of it counts; or the
+            client disconnected, and the bytes that arrived count.
 
     """
     known = None if chunk.span is not None and chunk.span.first else cached_target(ctx, name)
@@ -113,9 +116,9 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
     session, keys = await _find_to_append(ctx, name, upload_id, known, adding)
     if keys is not None:
         _check_offset(session, chunk)
-        few = await chunk.few(small_uploads.room_for_few(ctx, session))
+        few = await chunk.few(small_uploads.small_bytes_left(ctx, session))
         if few is not None:
-            received = await small_uploads.keep_few(ctx, name, session, keys, few.data)
+            received = await small_uploads.append_small(ctx, name, session, keys, few.data)
             if not few.is_complete:
                 raise cut_short()
             return received
@@ -144,7 +147,7 @@ async def finish_upload(
         DigestMismatch: the bytes hash to another digest; the session has ended.
         SizeInvalid: the body ended early; what arrived counts, and the session stays open.
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
-        QuotaExceeded: the account has no room for the blob, and does not have it yet.
+        QuotaExceeded: the account has no room for the blob, and does not have the blob yet.
 
     """
     brings, now = chunk.declared_bytes != 0, ctx.clock()
@@ -161,23 +164,23 @@ async def finish_upload(
     session, keys = found
     if keys is not None:
         _check_offset(session, chunk)
-        few = await chunk.few(small_uploads.room_for_few(ctx, session))
+        few = await chunk.few(small_uploads.small_bytes_left(ctx, session))
         if few is not None:
             if not brings and small_uploads.has_digests(session):
                 proved = None if known is None else known.target
-                if await small_uploads.finish_as_it_is(
+                if await small_uploads.finish_sealed(
                     ctx, name, session, keys.writing, expected, proved
                 ):
                     return
                 keys = await ctx.database.read(partial(find_upload_keys, ctx), session.upload)
             if few.is_complete:
-                await small_uploads.finish_few(ctx, name, session, keys, few.data, expected)
+                await small_uploads.finish_small(ctx, name, session, keys, few.data, expected)
                 return
             if not session.is_written:
                 upload = session.upload
                 ids = upload.repository_id, upload.account_id
                 await ctx.database.read(check_room, ctx, *ids, ctx.clock())
-            await small_uploads.keep_few(ctx, name, session, keys, few.data)
+            await small_uploads.append_small(ctx, name, session, keys, few.data)
             raise cut_short()
     await staged_uploads.finish_staged(ctx, name, session, expected, chunk)
 
@@ -197,14 +200,14 @@ def _find(
     """Return a session and, if it is small, the keys with which to continue it.
 
     With `may_count`, check that a session without a row may get one, with `adding` bytes. If the
-    request has no body, received bytes need not be decrypted (`finish_as_it_is`), and a cached
-    target (`known`) may be verified later.
+    request has no body (not `brings_bytes`), the received bytes need not be decrypted
+    (`finish_sealed`), and a cached target (`known`) may be verified later.
     """
     session = get_session(tx, ctx, name, upload_id, now)
     upload = session.upload
     if may_count and not session.is_written:
         check_room(tx, ctx, upload.repository_id, upload.account_id, now, adding)
-    if small_uploads.room_for_few(ctx, session) < 0:
+    if small_uploads.small_bytes_left(ctx, session) < 0:
         return session, None
     opens = brings_bytes or not small_uploads.has_digests(session)
     if known is not None and not opens:
@@ -213,7 +216,7 @@ def _find(
 
 
 def _check_offset(session: UploadSession, chunk: Chunk) -> None:
-    """Raise UploadOutOfOrder unless the chunk begins at the received offset."""
+    """Raise `UploadOutOfOrder` unless the chunk begins at the received offset."""
     received = session.upload.received_bytes
     if chunk.span is not None and chunk.span.first != received:
         raise UploadOutOfOrder(received)
@@ -226,8 +229,8 @@ async def push_blob(
 
     Raises:
         DigestMismatch, SizeInvalid, BlobTooLarge, NameUnknown, StoreUnavailable.
-        QuotaExceeded: the account has no room for the blob, and does not have it yet.
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
+        QuotaExceeded: the account has no room for the blob, and does not have the blob yet.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used.
 
     """
     check_limit(ctx, chunk.declared_bytes or 0)
@@ -271,7 +274,7 @@ async def push_blob(
 
 
 async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None:
-    """End a session and delete its bytes (end-14); raise UploadUnknown or UploadBusy."""
+    """End a session and delete its bytes (end-14); raise `UploadUnknown` or `UploadBusy`."""
     session = await ctx.database.read(get_session, ctx, name, upload_id, ctx.clock())
     if session.is_written:
         await staged_uploads.cancel_staged(ctx, name, session)
@@ -282,7 +285,7 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
 def _limited(
     ctx: ServiceContext, staged: Staged, use: QuotaUse | None
 ) -> Callable[[memoryview], None]:
-    """Return a sink that writes to `staged`; it raises BlobTooLarge or QuotaExceeded."""
+    """Return a sink that writes to `staged`; it raises `BlobTooLarge` or `QuotaExceeded`."""
 
     def sink(view: memoryview) -> None:
         check_limit(ctx, staged.offset + len(view))

@@ -30,9 +30,7 @@ class UploadKeys(NamedTuple):
     """The KMS keys that a request to an upload session needs."""
 
     writing: WritingKey | None
-    """None if bytes are stored plain."""
+    """The KMS key for further bytes; None if bytes are stored plain."""
     received: UsableKeys | None
-    """To open the data key of the received bytes.
-
-    None if that is plain, if its wrap is broken, or if it is not to be opened.
-    """
+    """The KMS key that opens the data key of the received bytes. None if these are plain, if the
+    wrap is broken, or if the data key is not to be opened."""

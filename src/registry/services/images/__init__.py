@@ -1,7 +1,12 @@
 """Use cases of images: push and read manifests, list, delete, restore and pin images.
 
-`manifests` serves ``/v2``, `details` serves ``/v1``. All deletions go through `deletion`, all
-restorations through `restoration`; `index_deletion` decides which images under an index to delete.
+- `manifests`: requests of ``/v2``
+- `details`, `image_contents`, `referrers`, `pins`: requests of ``/v1``
+- `deletion`, `restoration`: used by all deletions and restorations
+- `index_deletion`: which images under an index are deleted with it
+- `pulls`: times and numbers of pulls
+- `manifest_damage`: damaged manifests
+
 Manifests are parsed by `registry.oci.manifest`, large ones in the thread of documents
 (`cloudcore.threads`).
 """

@@ -1,4 +1,4 @@
-"""Delete images: hidden from every read at once, restorable until `restorable_until`.
+"""Delete images: they are hidden from every read at once, and restorable until `restorable_until`.
 
 Every deletion (by a client, the control plane or a lifecycle run) calls `drop_image` or
 `drop_unlisted` inside the transaction that holds the repository's lock.
@@ -47,9 +47,7 @@ def drop_image(
     """Delete a manifest and every tag that points to it; return the events to publish.
 
     The caller holds the repository's lock. With `has_force`, the error mentions `force`, which the
-    client can use.
-
-    Raise `ManifestReferenced` if an index here lists it.
+    client can use. Raise `ManifestReferenced` if an index of the repository lists the manifest.
     """
     if manifests.listed_of(tx, [manifest.id]):
         raise referenced(tx, repository, manifest, has_force=has_force)
@@ -59,7 +57,7 @@ def drop_image(
 def referenced(
     tx: Connection, repository: Repository, manifest: ManifestRow, *, has_force: bool
 ) -> ManifestReferenced:
-    """Return the error, with the indexes' names, for deleting a manifest that indexes list."""
+    """Return the error for deleting a manifest that indexes list, with the indexes' digests."""
     way_out = "delete the index first, or force" if has_force else "delete the index first"
     return ManifestReferenced(
         f"an index in {repository.name} lists {manifest.digest}; {way_out}",
@@ -78,10 +76,10 @@ class IncompleteIndex(ResponseBody):
 def detach_listed(
     tx: Connection, repository: Repository, ids: Collection[str]
 ) -> dict[str, list[IncompleteIndex]]:
-    """Detach the manifests `ids`, which will be deleted, from the indexes that stay.
+    """Detach manifests that are about to be deleted from the indexes that stay.
 
-    These indexes then lack them. Map manifest ids to these indexes, the first 20 of each sorted by
-    digest. The caller holds the repository's lock.
+    These indexes then lack the manifests. Map the ids of manifests to the indexes that lack them:
+    the first 20 of each, sorted by digest. The caller holds the repository's lock.
 
     Raise `Conflict` if too many indexes would have to be measured again in one transaction.
     """
@@ -119,18 +117,18 @@ def drop_unlisted(
     *,
     is_restorable: bool = True,
 ) -> list[RegistryEvent]:
-    """Delete manifests that no index lists; see `drop_image`.
+    """Delete manifests that no index lists, and their tags; return the events to publish.
 
-    Without `is_restorable`, they are removed at once, regardless of the account's undelete period.
-
-    Cost: one statement for each image, and a fixed number for all of them.
+    The caller holds the repository's lock. Without `is_restorable`, they are removed at once,
+    regardless of the account's undelete period. Cost: one statement for each image, and a fixed
+    number for all of them.
     """
     ids = [each.id for each in images]
     tags, described = tags_of(tx, ids), descriptions(tx, repository, ids)
     if any(tags.values()):
         add_deletions(tx, list(tags), change.principal, change.stored_source, change.now)
     for each in images:
-        change.tell("deleted", each.digest, [tag for tag, _ in tags[each.id]])
+        change.add_detail("deleted", each.digest, [tag for tag, _ in tags[each.id]])
     until = restorable_until(tx, repository.account_id, change.now)
     restorable = (
         _soft_delete(tx, repository, images, tags, until, change)
@@ -159,7 +157,7 @@ def _soft_delete(
     until: int,
     change: Change,
 ) -> Counts:
-    """Insert tombstones of images and deleted tags; return the changes of counters."""
+    """Insert tombstones of images and their deleted tags; return the changes of counters."""
     digests = [each.digest for each in images]
     uncounted = detach_deleted_tags(tx, repository.id, digests, until)
     older = tombstones.find_older(tx, repository.id, digests)
@@ -172,7 +170,9 @@ def _soft_delete(
     if repository.is_cached:
         keep_missing(tx, list(tags))
     if held:
-        condemn(tx, repository.account_id, held, change.now)  # that only older tombstones held
+        condemn(
+            tx, repository.account_id, held, change.now
+        )  # those that only older tombstones held
     names = [tag for pairs in tags.values() for tag, _ in pairs]
     if names:
         add_deleted_tags(tx, repository.id, names, deletion, has_image=False)
@@ -196,7 +196,7 @@ def _lock_objects(
 
 
 def restorable_until(tx: Connection, account_id: str, now: int) -> int:
-    """Return until when (microseconds) something deleted `now` can be restored."""
+    """Return until when (microseconds) something deleted at `now` can be restored."""
     return now + find_settings(tx, account_id).undelete_days * DAY
 
 
@@ -209,7 +209,7 @@ def remove_unlisted(
 ) -> None:
     """Delete the rows of manifests that no index lists, with their tags, and update all counters.
 
-    `restorable` is what `_soft_delete` returned; without it, the images cannot be restored.
+    `restorable` is the result of `_soft_delete`; None means that the images cannot be restored.
     """
     ids = [each.id for each in images]
     references = Counter(manifests.blobs_of(tx, ids))

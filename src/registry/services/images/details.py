@@ -73,7 +73,7 @@ class BatchDeletion(ResponseBody):
 def _failed(
     error: PlatformError, digest: str | None = None, tag: str | None = None
 ) -> FailedDeletion:
-    """Return the outcome for a failed item; `digest` or `tag` is as the request named it."""
+    """Return the outcome for a failed item, with the digest or tag that the request named."""
     return FailedDeletion(
         digest=digest,
         tag=tag,
@@ -91,9 +91,10 @@ def list_images(
     before: str,
     limit: int,
 ) -> tuple[Sequence[ImageRow], int]:
-    """Return images with ids below `before`, newest first, and the number on all pages.
+    """Return up to `limit` images with ids below `before`, newest first, and the number of all.
 
-    They are filtered by `status` or, if set, by `prefix`: a tag must begin with it, byte by byte.
+    The images are filtered by `status` or, if set, by `prefix`: a tag must begin with it, byte by
+    byte.
     """
     if prefix is not None and status is TagStatus.UNTAGGED:
         return [], 0
@@ -128,8 +129,8 @@ def _list_under_prefix(
 def get_image(tx: Connection, found: VisibleRepository, reference: str) -> ImageRow:
     """Return an image by its id, any digest its content was verified with, or a short digest.
 
-    A short digest is the beginning of the sha256, 6 hex digits or more, with or without
-    ``sha256:``, that no other image of the repository has.
+    A short digest is the beginning of the sha256: at least 6 hex digits, with or without
+    ``sha256:``. No other image of the repository may have it.
 
     Raise `ManifestUnknown` if there is no such image, or `reference` has another form;
     `InvalidInput` if several images have this short digest.
@@ -159,7 +160,7 @@ def _find_short(tx: Connection, found: VisibleRepository, reference: str) -> Ima
 
 
 def get_document(tx: Connection, found: VisibleRepository, reference: str) -> ManifestDocument:
-    """Return an image's manifest exactly as pushed; see `get_image`."""
+    """Return an image's manifest exactly as pushed; `reference` is as for `get_image`."""
     image = get_image(tx, found, reference)
     document = images.find_document(tx, found.repository.id, image.id)
     if document is None:
@@ -175,11 +176,10 @@ def list_referring_images(
     before: str,
     limit: int,
 ) -> tuple[Sequence[ImageRow], int]:
-    """Return the images whose subject is `reference`; the subject need not exist (end-12).
+    """Return a page of the images whose subject is `reference`, and their number (end-12).
 
-    An empty `artifact_type` means all types.
-
-    Raise `ManifestUnknown` if `reference` is neither a digest nor the id of an image here.
+    The subject need not exist. An empty `artifact_type` means all types. Raise `ManifestUnknown` if
+    `reference` is neither a digest nor the id of an image here.
     """
     subject = reference
     if parse_uuid(reference) is not None:
@@ -191,7 +191,10 @@ def list_referring_images(
 
 
 def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -> ManifestRow:
-    """Return the manifest row of an image; see `get_image`."""
+    """Return the manifest row of an image; `reference` is its id or a digest.
+
+    Raise `ManifestUnknown` if there is no such image.
+    """
     digest = (
         get_image(tx, found, reference).digest
         if parse_uuid(reference) is not None
@@ -206,15 +209,15 @@ def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -
 def delete_image(
     tx: Connection, found: VisibleRepository, reference: str, change: Change, *, force: bool
 ) -> DeletedImage:
-    """Delete an image and every tag that points to it; return them.
+    """Delete an image and every tag that points to it; return the image.
 
     With `force`, it is deleted even if it is pinned or listed; the indexes that list it stay
-    without it. The tags are returned only with `force`.
+    without it. The result has the tags only if there are such indexes.
 
     Raises:
-        ManifestReferenced: an index here lists it, and `force` is not given.
-        Conflict: it is pinned, and `force` is not given; or too many indexes list it for `force`.
-        ManifestUnknown.
+        ManifestReferenced: an index here lists it, and `force` is False.
+        Conflict: it is pinned, and `force` is False; or too many indexes list it.
+        ManifestUnknown: there is no such image.
 
     """
     repository = lock_visible_repository(tx, found)
@@ -244,11 +247,11 @@ def delete_batch(
 ) -> BatchDeletion:
     """Delete images by digest, then tags by name; return the result of each item.
 
-    With `force`, pinned and listed images are deleted too; indexes that stay lack them. Items fail
-    one by one. Children may come before their index. A tag that was deleted with its image is
+    With `force`, pinned and listed images are deleted too; indexes that stay lack them. Each item
+    fails by itself. Children may come before their index. A tag that was deleted with its image is
     skipped.
 
-    Raise `Conflict` if too many indexes list images of the batch for `force`; nothing is
+    Raise `Conflict` if, with `force`, too many indexes list images of the batch; nothing is
     deleted.
     """
     repository = lock_visible_repository(tx, found)
@@ -317,7 +320,10 @@ def _delete_images(
 def _find_requested(
     tx: Connection, found: VisibleRepository, digests: Sequence[str], outcome: BatchDeletion
 ) -> dict[str, tuple[str, ManifestRow]]:
-    """Map ids of the images in a batch to the digest that the batch used, and the row."""
+    """Map ids of the batch's images to the requested digest and the row.
+
+    Images that do not exist become failures of `outcome`.
+    """
     names = {digest: _name(tx, found, digest) for digest in digests}
     rows = manifests.find_manifests(tx, found.repository.id, list(names.values()))
     requested: dict[str, tuple[str, ManifestRow]] = {}

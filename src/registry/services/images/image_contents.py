@@ -1,8 +1,7 @@
 """Read an image's contents: its platforms, its configuration, a small layer of an artifact.
 
-A configuration is a blob that a client pushed. It is read as None if it is missing, damaged,
-malformed or larger than `MAX_CONFIGURATION_BYTES`, or if the store is unavailable: the image is
-then shown without it.
+A configuration is a blob that a client pushed. If it is missing, damaged, malformed or larger than
+`MAX_CONFIGURATION_BYTES`, or if the store is unavailable, the image is shown without it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.context import ServiceContext
 
 MAX_BYTES: Final = 2_000_000
-"""The largest layer that is read."""
+"""The size of the largest layer that is read, in bytes."""
 
 
 async def read_configuration(
@@ -52,7 +51,7 @@ async def read_platforms(
 ) -> list[str]:
     """Return the platforms of an image, such as ``linux/arm64``.
 
-    An index has the platforms in its descriptors; an artifact that is not an image has none.
+    Those of an index are in its descriptors; an artifact that is not an image has none.
     """
     if image.is_index:
         return await _platforms_of_index(ctx, found, image)

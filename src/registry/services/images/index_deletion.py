@@ -1,6 +1,6 @@
 """Delete an index and those manifests under it that nothing else needs.
 
-`divide` alone decides which manifests are deleted with an index. The storage report
+Only `divide` decides which manifests are deleted with an index. The storage report
 (`services.storage_usage`), the preview and the deletion all use it.
 """
 
@@ -24,11 +24,11 @@ from registry.services.images.details import BatchDeletion, delete_batch, get_ma
 from registry.services.repositories.names import lock_visible_repository
 
 MAX_MEMBERS: Final = 100
-"""The most manifests, including the index, that one request previews or deletes."""
+"""The maximum number of manifests, including the index, that one request previews or deletes."""
 
 KeptReason = Literal["tagged", "pinned", "listed", "attached"]
-"""Why a manifest is kept: it has a tag, it has a pin, an index that is kept lists it, or a manifest
-that is kept has it as its subject."""
+"""Why a manifest is kept: it has a tag; it has a pin; a kept index lists it; or it is the subject
+of a kept manifest."""
 
 
 class TreeNeed(NamedTuple):
@@ -49,16 +49,16 @@ class Division(NamedTuple):
 
 
 class TreePreview(NamedTuple):
-    """The result that deleting an image with its children would have."""
+    """The result that deleting an index with its children would have."""
 
     deleted: Sequence[ImageRow]
-    """The image first, then each child after all its parents."""
+    """The index first, then each child after all its parents."""
     kept: Sequence[tuple[ImageRow, KeptReason]]
     listed_by: Sequence[str]
-    """Digests of the indexes in the repository that list the image, at most 20. While one exists,
-    the image cannot be deleted."""
+    """Digests of the indexes in the repository that list this index, at most 20. While one exists,
+    this index cannot be deleted."""
     freed_bytes: int
-    """Bytes freed on disk once the images can no longer be restored."""
+    """Bytes freed on disk once the deleted images can no longer be restored."""
 
 
 class KeptDigest(ResponseBody):
@@ -105,7 +105,8 @@ def divide(root: str, members: Collection[TreeMember], needs: Iterable[TreeNeed]
 def _parents_first(root: str, needs: Iterable[TreeNeed]) -> list[str]:
     """Return the manifests under `root`, each after all its parents.
 
-    Leave out manifests that an index outside the tree lists, and manifests that only those list.
+    Manifests that an index outside the tree lists are left out, and so are those listed only by
+    manifests that are left out.
     """
     children: defaultdict[str, list[str]] = defaultdict(list)
     waiting: Counter[str] = Counter()
@@ -125,7 +126,7 @@ def _parents_first(root: str, needs: Iterable[TreeNeed]) -> list[str]:
 def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int) -> Division:
     """Decide which manifests to delete with a manifest, and which to keep.
 
-    Cost: proportional to the size of its tree.
+    The cost is proportional to the size of the manifest's tree.
     """
     members = members_of(tx, repository_id, manifest_id, now)
     if len(members) == 1:
@@ -168,11 +169,11 @@ def delete_with_children(
     *,
     force: bool,
 ) -> IndexDeletion:
-    """Delete an index, and its children that nothing else needs.
+    """Delete an index, and those of its children that nothing else needs.
 
-    With `only`, delete no children except those with these sha256 digests. Manifests that cannot
-    be deleted are reported one by one, as in a batch. If the index itself cannot (it is listed or
-    pinned), its children stay too.
+    With `only`, delete no children except those with these sha256 digests. Manifests that cannot be
+    deleted are reported one by one, as in a batch. If the index itself cannot be deleted (it is
+    listed or pinned), its children stay too.
 
     Raise `ManifestUnknown` if there is no such image; `Conflict` if it is not an index, or has more
     than `MAX_MEMBERS` manifests under it.

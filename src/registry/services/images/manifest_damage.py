@@ -2,7 +2,7 @@
 
 Manifests are stored in the database, which does not always have checksums of its own. They are
 small, so each GET and HEAD hashes what it reads. A client that gets 404 pushes the manifest again,
-and every push compares the stored bytes with its own (`keep_body`). So damage needs no row.
+and every push compares the stored bytes with its own (`keep_body`). So no row marks damage.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ManifestDamage:
     async def check(
         self, body: bytes, digest: str, name: Name, on_damage: Callable[[], None]
     ) -> None:
-        """Check that `body` hashes to `digest`; `name` is a repository that has it.
+        """Check that `body` hashes to `digest`; `name` is a repository that has the manifest.
 
-        Raise `ManifestUnknown` if it does not; a push of the manifest replaces it.
+        Raise `ManifestUnknown` if it does not; a push of the manifest replaces the bytes.
         """
         if await _is_whole(body, digest, name):
             return

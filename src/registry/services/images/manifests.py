@@ -15,7 +15,12 @@ from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknow
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.images.details import find_document
-from registry.metadata.images.manifests import KeptBody, ManifestRow, NewManifest, StoredManifest
+from registry.metadata.images.manifests import (
+    BodyComparison,
+    ManifestRow,
+    NewManifest,
+    StoredManifest,
+)
 from registry.metadata.pull_through import missing
 from registry.metadata.pull_through.missing import MissingBlob
 from registry.metadata.repositories import repository as repositories
@@ -37,13 +42,13 @@ from registry.services.repositories import names
 from registry.services.tags.pointers import Precondition, point_tag
 
 MAX_LISTED_BYTES: Final = 1 << 40
-"""The largest blob that a manifest may list which its repository lacks: nobody has checked that
-size, and those of an index are summed."""
+"""The maximum size of a blob that a manifest may list and its repository lacks. Nobody has checked
+such sizes, and those of an index are summed."""
 MAX_TAGS: Final = 50
-"""The most tags that one PUT may set (end-7b; the specification requires at least 10)."""
+"""The maximum number of tags that one PUT sets (end-7b; the specification requires at least 10)."""
 INLINE_BYTES: Final = 8 * 1024
-"""The largest manifest that is parsed on the event loop, in at most 0.5 ms. The usual size is 2
-KiB."""
+"""The size of the largest manifest that is parsed on the event loop, in at most 0.5 ms. The usual
+size is 2 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class ManifestPut:
     body: bytes
     content_type: str | None
     expected: Digest | None = None
-    """The digest in the path of a PUT by digest."""
+    """The digest in the path of a PUT by digest; None for a PUT by tag."""
     tags: tuple[str, ...] = ()
     precondition: Precondition | None = None
     is_fetched: bool = False
@@ -77,8 +82,8 @@ async def get_whole_manifest(
     The bytes are verified before the response. Large ones are read and hashed in threads, which
     accounts share fairly, so that neither the event loop nor a transaction waits.
 
-    Raise `ManifestUnknown` if there is no such tag or manifest, or its bytes are damaged, until it
-    is pushed again; `NameUnknown` if there is no such repository.
+    Raise `ManifestUnknown` if there is no such tag or manifest, or if its bytes are damaged (until
+    it is pushed again); `NameUnknown` if there is no such repository.
     """
     found = await ctx.database.read(_get, name, reference)
     if not is_small_and_whole(found.body, found.digest):
@@ -92,18 +97,20 @@ async def get_whole_manifest(
     return found
 
 
-def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
-    """Return the rows that `get_whole_manifest` depends on, without bytes; None if missing."""
+def read_manifest_state(
+    tx: Connection, name: Name, reference: str | Digest
+) -> StoredManifest | None:
+    """Return the rows on which `get_whole_manifest` depends, without the bytes; None if missing."""
     if not isinstance(reference, Digest):
-        return manifests.see_by_tag(tx, name.handle, name.repository, reference)
+        return manifests.find_row_by_tag(tx, name.handle, name.repository, reference)
     canonical = blobs.canonical_digest(tx, name.handle, reference)
     if canonical is None:
         return None
-    return manifests.see_by_digest(tx, name.handle, name.repository, canonical)
+    return manifests.find_row_by_digest(tx, name.handle, name.repository, canonical)
 
 
 def state_of(found: StoredManifest) -> StoredManifest:
-    """Return what `look_at_manifest` returned, or would have, when `found` was read."""
+    """Return the result that `read_manifest_state` had when `found` was read."""
     return found._replace(body=b"")
 
 
@@ -126,9 +133,9 @@ async def push_manifest(
 ) -> PutResult:
     """Store a manifest and point its tags to it (end-7a, end-7b).
 
-    If the manifest exists, its stored bytes are compared, and replaced if they are damaged. It is
-    parsed before the transaction; a first push creates the repository in a transaction of its own,
-    before.
+    If the manifest exists, its stored bytes are compared, and replaced if they are damaged. The
+    manifest is parsed before the transaction; a first push creates the repository in a separate
+    transaction before.
 
     Raises:
         ManifestInvalid: see `parse_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes
@@ -150,7 +157,7 @@ async def push_manifest(
         ctx.new_id(),
         ctx.change_by(rights.principal, rights.source, rights.client),
     )
-    if kept is KeptBody.HEALED:
+    if kept is BodyComparison.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)
     return result
 
@@ -197,11 +204,11 @@ def put_manifest(
     read: ReadManifest,
     manifest_id: str,
     change: Change,
-) -> tuple[PutResult, KeptBody]:
+) -> tuple[PutResult, BodyComparison]:
     """Store a parsed manifest under this id, unless it exists, and point its tags to it.
 
-    Return the result, and the state of its body before. The pull-through cache may store a manifest
-    before the blobs and children that it lists.
+    Return the result, and how the body compares with the account's stored copy. The pull-through
+    cache may store a manifest before the blobs and children that it lists.
 
     Raises:
         ManifestInvalid, ManifestBlobUnknown, TagImmutable, PreconditionFailed: see `push_manifest`.
@@ -249,7 +256,10 @@ def put_manifest(
 
 
 def _told_subject(parsed: Manifest) -> str | None:
-    """Return the subject, if this registry lists its referrers; clients list others by a tag."""
+    """Return the subject if this registry lists its referrers, else None.
+
+    Clients list the referrers of other subjects by a tag.
+    """
     subject = parsed.subject
     return subject if subject and subject.partition(":")[0] in ALGORITHMS else None
 
@@ -275,13 +285,13 @@ def _store(
     digest: Digest,
     manifest_id: str,
     now: int,
-) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
+) -> tuple[ManifestRow, tuple[str, ...], BodyComparison]:
     """Insert a manifest with its edges, and update the counters.
 
     A descriptor, even in an index, refers to the repository's manifest with its digest or, if there
     is none, to the blob. A fetched manifest may list content that its repository does not have yet.
-
-    Return its row, the digests of descriptors with a wrong size, and the state of the body before.
+    Return the manifest's row, the digests of descriptors with a wrong size, and how the body
+    compares with the account's stored copy.
     """
     listed = {each.digest: each for each in (*parsed.blobs, *parsed.children)}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
@@ -331,7 +341,7 @@ def _store(
     )
     regained = 0
     kept = manifests.add_manifest(tx, new, put.body, now)
-    if kept is not KeptBody.NEW:  # a new body means that there was no tombstone
+    if kept is not BodyComparison.NEW:  # a new body means that there was no tombstone
         regained = attach_deleted_tags(tx, repository.id, digest)
     if links:
         manifests.add_blob_edges(tx, manifest_id, repository.id, list(links))

@@ -17,13 +17,13 @@ from registry.services.images.details import get_manifest_row
 from registry.services.repositories.names import lock_visible_repository
 
 MAX_PINS: Final = 50
-"""The most pins that one image can have."""
+"""The maximum number of pins of one image."""
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 
 
 class Pinned(NamedTuple):
-    """A pin, the sha256 digest of its image, and whether `put_pin` created it."""
+    """A pin and the sha256 digest of its image; `is_new` is True if `put_pin` created the pin."""
 
     pin: Pin
     digest: str
@@ -31,7 +31,7 @@ class Pinned(NamedTuple):
 
 
 def check_pin(name: str, expires_at: int | None, now: int) -> None:
-    """Check a pin's name and end; raise InvalidInput with ``field`` and ``reason``."""
+    """Check a pin's name and end; raise `InvalidInput` with ``field`` and ``reason``."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             "a pin's name is 1 to 128 of a-z 0-9 . _ -, and begins with a letter or digit",
@@ -80,7 +80,10 @@ def put_pin(
 
 
 def list_pins(tx: Connection, found: VisibleRepository, reference: str, now: int) -> list[Pinned]:
-    """Return the unexpired pins of an image, sorted by name, or raise ManifestUnknown."""
+    """Return the unexpired pins of an image, sorted by name.
+
+    Raise `ManifestUnknown` if there is no such image.
+    """
     manifest, held = _held(tx, found, reference, now)
     return [Pinned(pin, manifest.digest, is_new=False) for pin in held.values()]
 

@@ -1,7 +1,7 @@
 """Record the times and numbers of image pulls: collected in memory, written in batches.
 
-The same batches write the accounts' usage that is counted in memory. The last pull of an image is
-recorded to the minute, the number of pulls per repository and day.
+The same batches write other usage of accounts that is counted in memory. The last pull of an image
+is recorded to the minute, the number of pulls per repository and day.
 
 The savings of the pull-through cache are recorded the same way. A *pull* is a GET of a manifest; a
 *miss* is a pull that fetches the manifest from the upstream. Bytes are counted where they are sent
@@ -29,11 +29,11 @@ class PullCounts(NamedTuple):
     """The pull-through cache's counts in this process since the last flush."""
 
     misses: Counter[str]
-    """By rule."""
+    """By rule id."""
     fetched_bytes: Counter[str]
-    """By rule."""
+    """By rule id."""
     served_bytes: Counter[str]
-    """By repository, of which most are not cached."""
+    """By repository id; most of these repositories are not cached."""
 
 
 class CacheCounts:
@@ -64,7 +64,7 @@ class CacheCounts:
 
 
 def record_counts(tx: Connection, pulls: Mapping[str, int], counted: PullCounts) -> None:
-    """Add counts to the totals of cache rules; `pulls` maps manifest ids to numbers."""
+    """Add counts to the totals of cache rules; `pulls` maps manifest ids to numbers of pulls."""
     totals: dict[str, Totals] = {}
 
     def add(rule_id: str, **more: int) -> None:
@@ -89,7 +89,10 @@ _MINUTE = 60 * MICROSECONDS
 
 
 class PullLog:
-    """The pulls of this process since the last flush; one write per image and minute at most."""
+    """Collects the pulls of this process since the last flush.
+
+    It writes once per image and minute at most.
+    """
 
     def __init__(self, database: Database, clock: Clock, region: str = "local") -> None:
         self._database = database
@@ -125,18 +128,18 @@ class Batch(NamedTuple):
     """The counts to write in one transaction."""
 
     pulls: Mapping[tuple[str, int], int]
-    """By manifest and minute."""
+    """Numbers of pulls by manifest id and minute."""
     cached: PullCounts
     used: Mapping[SkuUse, int]
     hour: int
-    """In which the bytes of `cached` were served, or a few seconds before it."""
+    """The hour in which the bytes of `cached` were served (some perhaps a few seconds earlier)."""
     region: str
 
 
 def record_pulls(tx: Connection, batch: Batch) -> None:
-    """Record the last pull of each manifest, and add to the pulls of repositories and rules.
+    """Record the last pull of each manifest, and add to the counters of pulls and usage.
 
-    Then add to the usage of accounts.
+    The counters are those of repositories, rules and accounts.
     """
     days: Counter[tuple[str, int]] = Counter()
     pulls: Counter[str] = Counter()
@@ -153,7 +156,7 @@ def record_pulls(tx: Connection, batch: Batch) -> None:
 
 
 def _used(tx: Connection, batch: Batch, owners: Mapping[str, str]) -> Mapping[SkuUse, int]:
-    """Return the usage of accounts: bytes, and pulls; `owners` maps manifest ids to accounts."""
+    """Return the usage of accounts in pulls and bytes; `owners` maps manifest to account ids."""
     used = Counter(batch.used)
     for (manifest_id, minute), count in batch.pulls.items():
         if manifest_id in owners:

@@ -18,12 +18,12 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 
 MAX_BYTES: Final = 3 * 1024 * 1024
-"""The most bytes of all manifests on a page, which bounds their annotations; a page always has at
-least one. Clients refuse an index over 4 MiB."""
+"""The maximum total size of the manifests on a page, which bounds their annotations; but a page has
+at least one manifest. Clients refuse an index over 4 MiB."""
 MAX_REFERRERS: Final = 20
-"""Number of newest referrers of an image whose types are returned."""
+"""The number of newest referrers of an image whose types are returned."""
 MAX_INDEXES: Final = 20
-"""The most indexes that an image's details list."""
+"""The maximum number of indexes in an image's details."""
 SUFFIXES: Final = ("", ".sig", ".att", ".sbom")
 """The suffixes of tags by which older clients attach artifacts to a digest."""
 
@@ -41,19 +41,20 @@ class ReferrerPage(NamedTuple):
     referrers: list[DescribedReferrer]
     has_more: bool
     may_be_upstream: bool = False
-    """True if an upstream may have more of them: the repository is cached, or does not exist."""
+    """True if an upstream may have more referrers: the repository is cached, or does not exist."""
 
 
 class ReferrersState(NamedTuple):
-    """What the pages of a subject's referrers depend on."""
+    """The state on which the pages of a subject's referrers depend."""
 
     revision: Revision
     subjects: tuple[str, ...]
-    """The digests of the subject: another one may be verified in any repository of the account."""
+    """The known digests of the subject; a push to any repository of the account may verify another.
+    """
 
 
-def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> ReferrersState | None:
-    """Return what `list_described_referrers` depends on; None without a repository."""
+def read_referrers_state(tx: Connection, name: Name, subject: Digest) -> ReferrersState | None:
+    """Return the state on which `list_described_referrers` depends; None without a repository."""
     revision = repositories.find_revision(tx, name.handle, name.repository)
     if revision is None:
         return None
@@ -66,8 +67,9 @@ def list_described_referrers(
 ) -> ReferrerPage:
     """Return a page of the manifests with this subject (end-12); it is empty if there are none.
 
-    The subject matches by every digest its content was verified with. An empty `artifact_type`
-    means any. A missing repository gives an empty page too, as clients ask before the first push.
+    The page begins after the id `after`. The subject matches by every digest that its content was
+    verified with. An empty `artifact_type` means any. A missing repository gives an empty page too,
+    as clients ask before the first push.
     """
     repository = repositories.find_repository(tx, name.handle, name.repository)
     if repository is None:
@@ -91,18 +93,18 @@ class Relations(NamedTuple):
     """The relations of one image: referrers, attached tags, indexes that list it, pins."""
 
     attached_types: Sequence[str]
-    """Artifact types of its newest referrers."""
+    """Artifact types of the image's newest referrers."""
     attached_tags: Sequence[str]
-    """Tags made of its digest, by which older clients attach artifacts."""
+    """Tags named after the image's digest, by which older clients attach artifacts."""
     is_pinned: bool
     listed_by: Sequence[str]
-    """Digests of the indexes that list it."""
+    """Digests of the indexes that list the image."""
 
 
 def read_relations(
     tx: Connection, found: VisibleRepository, rows: Sequence[ImageRow], now: int
 ) -> dict[str, Relations]:
-    """Map image ids to the relations of these images."""
+    """Map the ids of these images to their relations."""
     repository = found.repository
     digests = [row.digest for row in rows]
     types = attached_types(tx, repository.id, repository.account_id, digests, MAX_REFERRERS)

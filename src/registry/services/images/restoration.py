@@ -61,8 +61,8 @@ class RestoreOutcome(ResponseBody):
 
 
 MAX_RESTORED: Final = 200
-"""The most images that one transaction restores: an index may have thousands of deleted children,
-and each takes a dozen statements while other writers wait."""
+"""The maximum number of images that one transaction restores. An index may have thousands of
+deleted children, and each takes a dozen statements while other writers wait."""
 
 
 def restore_images(
@@ -70,10 +70,9 @@ def restore_images(
 ) -> RestoreOutcome:
     """Restore images one by one, each by any digest that its content was verified with.
 
-    An image already restored as the child of an earlier index is skipped.
-
-    Raise `NotFound` if the repository was deleted meanwhile; `ManifestInvalid` as `restore_image`
-    does, and then none of the images is restored.
+    An image already restored as the child of an earlier index is skipped. Raise `NotFound` if the
+    repository was deleted meanwhile; `ManifestInvalid` like `restore_image`, and then none of the
+    images is restored.
     """
     repository = names.lock_existing_repository(tx, record.id)
     batch = RestoreOutcome(restored=[], failures=[])
@@ -107,8 +106,8 @@ def restore_image(
         NotFound: the repository has no restorable image with this digest.
         Conflict: the image exists, a child of it cannot be restored, or there are more than `most`
             images to restore.
-        ManifestInvalid: with the image, an index that lacks it exceeds its bounds. Roll back then;
-            the other errors are raised before anything is written.
+        ManifestInvalid: an index that lacks this image would exceed its bounds with it. Then roll
+            back; the other errors are raised before anything is written.
 
     """
     if manifests.find_manifest(tx, repository.id, digest):
@@ -125,9 +124,9 @@ def restore_image(
 def _plan(
     tx: Connection, repository: Repository, digest: str, now: int, most: int
 ) -> list[tuple[tombstones.Tombstone, list[str]]]:
-    """Return the tombstones to restore, children before parents, each with its children's digests.
+    """Return the tombstones to restore, children first, each with the digests of its children.
 
-    This only reads, so a Conflict leaves nothing half restored.
+    This only reads, so that nothing is half restored if it raises `Conflict`.
     """
     plan: dict[str, tuple[tombstones.Tombstone, list[str]]] = {}
     found: dict[str, tuple[tombstones.Tombstone, list[str]]] = {}
@@ -157,7 +156,11 @@ def _plan(
 def _with_children(
     tx: Connection, repository: Repository, digest: str, asked: str, now: int
 ) -> tuple[tombstones.Tombstone, list[str]]:
-    """Return the tombstone of `digest`, and its children; `asked` is the image to restore."""
+    """Return the tombstone of `digest`, and the digests of its children; [] unless it is an index.
+
+    `asked` is the image that the client wants to restore. Raise `NotFound` if `asked` is not
+    restorable, `Conflict` if another image that it lists is not.
+    """
     tombstone = _restorable(tx, repository, digest, now)
     if tombstone is None and digest == asked:
         raise NotFound(f"no image {digest} can be restored", digest=digest)
@@ -191,7 +194,7 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
 
 
 def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: int) -> str:
-    """Return the name of a repository that is restorable, or already live; else raise NotFound."""
+    """Return the name of a repository that is restorable or live; else raise `NotFound`."""
     found = rows.find_deleted_repository(
         tx, account_id, repository_id, now
     ) or find_repository_details(tx, account_id, repository_id)
@@ -208,8 +211,8 @@ def restore_repository(
     Raises:
         NotFound: the account has no such repository, live or restorable.
         Conflict: it is not deleted, or another repository has its name.
-        RepositoryMirrored: its name now belongs to a pull-through cache rule, and somebody has
-            pushed to it.
+        RepositoryMirrored: a pull-through cache rule now covers its name, and a client has pushed
+            to it.
 
     """
     found = rows.lock_deleted_repository(tx, account_id, repository_id, change.now)
@@ -269,9 +272,9 @@ def _undelete_image(
         for tag, pushed in tombstone.tags
     ]
     tombstones.remove_tombstone(tx, tombstone.id)
-    condemn(tx, repository.account_id, held, change.now)  # what links made meanwhile do not need
+    condemn(tx, repository.account_id, held, change.now)  # those that no link made meanwhile needs
     tags = [tag for tag, event in moved if event]
-    change.tell("restored", tombstone.digest, tags)
+    change.add_detail("restored", tombstone.digest, tags)
     pushed = RegistryEvent(
         IMAGE_PUSHED,
         digest=tombstone.digest,

@@ -1,4 +1,4 @@
-"""Preview a run: which images would now expire, by which rule, and the bytes that would free."""
+"""Preview a run: which images would expire now, by which rule, and how many bytes that frees."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from registry.services.lifecycle.selection import Expired, Selection, select
 _CHUNK: Final = 2000
 _LARGE_PART: Final = 4
 """If more than one image in this many is deleted, reading all links in order is faster than looking
-them up."""
+up each."""
 
 
 async def freed_bytes(
@@ -78,11 +78,11 @@ class Preview(NamedTuple):
     evaluated: int
     expired: dict[str, Expired]
     ids: list[str]
-    """Of the expired images, the newest first."""
+    """The ids of the expired images, newest first."""
     expired_by_rule: dict[int, int]
     """The number of expired images by the rule's priority."""
     kept_by_rule: dict[int, int]
-    """The number of images that a keep rule or a `keep_last` keeps, by the rule's priority."""
+    """The number of images kept by a keep rule or a `keep_last`, by the rule's priority."""
     freed_bytes: int
     """Bytes of the blobs that nothing references once the images can no longer be restored."""
 
@@ -92,9 +92,9 @@ class ExpiringImage(NamedTuple):
 
     image: ImageRow
     priority: int
-    """Of the rule that expires it or its subject."""
+    """The priority of the rule that expires the image or its subject."""
     expires_with: str | None
-    """The digest of its subject, if it expires because the subject does."""
+    """The digest of the image's subject, if the image expires because its subject does."""
 
 
 class Previews:
@@ -107,10 +107,10 @@ class Previews:
         )
 
     async def get(self, database: Database, repository_id: str, document: str, now: int) -> Preview:
-        """Return the preview of a policy's document as of `now`.
+        """Return the preview of a policy's document at `now`.
 
-        A cached preview for the same `now` is returned. Without one, the current images are read,
-        and their ages measured at `now`.
+        A cached preview for the same `now` is returned. If there is none, the current images are
+        read, and their ages measured at `now`.
         """
         key = (repository_id, document, now)
         found = self._kept.get(key)
@@ -136,7 +136,7 @@ async def preview(
 ) -> Preview:
     """Return the images that a policy would expire in a repository at `now`.
 
-    It takes many reads: see `read_all`.
+    There are many read transactions; see `read_all`.
     """
     images, children = await read_all(database, repository_id, policy, now)
     selection = await SELECTING.run(repository_id, select, policy, images, children, now)
@@ -155,7 +155,7 @@ async def preview(
 def read_expiring(
     tx: Connection, repository_id: str, policy: CompiledPolicy, found: Preview, ids: Sequence[str]
 ) -> list[ExpiringImage]:
-    """Return the images among `ids` that a preview expires and that still exist."""
+    """Return those of the images `ids` that a preview expires and that still exist."""
     shown = {image.id: image for image in find_images(tx, repository_id, ids)}
     subjects = [subject for each in ids if (subject := found.expired[each].subject) is not None]
     digests = rows.digests_of(tx, repository_id, subjects)

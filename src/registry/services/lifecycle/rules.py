@@ -37,7 +37,7 @@ from registry.services.repositories.names import lock_existing_repository
 DAY: Final = 24 * 3600 * MICROSECONDS
 MAX_BYTES: Final = 20 * 1024
 MAX_PATTERN_BYTES: Final = 8 * 1024
-"""The most bytes of all `tag_patterns` with a ``*`` together. Each tag is matched with all of them,
+"""The maximum total size of all `tag_patterns` with a ``*``. Each tag is matched with all of them,
 also in the transaction that selects images again; the worst case is 0.1 ms for each tag."""
 MAX_RULES: Final = 50
 
@@ -103,18 +103,21 @@ class CompiledRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
-    """Compiled rules, by priority; a set of rules is an integer with bit ``n`` for ``rules[n]``."""
+    """Compiled rules, by priority.
+
+    A set of rules is an integer, in which bit ``n`` stands for ``rules[n]``.
+    """
 
     rules: tuple[CompiledRule, ...]
     keeping: int
-    """The keep rules; the others expire."""
+    """The set of keep rules; the others expire images."""
     of_untagged: int
-    """The rules that select images without a tag."""
+    """The set of rules that select images without a tag."""
     of_any: int
-    """The rules that select every image."""
+    """The set of rules that select every image."""
 
     def of_tag(self, tag: str) -> int:
-        """Return the set of rules that select an image with this tag; bit n is rule n."""
+        """Return the set of rules that select an image with this tag."""
         found = self.of_any
         for number, rule in enumerate(self.rules):
             if rule.takes_tag(tag):
@@ -125,8 +128,8 @@ class CompiledPolicy:
 def check_rules(rules: Sequence[LifecycleRule]) -> str:
     """Check rules and return the document to store.
 
-    Raise `InvalidInput` if one is not allowed, with ``field``, such as ``rules[2].priority``, and
-    ``reason``.
+    Raise `InvalidInput`, with ``field`` (such as ``rules[2].priority``) and ``reason``, if one is
+    not allowed.
     """
     seen: set[int] = set()
     for number, rule in enumerate(rules):
@@ -153,7 +156,7 @@ def parse_rules(document: str) -> list[LifecycleRule]:
 
 
 def policy_of(document: str) -> CompiledPolicy:
-    """Compile a stored document."""
+    """Return the compiled policy of a stored document."""
     by_priority = sorted(parse_rules(document), key=lambda each: each.priority)
     rules = tuple(_compiled(each) for each in by_priority)
     return CompiledPolicy(
@@ -227,14 +230,14 @@ def put_policy(
     now: int,
     revision: int | None = None,
 ) -> StoredLifecyclePolicy:
-    """Set or replace a repository's policy, if it has this `revision`.
+    """Insert or replace a repository's policy.
 
     The first run starts a day later, so that there is time for a preview. Replacing a policy keeps
     its schedule, and stops a run of the old one.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
-        Conflict: the policy has another revision.
+        Conflict: `revision` is not None, and the policy has another revision.
         NotFound: there is no such repository.
 
     """
@@ -247,7 +250,7 @@ def put_policy(
 
 
 def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
-    """Return a repository's policy, or raise `NotFound`."""
+    """Return a repository's policy; raise `NotFound` if it has none."""
     stored = lifecycle.find_policy(tx, repository_id)
     if stored is None:
         raise no_policy()
@@ -255,7 +258,7 @@ def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
 
 
 def delete_policy(tx: Connection, repository_id: str) -> None:
-    """Delete a repository's policy, or raise NotFound; a running run of it stops."""
+    """Delete a repository's policy, or raise `NotFound`; a current run of the policy stops."""
     lock_existing_repository(tx, repository_id)
     if not lifecycle.remove_policy(tx, repository_id):
         raise no_policy()

@@ -7,8 +7,8 @@ or deletion of the policy stops the run.
 
 A plan is in the memory of the process that runs it. Another process can compute it again, with one
 exception: referrers expire with their subject, and once a portion has deleted the subject, the
-database no longer shows that its other referrers must follow. So the cursor stores the subjects
-whose referrers are in later portions.
+database no longer shows that the subject's remaining referrers must expire too. So the cursor
+stores the subjects whose referrers are in later portions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from registry.services.repositories.names import lock_existing_repository
 from registry.services.runs import RegistryRuns
 
 PORTION: Final = 50
-"""The most images that one transaction deletes."""
+"""The maximum number of images that one transaction deletes."""
 _REST: Final = 3
 """The pause after a portion, as a multiple of its duration: on SQLite, pushes need the same writer
 and would take many times as long without a pause."""
@@ -54,7 +54,7 @@ _KEPT: Final = 8
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a run has come in its plan."""
+    """The position of a run in its plan."""
 
     plan: str
     """Id of the plan that `position` belongs to."""
@@ -74,12 +74,13 @@ class DeletionPlan(NamedTuple):
     order: Sequence[str]
     """The ids of the expiring images, in an order in which they can be deleted."""
     newest: Mapping[int, Sequence[str]]
-    """The ids that each rule's `keep_last` keeps (see `Selection`)."""
+    """The ids that each rule's `keep_last` keeps, by the rule's number (see `Selection`)."""
     subjects: Mapping[int, Collection[str]]
-    """For each position between portions, the subjects before it with referrers after it."""
+    """For each position between portions, the digests of subjects before it with referrers after
+    it."""
 
     def portion(self, position: int) -> Sequence[str]:
-        """Return the ids that one transaction deletes, starting at `position`."""
+        """Return the ids that one transaction deletes, from `position` on."""
         return self.order[position : position + PORTION]
 
     def cursor(self, position: int) -> Cursor:
@@ -88,7 +89,7 @@ class DeletionPlan(NamedTuple):
 
 
 class Plans:
-    """A small cache of the plans of this process's runs."""
+    """A small cache of the plans of this process's runs; it also paces the runs."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, DeletionPlan] = OrderedDict()
@@ -99,7 +100,7 @@ class Plans:
         return self._kept.get(plan_id)
 
     def keep(self, plan: DeletionPlan) -> None:
-        """Store a plan; drop the oldest if there are more than 8."""
+        """Store a plan; remove the oldest if there are more than 8."""
         self._kept[plan.id] = plan
         if len(self._kept) > _KEPT:
             self.drop(next(iter(self._kept)))
@@ -110,11 +111,11 @@ class Plans:
         self._handed_over.pop(plan_id, None)
 
     def hand_over(self, plan_id: str) -> None:
-        """Record the time at which the deletion of a portion begins, for `rest`."""
+        """Record that the deletion of a portion begins now; `rest` measures from here."""
         self._handed_over[plan_id] = time.monotonic()
 
     async def rest(self, plan_id: str) -> None:
-        """Wait after a portion, longer than it took, so that others get the database."""
+        """Wait longer than the last portion took, so that other writers get the database."""
         begun = self._handed_over.pop(plan_id, None)
         if begun is not None:
             await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))
@@ -125,8 +126,8 @@ async def divided_subjects(
 ) -> dict[int, set[str]]:
     """Map each position between portions to the subjects' digests that its cursor must store.
 
-    `orphaned` are subjects from the cursor of an earlier plan; they stay until the last referrer.
-    Each chunk is a transaction of its own, so that other requests run in between.
+    `orphaned` are subjects from the cursor of an earlier plan; they are kept up to the last
+    referrer. Each chunk is a transaction of its own, so that other requests run in between.
     """
     order = list(selection.expired)
     divided = _divided(selection.expired, order)
@@ -170,12 +171,12 @@ RUNS: Final = RegistryRuns(
     deletions=("expired",),
     kept_days=90,
 )
-"""They count images evaluated, images deleted, and bytes that will be freed."""
+"""Runs that count images evaluated, images deleted, and bytes that will be freed."""
 _DUE: Final = 50
 
 
 class Portion(NamedTuple):
-    """The images that one transaction deletes, if they still expire."""
+    """The images that one transaction deletes, if they are still to expire."""
 
     plan: DeletionPlan
     policy: CompiledPolicy
@@ -214,9 +215,9 @@ def start_run(
 
 
 async def start_due_runs(ctx: ServiceContext) -> int:
-    """Start all due runs; return their number.
+    """Start all due runs; return the number of started runs.
 
-    Several processes may call it at once: each run is started by only one. Each start is a separate
+    Several processes may call this at once: only one starts a given run. Each start is a separate
     transaction, which locks one repository.
     """
     started = 0
@@ -264,7 +265,7 @@ async def make_plan(
 ) -> DeletionPlan:
     """Make the plan of a run; referrers of the digests in `subjects` expire too.
 
-    It takes many reads: see `read_all`.
+    There are many read transactions; see `read_all`.
     """
     now = ctx.clock()
     read = await read_all(ctx.database, run.scope_id, policy, now, frozenset(subjects))
@@ -337,7 +338,7 @@ def _delete(
 
 
 def _begin(run: Run, evaluated: int, planned: int, tx: Connection) -> None:
-    # `run.done` is what earlier plans did, made by processes that died.
+    # `run.done` counts images of earlier plans, whose processes died.
     progress = Progress({"evaluated": evaluated}, total=run.done + planned)
     runs.progress_run(tx, run.id, progress)
 

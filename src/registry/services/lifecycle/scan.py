@@ -1,8 +1,8 @@
 """Read the images that the selection needs: a whole repository, or a few images again.
 
 A whole repository is read page by page, so that it blocks neither the event loop nor other
-transactions; the pages may differ in time. The transaction that deletes images reads them again
-(`read_some`).
+transactions; the pages need not show the same moment. The transaction that deletes images reads
+them again (`read_some`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _DIGEST_TAG: Final = re.compile(r"(sha256)-([0-9a-f]{64})(?:\..+)?")
 
 
 class SubjectImage(NamedTuple):
-    """The subject of an image, as its manifest or its tags name it."""
+    """The subject that an image's manifest or tags name."""
 
     id: str | None
-    """Its id, if the repository has it."""
+    """The subject's id, if the repository has it."""
     digest: str | None
     is_held: bool = False
-    """The image names several subjects, or has other tags too: it is held while one of them exists,
-    but does not expire with any."""
+    """True if the image names several subjects or has other tags too, and a subject exists. Then
+    the image is kept while a subject exists, but does not expire with one."""
 
 
 class Tagging:
-    """What the rules need to know of some images' tags."""
+    """The facts about some images' tags that rules depend on."""
 
     def __init__(self, policy: CompiledPolicy) -> None:
         self._policy = policy
@@ -44,7 +44,7 @@ class Tagging:
         self._present: dict[str, str] = {}
 
     def note(self, tags: Iterable[Row]) -> list[str]:
-        """Add rows of tags: name, image id, and the time when the tag was pointed there.
+        """Add rows of tags: name, image id, and the time when the tag was pointed to the image.
 
         Return the digests that occur in tag names; pass those that exist to `note_present`.
         """
@@ -78,7 +78,8 @@ class Tagging:
 
 PAGE: Final = 2000
 SELECTING: Final = FairThread("lifecycle")
-"""Matches and sorts for lifecycle policies; repositories take turns."""
+"""The thread that matches tags and selects images for lifecycle policies; repositories take turns.
+"""
 
 
 class ScannedImages(NamedTuple):
@@ -86,7 +87,7 @@ class ScannedImages(NamedTuple):
 
     images: list[Image]
     children: dict[str, list[str]]
-    """The ids of the children of each index, by the index's id."""
+    """The ids of each index's children, by the index's id."""
 
 
 async def read_all(
@@ -133,10 +134,10 @@ def read_some(
     planned_at: int,
     subjects: Collection[str],
 ) -> ScannedImages:
-    """Read again the images `ids` that still exist.
+    """Read again those of the images `ids` that still exist.
 
     An image counts as held if an image outside `ids` holds it, or if it got a tag since
-    `planned_at`.
+    `planned_at`. `subjects` are digests of already expired images.
     """
     tagging = Tagging(policy)
     digests = tagging.note(rows.tags_of_some(tx, repository_id, ids))

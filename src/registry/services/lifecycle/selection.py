@@ -6,13 +6,13 @@ push or restoration. An image that is not held is *free*, and is claimed by the 
 that selects it. When an image expires,
 
 - its referrers expire with it, unless something else holds them;
-- its children become free, and the rules see them like any other image.
+- its children become free, and the rules apply to them like to any other image.
 
 The result is the smallest set closed under these rules, independent of the order of the images: as
 if the policy were run repeatedly until nothing more expires. One pass is enough, because a rule
-with `keep_last` only ever sees more images, never fewer.
+with `keep_last` only ever gets more images, never fewer.
 
-Images that hold each other (such as an index whose subject is its own child) stay until someone
+Images that hold each other (such as an index whose subject is its own child) stay until a client
 deletes them.
 """
 
@@ -27,45 +27,46 @@ from cloudcore.clock import MICROSECONDS
 from registry.services.lifecycle.rules import CompiledPolicy, CompiledRule
 
 HOUR: Final = 3600 * MICROSECONDS
-"""Time for which an image is kept after its push or restoration, in microseconds."""
+"""How long an image is kept after its push or restoration, in microseconds."""
 
 
 class Image(NamedTuple):
-    """What the rules need to know of an image; times are in microseconds since the epoch."""
+    """The facts about an image that rules depend on; times are in microseconds since the epoch."""
 
     id: str
     rules: int
-    """The set of rules that select it (see `CompiledPolicy`)."""
+    """The set of rules that select the image (see `CompiledPolicy`)."""
     pushed_at: int
-    """`keep_last` keeps the images with the latest of these."""
+    """The push time. `keep_last` keeps the images with the latest."""
     arrived_at: int
-    """The time of its push, or of its last restoration."""
+    """The time of the image's push, or of its last restoration."""
     renewed_at: int
-    """The start of its age: its arrival, the last time it got a tag, or lost its last tag."""
+    """The start of the image's age: its arrival, or when it last got a tag, or lost its last tag.
+    """
     last_pulled_at: int | None = None
     subject: str | None = None
-    """The id of its subject, if that exists."""
+    """The id of the image's subject, if that exists."""
     is_pinned: bool = False
     is_held: bool = False
-    """Held by an image that is not part of the selection."""
+    """True if an image that is not part of the selection holds this one."""
     is_excluded: bool = False
-    """Not deleted in this run, but counted by the rules."""
+    """True if the image is not deleted in this run, but counted by the rules."""
     is_orphan: bool = False
-    """Its subject has already expired, so it expires too."""
+    """True if the image's subject has already expired, so that the image expires too."""
 
 
 class Expired(NamedTuple):
-    """Why an image expires."""
+    """Why an image expires: by a rule, or with its subject."""
 
     rule: int | None
-    """The number of the rule that expires it or its subject; None if an earlier plan expired the
-    subject."""
+    """The number of the rule that expires the image or its subject; None if an earlier plan expired
+    the subject."""
     subject: str | None
-    """The id of the subject that it expires with, if any."""
+    """The id of the subject with which the image expires, if any."""
 
 
 class Selection(NamedTuple):
-    """The images that a policy expires, and why others are kept."""
+    """The images that a policy expires, and how many each rule keeps."""
 
     expired: dict[str, Expired]
     """By id, in an order in which they can be deleted: an index before its children, and a subject
@@ -148,7 +149,7 @@ class _Evaluation:
     def _see(self, image: Image) -> None:
         """Apply the rules to a free image, unless that was done before.
 
-        An expiring index frees an image twice if that is both its child and its referrer.
+        An expiring index frees an image twice if the image is both its child and its referrer.
         """
         if image.is_pinned or image.id in self._seen:
             return
@@ -172,7 +173,7 @@ class _Evaluation:
             self._judge(self._images[name])
 
     def _judge(self, image: Image) -> None:
-        """Expire an unprotected image with its subject, or by the first rule that selects it."""
+        """Expire an unprotected image, with its subject or by the first rule that selects it."""
         subject = None if image.subject not in self._expired else image.subject
         if (subject is not None or image.is_orphan) and not self._is_protected(image):
             taken_by = None if subject is None else self._expired[subject].rule
@@ -192,7 +193,7 @@ class _Evaluation:
             self._leaving.append((taken.id, Expired(number, None)))
 
     def _enter(self, number: int, size: int, image: Image) -> str | None:
-        """Add an image to the newest ones of a rule; return the id displaced by it, or None."""
+        """Add an image to the newest ones of a rule; return the id that it displaces, or None."""
         pool = self._pools.setdefault(number, [])
         entry = (image.pushed_at, image.id)
         if len(pool) < size:

@@ -1,11 +1,11 @@
 """Limit a process's concurrent requests to upstreams, in total and for each account.
 
-An account gets another slot only while it has fewer than half as many as are free. So the first
+An account gets another slot only while its slots are fewer than half of the free ones. So the first
 account has at most a third of all slots, and some stay free for others. The requests to one
 upstream are also limited, for each account and in total, so that a slow upstream cannot take all
 slots.
 
-Waiting requests are checked whenever a slot is taken or freed, and go on waiting after their
+Waiting requests are checked whenever a slot is taken or freed, and continue to wait after their
 clients have disconnected. So the number of waiting requests of an account is limited.
 """
 
@@ -20,16 +20,17 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from cloudcore.errors import Unavailable
 
 MOST_AT_ONCE: Final = 64
-"""Each has a connection and a few MiB in memory."""
+"""The number of slots; each used one costs a connection and a few MiB of memory."""
 MOST_OF_UPSTREAM: Final = 32
-"""For all accounts together."""
+"""The maximum number of slots at one upstream, for all accounts together."""
 MOST_OF_ACCOUNT_THERE: Final = 16
-"""For one account at one upstream."""
+"""The maximum number of slots of one account at one upstream."""
 MOST_UNLISTED: Final = 4
-"""For one account, of blobs that no manifest here lists: anybody can ask for any digest."""
+"""The maximum number of slots of one account for blobs that no manifest here lists: clients may ask
+for any digest."""
 
 MOST_WAITING: Final = 256
-"""For one account; more are refused at once."""
+"""The maximum number of waiting requests of one account; more are refused at once."""
 _SLOT_SECONDS: Final = 10
 
 
@@ -42,7 +43,7 @@ class _Waiting(NamedTuple):
 
     account: str
     bounds: dict[tuple[str, ...], int]
-    """The most slots of each group that it belongs to, its account's aside."""
+    """The maximum number of slots of each group that the request belongs to, except its account."""
     granted: asyncio.Future[None]
 
 
@@ -54,7 +55,7 @@ class UpstreamSlots:
         self._wait_seconds = wait_seconds
         self._waiting: list[_Waiting] = []
         self._of: Counter[tuple[str, ...]] = Counter()
-        """UpstreamSlots that are taken, by group."""
+        """The number of taken slots, by group."""
         self._taken = 0
 
     @asynccontextmanager
@@ -63,8 +64,8 @@ class UpstreamSlots:
     ) -> AsyncIterator[None]:
         """Wait for a slot for an account at an upstream, and hold it in the block.
 
-        Raise `NoSlot` if none became free in time, or `MOST_WAITING` requests of the account are
-        already waiting.
+        `is_listed` is False for a blob that no manifest here lists. Raise `NoSlot` if no slot
+        becomes free in time, or `MOST_WAITING` requests of the account are already waiting.
         """
         bounds: dict[tuple[str, ...], int] = {
             ("at", upstream): MOST_OF_UPSTREAM,
@@ -122,7 +123,7 @@ T = TypeVar("T")
 class SingleFlight(Generic[T]):
     """The running tasks of one process, by key; their number is limited by slots.
 
-    Tasks go on after their callers have left, so limiting callers would not limit tasks.
+    Tasks continue after their callers have left, so limiting callers would not limit tasks.
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ class SingleFlight(Generic[T]):
 
     @property
     def is_busy(self) -> bool:
-        """Return True if a task is under way."""
+        """Return True if a task is running."""
         return bool(self._running)
 
     async def join(
@@ -143,10 +144,9 @@ class SingleFlight(Generic[T]):
     ) -> T:
         """Return the result of the task for `key`, or raise its error; start the task if none runs.
 
-        It starts once the account has a slot at the upstream, and goes on after its callers have
-        left.
-
-        Raise `NoSlot` if too many requests of the account, or in total, are running or waiting.
+        A task starts once the account has a slot at the upstream, and continues after its callers
+        have left. Raise `NoSlot` if too many requests of the account, or in total, are running or
+        waiting.
         """
         task = self._running.get(key)
         if task is None:
@@ -171,4 +171,4 @@ class SingleFlight(Generic[T]):
     def _end(self, key: Hashable, task: asyncio.Task[T]) -> None:
         del self._running[key]
         with suppress(asyncio.CancelledError):
-            task.exception()  # nobody may be left to see it
+            task.exception()  # so that asyncio does not log it if no caller is left

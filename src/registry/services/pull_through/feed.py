@@ -1,8 +1,8 @@
 """The growing bytes of a blob that is being fetched, for the readers of this process.
 
-The MiB that arrived last are in memory. Slow or late readers read the staged file, so that no
-reader delays the fill or fills the memory. If the process is busy, all readers fall behind
-together, so the staged file is read once for all of them (`StagedParts`).
+The last few MiB are in memory. Slow or late readers read the staged file, so that no reader delays
+the fill or fills the memory. If the process is busy, all readers fall behind together, so the
+staged file is read once for all of them (`StagedParts`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from registry.errors import BlobUnknown
 
 _PART_BYTES: Final = 256 * 1024
 KEPT_PARTS: Final = 16
-"""Parts that are kept at most, each of 256 KiB."""
+"""The maximum number of cached parts, each of 256 KiB."""
 
 
 class StagedFill(NamedTuple):
@@ -97,7 +97,7 @@ class StagedParts:
         return part[skipped:] if skipped else part
 
     async def _read(self, start: int, staged: int) -> None:
-        """Read and cache from a part's start to the end of its frame, decrypted as a whole."""
+        """Read and cache parts from `start` to the end of its frame, which is decrypted at once."""
         if self._opened is None:
             self._opened = await self._reader.open_staged(*self._stage)
         stop = min(start - start % FRAME_BYTES + FRAME_BYTES, staged)
@@ -111,7 +111,7 @@ class StagedParts:
 
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that a feed keeps in memory once they have arrived; unstaged ones come on top."""
+"""The number of bytes that a feed keeps in memory; bytes that are not staged yet come on top."""
 _PAUSE_SECONDS: Final = 0.005
 """Seconds for which small chunks are collected, so that readers are not woken for each."""
 
@@ -125,23 +125,25 @@ class Feed:
 
     def __init__(self) -> None:
         self.size: int | None = None
-        """Of the blob. None until it is known, and if readers must wait for the end."""
+        """The blob's size. None until it is known, and if readers must wait until the blob is
+        stored."""
         self.stage: StagedFill | None = None
         """The stage of the bytes that are not in memory, or None if all are."""
         self.is_right = False
-        """True once the digest is known to be right: then the blob is stored."""
+        """True once the digest is verified: then the blob is stored."""
         self.failure: Exception | None = None
         self.is_given_up = False
-        """The last reader has left; later readers get another feed."""
+        """True if the fill ended because the last reader had left; later readers get another feed.
+        """
         self.readers: WeakSet[object] = WeakSet()
-        """Readers, also those that wait for the first byte."""
+        """The readers, including those that wait for the first byte."""
         self.rewinds: list[int] = []
-        """The offsets to which the bytes were taken back."""
+        """The offsets from which bytes were fetched again."""
         self._behind: StagedParts | None = None
         self._starts: list[int] = []
         self._parts: list[bytes] = []
         self.end = 0
-        """The offset behind the last byte that readers may have."""
+        """The offset after the last byte that readers may have."""
         self._staged = 0
         self._loose: list[bytes] = []
         self._loose_bytes = 0
@@ -197,7 +199,7 @@ class Feed:
             self._release()
 
     def note_staged(self, offset: int) -> None:
-        """Set how many bytes can be read from the staged file."""
+        """Set the number of bytes that can be read from the staged file."""
         self._staged = offset
         self._evict()
 
@@ -215,7 +217,7 @@ class Feed:
             self._wake()
 
     def part_at(self, offset: int) -> bytes | None:
-        """Return bytes at an offset: empty if not yet there, None if no longer in memory."""
+        """Return bytes from an offset on: empty if not there yet, None if no longer in memory."""
         if offset >= self.end:
             return b""
         number = bisect_right(self._starts, offset) - 1
@@ -279,7 +281,7 @@ OpenStored = Callable[[], Awaitable[OpenObject]]
 class FeedReader(OpenObject):
     """A growing blob for one reader.
 
-    The last byte of a range is held back until the digest is known to be right. If it is wrong, or
+    The last byte of a range is held back until the digest is verified. If the digest is wrong, or
     the fill fails, `stream` raises.
     """
 
@@ -327,7 +329,7 @@ class FeedReader(OpenObject):
                 yield part
 
     async def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Like `stream`, but after the fill, stop where only the store has the rest."""
+        """Like `stream`, but after the fill has ended, stop where only the store has the rest."""
         feed = self._feed
         offset = start
         while offset < stop:
@@ -335,7 +337,7 @@ class FeedReader(OpenObject):
             until = stop if feed.is_right else stop - 1
             part = feed.part_at(offset) if offset < until else b""
             if feed.is_right and not part:
-                return  # it is stored by now, though not all of it may have come through the feed
+                return  # the blob is stored, though the feed may not have had all of it
             if part is None:
                 part = await self._staged_part(offset, feed.first)
                 self._check(start, offset)
@@ -389,14 +391,14 @@ class FeedReader(OpenObject):
         self._seen_rewinds = len(feed.rewinds)
 
     async def _staged_part(self, offset: int, staged: int) -> bytes:
-        """Return bytes that are no longer in memory; empty if the staged file lost them too."""
+        """Return bytes that are no longer in memory; empty if the staged file lacks them too."""
         feed = self._feed
         parts = feed.staged_parts(self._reader)
         if parts is not None:
             await self._join(parts)
             with suppress(ObjectUnknown, StagedDropped):
                 return await parts.part_at(offset, staged)
-        # They are gone: an end of the fill follows, or another stage.
+        # The bytes are gone: the fill is about to end, or to use another stage.
         if not feed.has_ended and feed.staged_parts(self._reader) is parts:
             await feed.changed()
         return b""

@@ -1,9 +1,8 @@
 """Fetch manifests that clients request and that a cached repository lacks.
 
-One process fetches a reference; other callers and processes wait for it. References that the
-upstream lacks are recorded for a while, for all processes.
-
-The first pull of a name under a rule creates its repository.
+One process fetches a reference; other callers and processes wait for the result. References that
+the upstream lacks are recorded for a while, for all processes. The first pull of a name under a
+rule creates the name's repository.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
-from registry.metadata.images.manifests import KeptBody, StoredManifest
+from registry.metadata.images.manifests import BodyComparison, StoredManifest
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.cache_rule import CACHE_RULE, CacheRule
 from registry.metadata.pull_through.rules import find_rule_for
@@ -49,7 +48,7 @@ from registry.upstream.client import RegistryClient
 
 
 def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
-    """Return a change by the cache; its actor is the rule, not the client."""
+    """Return a change by the cache; its principal is the rule, not the client."""
     return ctx.change_by(CACHE_RULE.crn_of(rule))
 
 
@@ -83,13 +82,13 @@ def _create(tx: Connection, ctx: ServiceContext, name: Name, repository_id: str)
 
 
 CLAIM_SECONDS: Final = 15
-"""When another process fetches a manifest, after the one that was at it has died."""
+"""Seconds after which another process may fetch a manifest, if the fetching process has died."""
 RENEW_SECONDS: Final = 5
 _WAIT_SECONDS: Final = 0.05
 
 
 class UpstreamRoute(NamedTuple):
-    """Where a name's content is fetched: the rule, and the repository at the upstream."""
+    """The rule, client and upstream repository by which a name's content is fetched."""
 
     rule: CacheRule
     upstream: RegistryClient
@@ -97,7 +96,10 @@ class UpstreamRoute(NamedTuple):
 
 
 def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> UpstreamRoute | None:
-    """Return where a name's content is fetched; None without an enabled rule or upstreams."""
+    """Return the route by which a name's content is fetched.
+
+    None without an enabled rule, or if this process asks no upstreams.
+    """
     if rule is None or not rule.enabled or ctx.upstream is None:
         return None
     return UpstreamRoute(rule, ctx.upstream, remote_of(rule, name, ctx.cache_credential))
@@ -141,7 +143,7 @@ async def store_fetched(
     reference: str | Digest,
     fetched: FetchedManifest,
 ) -> None:
-    """Store a fetched manifest; if the reference is a tag, point that to the manifest.
+    """Store a fetched manifest; if `reference` is a tag, point the tag to the manifest.
 
     Raises:
         UpstreamBroken: the bytes are not a manifest, or have another digest.
@@ -162,18 +164,18 @@ async def store_fetched(
         why = f": {error.message}" if isinstance(error, ManifestInvalid) else ""
         words = "no manifest that can be stored" if why else "other bytes than those of the digest"
         noted = UpstreamBroken(f"it sent {words}")  # without what the upstream may have written
-        with suppress(Unavailable):  # the client is told all the same
+        with suppress(Unavailable):  # the client gets the error nevertheless
             await ctx.database.write_relaxed(record_failure, route.rule.id, noted, ctx.clock())
         raise UpstreamBroken(f"{noted}{why}") from None
     ctx.pulls.cache.fetched(route.rule.id, len(fetched.body), is_image=True)
-    if kept is KeptBody.HEALED:
+    if kept is BodyComparison.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)
 
 
 def _find_rule(
     tx: Connection, name: Name, reference: str, now: int
 ) -> tuple[CacheRule | None, bool]:
-    """Return the rule for a name, and whether the upstream is known to lack the reference."""
+    """Return the rule for a name, and True if the upstream is recorded as lacking the reference."""
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None:
         return None, False
@@ -260,10 +262,10 @@ def _store(
     read: ReadManifest,
     manifest_id: str,
     etag: str | None,
-) -> KeptBody:
+) -> BodyComparison:
     change = change_by_rule(ctx, rule)
     _, kept = manifests.put_manifest(tx, name, repository_id, put, read, manifest_id, change)
-    # Once the rule is gone, people push there: what comes late must not move their tags.
+    # Once the rule is deleted, clients may push there: a late fetch must not move their tags.
     if find_rule_for(tx, name.handle, name.repository) is None:
         raise name_unknown(name)
     reference = put.tags[0] if put.tags else str(put.expected)

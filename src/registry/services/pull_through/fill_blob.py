@@ -42,14 +42,14 @@ from registry.upstream.base import (
 )
 
 _TRIES: Final = 3
-"""Requests to an upstream, one after the other, that may break off without new bytes."""
+"""The maximum number of successive requests to an upstream that break off without new bytes."""
 _PAUSE_SECONDS: Final = 0.2
 _NO_SUCH_RANGE: Final = 416
 MOST_UNLISTED_BYTES: Final = 1024**3
-"""Of a blob that no manifest here lists: its digest may be made up by the client."""
+"""The maximum size of a blob that no manifest here lists: a client may have made up its digest."""
 _DUPLICATE_SECONDS: Final = 1
-"""How long bytes stay that the account has already: other workers are reading them, and find them
-right if they become an object."""
+"""Seconds for which verified bytes stay if the account already has a copy, so that readers in other
+workers can finish reading them."""
 
 
 class FillTaken(Exception):
@@ -67,15 +67,15 @@ class AnotherLength(UpstreamBroken):
 async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill | None) -> None:
     """Fetch a blob, serve its readers and record it; continue the fill `found`, if any.
 
-    If the upstream fails, the staged bytes stay for the next request, if a manifest lists the blob.
+    If the upstream fails and a manifest lists the blob, the staged bytes stay for the next request.
 
     Raises:
         AlreadyThere: the repository already has the blob.
         FillTaken, UploadBusy: another worker fetches it.
-        UploadUnknown: the fill that was found has ended, or the repository is gone.
+        UploadUnknown: the fill `found` has ended, or the repository is gone.
         NotUpstream, UpstreamFailed: the upstream lacks the blob, or gave no usable answer.
         AnotherLength: the upstream stated two lengths; the received bytes are dropped.
-        FillUnread: nobody reads the fill any more, and it is slow.
+        FillUnread: the fill has no readers any more, and is slow.
         BlobUnknown: no manifest here lists the blob, and it is too long without one.
         DigestMismatch: the upstream sent other bytes; they are dropped.
         UploadLeaseLost: another worker has taken the fill over.
@@ -91,7 +91,7 @@ async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill 
             if not hold.is_over:
                 await _drop(ctx, hold)
             raise
-        except ObjectUnknown:  # what was noted is lost
+        except ObjectUnknown:  # recorded bytes are lost
             await staged_uploads.end_staged(ctx, hold)
             raise FillTaken from None
         except StageBusy:
@@ -124,10 +124,9 @@ def _claim(
 ) -> UploadKeys:
     """Insert the row of a new fill; return the keys to stage its bytes with.
 
-    The row is inserted before looking for the blob, so a fill that ends in between is noticed by
-    the blob that it recorded.
-
-    Raise `QuotaExceeded` if the account has no room for the size that a manifest lists.
+    The row is inserted before the blob is looked up: a fill that ends in between is noticed by the
+    blob that it has recorded. Raise `QuotaExceeded` if the account has no room for the size that a
+    manifest lists.
     """
     added = fills.add_fill(tx, source.account_id, source.key, upload.id) if is_new else None
     if is_new and added is None:
@@ -141,9 +140,9 @@ def _claim(
 
 
 def _taken_over(upload: Upload, feed: Feed) -> Upload:
-    """Return the session of another worker's fill, changed for this worker to continue it.
+    """Return the session of another worker's fill, changed so that this worker can continue it.
 
-    Readers of this process may have got more bytes than were recorded, from the staged file; these
+    Readers of this process may have read more bytes from the staged file than were recorded; these
     count too. The bytes are copied to a new file, since readers of the old one could not detect
     that its end was cut off and rewritten.
     """
@@ -155,7 +154,7 @@ def _taken_over(upload: Upload, feed: Feed) -> Upload:
 
 
 class _Fetch:
-    """One fetch of a blob, by the worker with the fill's lease."""
+    """One fetch of a blob, by the worker that holds the fill's lease."""
 
     def __init__(
         self,
@@ -173,14 +172,13 @@ class _Fetch:
         if hold.upload.lease_token != FIRST_TOKEN:
             hold.upload = _taken_over(hold.upload, feed)
         self._offset = hold.upload.received_bytes
-        """Up to where the bytes have come."""
+        """The offset after the last received byte."""
         self._stage: FillStage | None = None
         self._small = bytearray()
         """The bytes of a blob that becomes an inline object; they are not staged."""
         self._pace = FillPace(feed, ctx.fills.limits)
 
     async def run(self) -> None:
-        """Fetch the blob and record it."""
         async with AsyncExitStack() as resources:
             if self._offset:
                 await self._open_stage(resources)
@@ -194,7 +192,7 @@ class _Fetch:
                     raise
                 except FillUnread:
                     if self._feed.is_read:
-                        continue  # by one who has come just now
+                        continue  # a reader has come just now
                     self._feed.is_given_up = True
                     await self._keep()
                     raise
@@ -259,7 +257,7 @@ class _Fetch:
         return most if self._source.size is not None else min(most, MOST_UNLISTED_BYTES)
 
     def _refuse_length(self, words: str) -> NoReturn:
-        """Raise the error for a blob that is declared, or sent, longer than allowed."""
+        """Raise the error for a blob that is longer than allowed, as declared or as sent."""
         if self._size is None and self._source.size is None:
             raise BlobUnknown(
                 "no manifest here lists the blob, and it is too long for that; pull its image",

@@ -1,4 +1,7 @@
-"""Get a blob: fetch it, or follow the worker that does; if that worker dies, take over."""
+"""Get a blob: fetch it, or follow the worker that does, by reading the bytes that it stages.
+
+If the fetching worker dies, another one takes over.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +36,20 @@ _PAUSE_SECONDS: Final = 0.05
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.02
-"""Between looks for the first bytes; they take longer as time passes."""
+"""The first pause between looks for staged bytes; later pauses are longer."""
 _LONGEST_LOOK_SECONDS: Final = 0.1
 _WATCH_SECONDS: Final = 0.5
-"""Between looks whether the other worker is still there."""
+"""Seconds between checks that the other worker is still fetching."""
 
 
-async def bring_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> None:
+async def feed_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> None:
     """Feed a blob to its readers until all bytes have arrived, or fail the feed; never raise.
 
-    If another worker has already stored the blob, the feed finishes without bytes.
+    If the blob is already stored, the feed finishes without bytes.
     """
     failure: Exception = Unavailable("the blob could not be fetched; try again", retry_after=5)
     try:
-        if await _is_there(ctx, source, feed):
+        if await _fetch_or_follow(ctx, source, feed):
             feed.finish()
     except UpstreamFailed as error:
         failure = as_error(error, ctx.clock())
@@ -71,21 +74,21 @@ async def bring_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> Non
 
 
 async def _note(ctx: ServiceContext, source: FillSource, failure: UpstreamFailed) -> None:
-    """Count a fault of the upstream that was found only after all bytes had arrived."""
-    with suppress(Unavailable):  # readers are told all the same
+    """Record a fault of the upstream that was found only after all bytes had arrived."""
+    with suppress(Unavailable):  # readers get the failure nevertheless
         rule_id = source.remote.rule_id
         await ctx.database.write_relaxed(record_failure, rule_id, failure, ctx.clock())
 
 
-async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
-    """Return True once the verified bytes are stored; False if workers keep taking over."""
+async def _fetch_or_follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
+    """Return True once the verified bytes are stored; False if the worker changes too often."""
     for _ in range(_ROUNDS):
         found = await ctx.database.read(rows.find_fill, source.account_id, source.key)
         try:
             if found is not None and not is_free(ctx, found):
                 if not may_follow(source, found):
                     source = await _confirmed(ctx, source)
-                if await follow(ctx, source, feed) or await _has_come(ctx, source, feed):
+                if await follow(ctx, source, feed) or await _is_stored_now(ctx, source, feed):
                     return True
                 continue
             if found is not None and not _may_go_on(ctx, source, found):
@@ -93,7 +96,7 @@ async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
                 found = None
             await fill(ctx, source, feed, found)
         except AlreadyThere:
-            if await _has_come(ctx, source, feed):
+            if await _is_stored_now(ctx, source, feed):
                 return True
         except (FillTaken, UploadBusy, UploadUnknown):
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -103,22 +106,23 @@ async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
 
 
 async def _confirmed(ctx: ServiceContext, source: FillSource) -> FillSource:
-    """Ask the upstream whether it has the blob; return its source, marked as known.
+    """Ask the upstream if it has the blob; return the source, marked as known.
 
-    Raise `NotUpstream` or `UpstreamFailed` as the upstream does.
+    Raise `NotUpstream` if the upstream lacks the blob, `UpstreamFailed` if it gave no usable
+    answer.
     """
     assert ctx.upstream is not None
     await ctx.upstream.head_blob(source.remote, source.digest)
     return source._replace(is_known=True)
 
 
-async def _has_come(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
+async def _is_stored_now(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     """Return True if the blob is now stored; readers then get the rest from the store.
 
     Readers that already have bytes from an abandoned fill fail, unless the stored bytes are the
     same.
     """
-    stored_id = await ctx.database.read(_held_as, source)
+    stored_id = await ctx.database.read(_find_stored_id, source)
     if stored_id is None:
         return False
     if feed.stage is None or feed.stage.stage_id != stored_id:
@@ -126,11 +130,11 @@ async def _has_come(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool
     return True
 
 
-def _held_as(tx: Connection, source: FillSource) -> str | None:
+def _find_stored_id(tx: Connection, source: FillSource) -> str | None:
     """Return the stored id of undamaged bytes of the blob that the repository may use, or None.
 
-    It may use its own, or another repository's of the same rule if the upstream is known to have
-    the blob.
+    They are those of the repository itself or, if the upstream is known to have the blob, of
+    another repository of the same rule.
     """
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical is None:
@@ -152,7 +156,7 @@ def _may_go_on(ctx: ServiceContext, source: FillSource, found: Fill) -> bool:
 async def _end(ctx: ServiceContext, found: Fill) -> None:
     """End an abandoned fill; do nothing if another worker already did.
 
-    Its bytes are deleted first; after a crash, the rest is deleted when it expires.
+    Its bytes are deleted first. If this process dies, its row is deleted when it expires.
     """
     upload_id, now = found.upload.id, ctx.clock()
     taken = await ctx.database.write(ctx.leases.take_abandoned, upload_id, now)
@@ -165,9 +169,9 @@ async def _end(ctx: ServiceContext, found: Fill) -> None:
 
 
 def may_follow(source: FillSource, found: Fill) -> bool:
-    """Return True if a fill is for the same repository, or `source` is known to be upstream.
+    """Return True if a fill is for the same repository, or the upstream is known to have the blob.
 
-    Otherwise another repository's upstream would decide for this one's.
+    Otherwise the upstream of another repository would decide for this one.
     """
     return source.is_known or found.upload.repository_id == source.repository_id
 
@@ -183,10 +187,9 @@ def is_free(ctx: ServiceContext, found: Fill) -> bool:
 async def follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     """Feed the bytes that another worker fetches to readers; return True once they are verified.
 
-    Return False if the other worker has stopped for any reason.
-
-    Raise `KmsKeyDeleted`, `KmsKeyDisabled` or `Unavailable` if the staged bytes cannot be
-    decrypted, `StoreUnavailable` if they cannot be read.
+    Return False if the other worker has stopped for any reason. Raise `KmsKeyDeleted`,
+    `KmsKeyDisabled` or `Unavailable` if the staged bytes cannot be decrypted, `StoreUnavailable` if
+    they cannot be read.
     """
     pause = _LOOK_SECONDS
     while True:
@@ -213,7 +216,7 @@ async def _find(ctx: ServiceContext, source: FillSource) -> Fill | None:
 
 
 def _is_copied(upload: Upload) -> bool:
-    """Return True while a worker that took over the fill is still copying its bytes.
+    """Return True while a worker that took over the fill is still copying the bytes.
 
     The copy may have fewer bytes so far, and a reader that is further ahead would be cut off.
     """
@@ -224,7 +227,7 @@ async def _feed(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill
     upload = found.upload
     stage = StagedFill(upload.stage_id, await _open_key(ctx, upload))
     async with aclosing(await ctx.reader.open_staged(*stage)) as opened:
-        # What was noted is there; who wants it reads it itself.
+        # Recorded bytes are in the staged file, where readers read them themselves.
         feed.open(found.size, stage, upload.received_bytes)
         reading = asyncio.create_task(_read(opened, feed, upload.received_bytes))
         try:
@@ -232,7 +235,7 @@ async def _feed(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill
                 now = await _find(ctx, source)
                 if now is not None and now.upload.stage_id == upload.stage_id:
                     continue
-                # It has ended well, and the rest is being read; or it has not.
+                # The fill has ended: either the rest is still being read, or it has failed.
                 if not await _is_done(reading, feed):
                     return False
             await reading
@@ -244,7 +247,7 @@ async def _feed(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill
 
 
 async def _is_done(reading: asyncio.Task[None], feed: Feed) -> bool:
-    """Wait for the rest as long as bytes arrive; return False once none do."""
+    """Wait for `reading` while bytes arrive; return True once it ends, False if no more arrive."""
     before = None
     while feed.end != before:
         before = feed.end

@@ -21,15 +21,15 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import Feed
 
 _WRITING: Final = Threads("fills")
-"""Threads of their own: fills would hold those in which everybody's blobs are opened."""
+"""Separate threads, since fills would block those that open blobs for all requests."""
 _WRITE_BYTES: Final = FRAME_BYTES
 _NOTE_BYTES: Final = 8 * 1024 * 1024
 _NOTE_SECONDS: Final = 1
-"""Progress is noted after so many bytes, at most once in so many seconds."""
+"""Progress is recorded after `_NOTE_BYTES`, but at most once in this time."""
 
 
 class FillStage:
-    """The staged bytes of a fill, for the worker that holds it.
+    """The staged bytes of a fill, for the worker that holds its lease.
 
     If 2 MiB are unwritten, `take` waits.
     """
@@ -73,14 +73,13 @@ class FillStage:
         await self._written()
 
     async def note(self) -> None:
-        """Flush the written bytes and record how many; another worker can resume there."""
+        """Flush the written bytes and record their number, so that another worker can continue."""
         await self._note(await _WRITING(self.staged.flush))
 
     async def commit(self, digest: Digest) -> Stored:
         """Make the bytes an object.
 
-        Raise `DigestMismatch` if they hash to something else, `StoreUnavailable` if the store
-        failed.
+        Raise `DigestMismatch` if they have another digest, `StoreUnavailable` if the store failed.
         """
         await self.settle()
         return await _WRITING(self.staged.commit, digest)
@@ -91,7 +90,7 @@ class FillStage:
         if writing is not None:
             await asyncio.wait((writing,))
             if not writing.cancelled():
-                writing.exception()  # who closes has another one, or this one already
+                writing.exception()  # the caller has this error already, or another
         await self.staged.aclose()
 
     async def _turn(self) -> None:
@@ -124,7 +123,7 @@ class FillStage:
         ctx, hold = self._ctx, self._hold
         wrap = wrap_for_row(hold.seal)
         received = ReceivedBytes(self._offset, digests, hold.stage_id, wrap)
-        # What is lost with the power is only progress, unless the row begins to name a copy.
+        # A power failure may lose this progress, but not the first row that names a copy.
         write = ctx.database.write if hold.has_copy else ctx.database.write_relaxed
         expires_at = ctx.clock() + ctx.limits.upload_idle
         given = hold.lease, received, self._size, expires_at

@@ -1,12 +1,12 @@
 """The fills that readers of this process wait for: one per repository and digest.
 
 Two repositories that want the same blob do not share a fill: one's upstream may have the blob while
-the other's does not. The second fill follows the first once its own upstream has confirmed the
-blob.
+the other's does not. The second fill follows the first (reads the bytes that it stages) once its
+own upstream has confirmed the blob.
 
-A fill limits how long it waits for its upstream. The upstream has some seconds to begin, and may
-pause. But in total a fill, even over repeated requests, waits no longer than those seconds plus the
-time that its bytes take at the lowest allowed rate. A fill without readers must be faster. Only
+The time that a fill waits for its upstream is limited. The upstream has some seconds to begin, and
+may pause. But in total, even over repeated requests, a fill waits no longer than those seconds plus
+the time that its bytes take at the lowest allowed rate. A fill without readers must be faster. Only
 waiting for the upstream counts, not the local disk.
 """
 
@@ -39,9 +39,9 @@ class FillSource(NamedTuple):
     size: int | None = None
     """The size that a cached manifest lists; None if none refers to the blob."""
     is_known: bool = False
-    """True if the upstream is known to have it, by a manifest or since it was asked.
+    """True if the upstream is known to have the blob: a manifest lists it, or the upstream said so.
 
-    If not, the repository gets only what is fetched for itself.
+    If not, the repository gets only bytes that are fetched for itself.
     """
 
     @property
@@ -53,22 +53,21 @@ class FillSource(NamedTuple):
 def fill_key(rule_id: str, origin: str, digest: Digest) -> str:
     """Return the key under which the repositories of a rule share the fill of a blob.
 
-    Another rule gives another key, and so does another upstream of the same rule, which may not
-    have the blob.
+    Other rules have other keys. So has another upstream of the same rule, as it may lack the blob.
     """
     return digest_of(f"{rule_id} {origin} {digest}".encode())
 
 
 class PaceLimits(NamedTuple):
-    """The lowest allowed rates, in bytes per second, and the seconds allowed on top."""
+    """The lowest allowed average rates, in bytes per second, and the seconds allowed on top."""
 
     begin_seconds: float = 60
-    """Seconds that it may wait on top: for the first byte, and in pauses."""
+    """Seconds that a fill may wait in addition, for the first byte and in pauses."""
     lowest_rate: int = 8 * 1024
-    """On average over all that the fill gets."""
+    """The lowest rate, averaged over all bytes of the fill."""
     unread_begin_seconds: float = 10
     unread_lowest_rate: int = 128 * 1024
-    """The same since the last reader has left."""
+    """Like the two above, for the time since the last reader has left."""
 
 
 PACE_LIMITS: Final = PaceLimits()
@@ -81,7 +80,7 @@ class TooSlow(UpstreamUnreachable):
 
 
 class FillUnread(Exception):
-    """The fill has had no reader for some time, and is slow."""
+    """The fill has had no readers for some time, and is slow."""
 
 
 class FillPace:
@@ -110,7 +109,7 @@ class FillPace:
             self._unread.waited += waited
 
     async def next_of(self, chunks: AsyncIterator[bytes]) -> bytes:
-        """Return the next bytes, empty at the end; wait no longer than the average rate allows.
+        """Return the next bytes, or empty bytes at the end; wait no longer than the limits allow.
 
         Raise `TooSlow` if the average rate is too low, `FillUnread` if it is too low for a fill
         without readers.
@@ -148,7 +147,7 @@ class _Spent:
 class Fills:
     """The feeds of one process, each with the task that fetches its bytes.
 
-    The first reader starts the task, which goes on for a while without readers (`FillPace`).
+    The first reader starts the task, which continues for a while without readers (`FillPace`).
     """
 
     def __init__(self, limits: PaceLimits = PACE_LIMITS) -> None:

@@ -6,8 +6,8 @@ if the upstream cannot be asked.
 *Tags*: the upstream's tags, and those stored here. The upstream is asked even before the first
 pull; that creates no repository.
 
-*Referrers* (signatures, SBOMs, attestations): from the upstream's referrers API or, if it has none,
-from the tag made of the digest, under which older clients store the list.
+*Referrers* (signatures, SBOMs, attestations): from the upstream's referrers API or, if the upstream
+has none, from the tag named after the digest, under which older clients store the list.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from registry.services.repositories.names import NamePage
 from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamBroken, UpstreamFailed
 
 _LOOK_SECONDS: Final = 15
-"""For how long a client waits for the upstream when there is another answer."""
+"""How long a client waits for the upstream if there is another answer."""
 _ABSENT: Final = "tags/list"
-"""The reference, which no tag can be, under which it is noted that the upstream has no list."""
+"""The reference under which the absence of an upstream's list of tags is recorded. No tag can have
+this name."""
 
 
 class CachedTags(NamedTuple):
@@ -50,7 +51,7 @@ class CachedTags(NamedTuple):
 
     page: NamePage
     is_stale: bool
-    """The upstream could not be asked."""
+    """True if the upstream could not be asked."""
     checked_at: int | None
     """When the upstream sent its list, or None if it never did."""
     is_whole: bool
@@ -61,13 +62,13 @@ class _KnownTags(NamedTuple):
     rule: CacheRule | None
     kept: KeptTags | None
     is_absent: bool
-    """The upstream has recently answered that it has none."""
+    """True if the upstream has recently answered that it has no list."""
 
 
 async def list_cached_tags(
     ctx: ServiceContext, name: Name, after: str, limit: int, here: NamePage | NameUnknown
 ) -> CachedTags:
-    """Return a page of tags after `after`; `here` is the same page of tags stored here.
+    """Return a page of tags after `after`; `here` is the same page of the tags stored here.
 
     Raise the `NameUnknown` in `here` if the upstream does not list the repository either;
     `Unavailable` if the upstream gave no usable answer, and no answer is stored.
@@ -119,12 +120,12 @@ async def _ask_tags(
 ) -> KeptTags:
     """Fetch the upstream's list of tags and store it.
 
-    Raise `NotUpstream` if it has none; then the stored list is deleted, unless the repository may
-    only be hidden.
+    Raise `NotUpstream` if the upstream has none; then the stored list is deleted, unless the
+    repository may only be hidden.
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
     if known.kept is not None and ctx.clock() < known.kept.fresh_until:
-        return known.kept  # somebody was told it since the caller looked
+        return known.kept  # another request has fetched it since the caller looked
     try:
         told = await route.upstream.list_tags(route.remote)
     except NotUpstream as missing:
@@ -135,7 +136,9 @@ async def _ask_tags(
     now = ctx.clock()
     names = "\n".join(sorted(told.names)).encode()
     found = KeptTags(names, told.is_whole, now, now + route.rule.tag_ttl_seconds * MICROSECONDS)
-    with suppress(ConstraintViolated, Unavailable):  # such as a full disk; it is told all the same
+    with suppress(
+        ConstraintViolated, Unavailable
+    ):  # such as a full disk; the list is returned nevertheless
         await ctx.database.write(lookups.keep_tags, route.rule.id, name.repository, found)
     return found
 
@@ -147,7 +150,7 @@ def _note_absence(tx: Connection, rule: CacheRule, name: Name, now: int) -> None
 
 
 def _merged(kept: KeptTags, after: str, limit: int, here: NamePage | NameUnknown) -> NamePage:
-    """Merge the upstream's tags and the page `here` to one page of tags after `after`."""
+    """Merge the upstream's tags and the page `here` into one page of tags after `after`."""
     of_both = set(kept.after(after, limit + 1))
     has_more = False
     if isinstance(here, NamePage):
@@ -158,7 +161,7 @@ def _merged(kept: KeptTags, after: str, limit: int, here: NamePage | NameUnknown
 
 
 class UpstreamReferrer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The descriptor of a referrer, without other fields that an upstream may send."""
+    """The descriptor of a referrer; other fields that an upstream sends are left out."""
 
     media_type: str
     digest: str
@@ -177,7 +180,7 @@ class UpstreamReferrers(NamedTuple):
 
     listed: Sequence[UpstreamReferrer]
     stale_since: int | None
-    """When the upstream sent them, if it cannot be asked now; else None."""
+    """When the upstream sent this list, if it cannot be asked now; else None."""
 
 
 class _KnownReferrers(NamedTuple):
@@ -249,13 +252,13 @@ async def _ask_referrers(
         now = ctx.clock()
         until = now + route.rule.tag_ttl_seconds * MICROSECONDS
         kept = CachedReferrers(body, now, until)
-        with suppress(Unavailable):  # such as a full disk; the answer is told all the same
+        with suppress(Unavailable):  # such as a full disk; the answer is returned nevertheless
             await ctx.database.write(_keep, repository, str(subject), kept)
     return body
 
 
 async def _by_tag(ctx: ServiceContext, name: Name, subject: Digest) -> bytes:
-    """Fetch the index under the tag made of a digest; return an empty one if it is absent."""
+    """Fetch the index under the tag named after a digest; return an empty one if it is absent."""
     tag = str(subject).replace(":", "-")[:128]
     try:
         return (await pull_manifest(ctx, name, tag)).body

@@ -1,8 +1,8 @@
-"""Pull manifests through the cache, revalidating tags as often as the rule says.
+"""Pull manifests through the cache, and revalidate tags when they are no longer fresh.
 
 A stored digest is never requested again. A tag is fresh for the rule's `tag_ttl_seconds`; then one
-caller asks the upstream whether the tag has moved, and all others get the stored manifest
-meanwhile. If the upstream cannot be asked, the stored manifest is marked as stale.
+caller asks the upstream if the tag has moved, and all others get the stored manifest meanwhile. If
+the upstream cannot be asked, the stored manifest is marked as stale.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from registry.services.tags.pointers import drop_tag
 from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamFailed, UpstreamLimited
 
 _LOOK_SECONDS: Final = 15
-"""For how long a client waits for the upstream when there is an old answer."""
+"""How long a client waits for the upstream if there is an old answer."""
 _CLAIM: Final = 30 * MICROSECONDS
-"""For how long others have the old answer while one asks."""
+"""How long other callers get the old answer while one asks the upstream, in microseconds."""
 _RETRY: Final = 30 * MICROSECONDS
-"""Until an upstream is asked again that could not be asked."""
+"""Microseconds after which an upstream that could not be asked is asked again."""
 _MOST_RETRY: Final = 3600 * MICROSECONDS
 
 _log = logging.getLogger(__name__)
 
 
 async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
-    """Return a manifest by tag or digest, from the upstream of its name if it has one.
+    """Return a manifest by tag or digest, as stored here or as fetched from the upstream.
 
-    Raise `ManifestUnknown` or `NameUnknown` if neither the repository nor an upstream has it,
-    `Unavailable` if the manifest is not cached, and the upstream gave no usable answer.
+    Raise `ManifestUnknown` or `NameUnknown` if neither the repository nor an upstream has the
+    manifest, `Unavailable` if it is not cached, and the upstream gave no usable answer.
     """
     try:
         found = await manifests.get_whole_manifest(ctx, name, reference)
@@ -56,7 +56,9 @@ async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest
         return found
     try:
         return await _revalidate(ctx, name, str(reference), found)
-    except Unavailable as failure:  # of ours, such as a full disk; what is cached is served
+    except (
+        Unavailable
+    ) as failure:  # a fault here, such as a full disk; the cached manifest is served
         _log.warning("tag %s of %s is not looked at: %s", reference, name, failure.message)
         return found
 
@@ -67,7 +69,7 @@ async def _revalidate(
     rule = await ctx.database.read(find_rule_for, name.handle, name.repository)
     route = fetched_manifests.route_to(ctx, rule, name)
     if route is None:
-        return found  # what is cached is served, and nothing is fetched
+        return found  # only cached manifests are served
     assert found.fresh_until is not None
     is_mine = await ctx.database.write(
         lookups.claim_check, found.repository_id, tag, found.fresh_until, ctx.clock() + _CLAIM
@@ -95,12 +97,12 @@ async def _look(
     last = await ctx.database.read(lookups.last_answer, found.repository_id, tag)
     try:
         await _ask(ctx, route, name, tag, found, last)
-    except (HiddenUpstream, QuotaExceeded):  # it may be there for others; or there is no room
+    except (HiddenUpstream, QuotaExceeded):  # the upstream may hide it from us; or there is no room
         return await _serve_stale(ctx, found, tag, ctx.clock() + _RETRY)
     except NotUpstream:
         try:
             is_gone = await ctx.database.write(_forget_tag, ctx, route.rule, name, tag)
-        except ConstraintViolated:  # the rule was deleted meanwhile: what is cached is served
+        except ConstraintViolated:  # the rule was deleted meanwhile: the cached manifest is served
             return found
         if is_gone:
             raise fetched_manifests.not_upstream(name, tag) from None
@@ -130,7 +132,7 @@ async def _ask(
     found: StoredManifest,
     last: LastAnswer | None,
 ) -> None:
-    """Ask the upstream whether a tag has moved; then renew or move the tag."""
+    """Ask the upstream if a tag has moved; then renew or move the tag."""
     etag = last.etag if last else None
     async with asyncio.timeout(_LOOK_SECONDS):
         head = await route.upstream.head_manifest(route.remote, tag, etag)
@@ -143,9 +145,9 @@ async def _ask(
             fetched = await route.upstream.get_manifest(route.remote, tag)
         try:
             await fetched_manifests.store_fetched(ctx, route, name, tag, fetched)
-        except TagImmutable:  # whoever made the repository immutable wants the first one
+        except TagImmutable:  # in an immutable repository, the first manifest stays
             await _renew(ctx, route.rule, tag, found, None)
-        except NameUnknown:  # nothing fills it any more: what is there is served
+        except NameUnknown:  # the rule is gone: the cached manifest is served
             pass
 
 
@@ -158,9 +160,9 @@ async def _renew(
 
 
 def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name, tag: str) -> bool:
-    """Delete a tag that the upstream no longer has; its image stays and is found by digest.
+    """Delete a tag that the upstream no longer has; its image stays and can be found by digest.
 
-    Return False if the tag must stay: it is immutable, or no rule fills its repository any more.
+    Return False if the tag must stay: it is immutable, or no rule covers its repository any more.
     """
     change = fetched_manifests.change_by_rule(ctx, rule)
     try:

@@ -1,9 +1,10 @@
 """Get a blob that a cached repository lacks from its upstream.
 
-A blob that came from an upstream, for any repository under its rule, is linked into other
-repositories under that rule if their manifests list it, or if the upstream confirms that they have
-it. Everything else is fetched, even if the account has the bytes. So neither a known digest nor an
-upstream's answer makes pushed blobs, or those of other upstreams, visible in a cached repository.
+A blob that came from an upstream, for any repository under a rule, is linked into other
+repositories under the same rule if their manifests list it, or if the upstream confirms that they
+have it. Every other blob is fetched, even if the account has the bytes. So neither a known digest
+nor an upstream's answer makes pushed blobs, or those of other upstreams, visible in a cached
+repository.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import FeedReader
 from registry.services.pull_through.fetched_manifests import cached_repository
-from registry.services.pull_through.fill_or_follow import bring_blob
+from registry.services.pull_through.fill_or_follow import feed_blob
 from registry.services.pull_through.fills import FillSource, fill_key
 from registry.services.pull_through.references import size_in_manifests
 from registry.services.pull_through.remote import as_error, remote_of
 from registry.upstream.base import NotUpstream, Remote, UpstreamFailed
 
 _ROUNDS: Final = 3
-"""Attempts to get a blob that others link, fetch or delete meanwhile."""
+"""Attempts to get a blob that other requests link, fetch or delete meanwhile."""
 
 
 class FedBlob(NamedTuple):
@@ -48,14 +49,14 @@ class FedBlob(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What is known of a missing blob: its rule, its repository and its listed size."""
+    """A missing blob: its rule, its repository and its listed size."""
 
     rule: CacheRule
     repository_id: str | None
     is_held: bool
-    """Another repository of the rule has the blob, or is about to get it."""
+    """True if another repository of the rule has the blob, or is about to get it."""
     size: int | None
-    """The size that a manifest of the repository lists; None if none refers to the digest."""
+    """The size that a manifest of the repository lists; None if none lists the digest."""
 
 
 async def get_missing_blob(
@@ -86,7 +87,7 @@ async def get_missing_blob(
             return await reading.stat_blob(ctx, name, digest)
         of, account_id = place.repository_id, place.rule.account_id
         source = FillSource(name, of, account_id, digest, remote, place.size, is_known)
-        feed = ctx.fills.join(source, partial(bring_blob, ctx, source))
+        feed = ctx.fills.join(source, partial(feed_blob, ctx, source))
         reader = FeedReader(feed, ctx.reader, partial(_open_stored, ctx, name, digest))
         try:
             await feed.opened()
@@ -108,7 +109,7 @@ async def size_of_missing_blob(
 ) -> int:
     """Return the size of a blob that a repository lacks, without fetching it.
 
-    Raise as `get_missing_blob`.
+    Raise the errors of `get_missing_blob`.
     """
     place = await ctx.database.read(_find_place, name, digest)
     if place is None or ctx.upstream is None:
@@ -122,7 +123,7 @@ async def size_of_missing_blob(
 
 
 async def _ask_size(ctx: ServiceContext, name: Name, digest: Digest, remote: Remote) -> int | None:
-    """Ask the upstream for the size of a blob; return None if it does not state one."""
+    """Ask the upstream for the size of a blob; return None if the upstream does not state it."""
     assert ctx.upstream is not None
     try:
         return await ctx.upstream.head_blob(remote, digest)
@@ -145,7 +146,10 @@ async def _open_stored(ctx: ServiceContext, name: Name, digest: Digest) -> OpenO
 
 
 def _find_place(tx: Connection, name: Name, digest: Digest) -> _Place | None:
-    """Find out what is known of a missing blob; None if no enabled rule covers the name."""
+    """Return the rule, repository and size of a missing blob.
+
+    None if no enabled rule covers the name, or its repository is not cached.
+    """
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None or not rule.enabled:
         return None

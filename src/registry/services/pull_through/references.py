@@ -1,7 +1,7 @@
 """References of cached manifests to blobs and children that are not stored here yet.
 
-A cached manifest is stored as the upstream sent it; its blobs and children follow when clients ask
-for them. A child of an index may also be deleted by force, and pushed again. Until then the
+A cached manifest is stored as the upstream sent it; its blobs and children are fetched when clients
+ask for them. A child of an index may also be deleted by force, and pushed again. Until then the
 manifest lacks them. A transaction that links a blob in a cached repository, or stores a manifest
 where indexes may lack one, also completes the references, under the repository's lock. So the
 collector never sees a blob without the references of the manifests that list it.
@@ -33,16 +33,15 @@ class MeasuredTree(NamedTuple):
     """The size of an index with everything under it, by the sizes in manifests."""
 
     size: int
-    """Of the distinct blobs."""
+    """The size of the distinct blobs."""
     rows: int
-    """Number of edges to manifests and blobs that the walk has read."""
+    """The number of edges to manifests and blobs that were read."""
 
 
 def measured_tree(tx: Connection, index_id: str, children: Sequence[str]) -> MeasuredTree:
     """Measure an index with everything under it.
 
-    `children` are the ids of the manifests that it lists; its own row need not exist yet.
-
+    `children` are the ids of the manifests that the index lists; its own row need not exist yet.
     Raise `ManifestInvalid` if the tree exceeds `TREE_BOUNDS`.
     """
     found = measure_tree(tx, index_id, children, TREE_BOUNDS)
@@ -60,17 +59,17 @@ def measured_tree(tx: Connection, index_id: str, children: Sequence[str]) -> Mea
 
 
 MOST_ROWS: Final = 100_000
-"""Most rows that are read to measure indexes anew in one transaction, while other writers wait:
-some tenths of a second."""
+"""The maximum number of rows that are read to measure indexes again in one transaction, while other
+writers wait: some tenths of a second."""
 INDEX_ROWS: Final = 100
-"""Rows that an index costs besides those of its tree."""
+"""The cost of an index, in rows, besides the rows of its tree."""
 _MOST_LEVELS: Final = 32
 
 
 def size_in_manifests(tx: Connection, repository_id: str, digest: str) -> int | None:
     """Return the size of a missing blob as a cached manifest lists it, or None.
 
-    It is only the upstream's claim.
+    The size is only the upstream's claim.
     """
     return missing.listed_size(tx, repository_id, digest)
 
@@ -78,9 +77,10 @@ def size_in_manifests(tx: Connection, repository_id: str, digest: str) -> int | 
 def complete_blob(
     tx: Connection, repository_id: str, digests: Sequence[str], size: int, now: int
 ) -> None:
-    """Add missing references to a just linked blob; `digests` are all its digests, sha256 first.
+    """Add references to a blob, which was just linked, from the manifests that lacked it.
 
-    The caller holds the repository's lock.
+    `digests` are all known digests of the blob, sha256 first; `size` is its real size. The caller
+    holds the repository's lock.
     """
     digests = [str(each) for each in digests]
     incomplete = missing.take_incomplete_manifests(tx, repository_id, digests)
@@ -99,9 +99,10 @@ def complete_blob(
 def complete_child(
     tx: Connection, manifest_id: str, repository_id: str, digests: list[str]
 ) -> None:
-    """Add a just stored manifest to the indexes that list it, and measure these again.
+    """Add a manifest, which was just stored, to the indexes that lacked it; measure these again.
 
-    The caller holds the repository's lock. Raise ManifestInvalid as `measure_indexes`.
+    `digests` are all known digests of the manifest. The caller holds the repository's lock. Raise
+    `ManifestInvalid` like `measure_indexes`.
     """
     if not missing.add_found_child(tx, repository_id, digests, manifest_id):
         return
@@ -126,7 +127,7 @@ def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
 
 
 def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now: int) -> None:
-    """Add references of an image and everything under it to content that has arrived meanwhile.
+    """Add references from an image, and all images under it, to blobs that have arrived meanwhile.
 
     A client that pushes to a repository left by a deleted rule skips existing manifests, but pushes
     their missing blobs. The caller holds the repository's lock.
@@ -140,9 +141,8 @@ def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
     """Measure the tree of an index and set the index's size; return the measurement.
 
     The size adds up the distinct blobs of the index and of the images under it that the repository
-    has. A blob that the cache has yet to fetch counts with the size that its manifest lists.
-
-    Raise `ManifestInvalid` if the tree exceeds `TREE_BOUNDS`.
+    has. A blob that the cache has yet to fetch counts with the size that its manifest lists. Raise
+    `ManifestInvalid` if the tree exceeds `TREE_BOUNDS`.
     """
     found = measured_tree(tx, index_id, missing.present_children(tx, index_id))
     size = found.size + missing.missing_size_under(tx, index_id)
@@ -153,12 +153,11 @@ def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
 def restore_references(
     tx: Connection, repository: Repository, tombstone_id: str, digest: str, now: int
 ) -> None:
-    """Restore a manifest's missing references, and complete those of other manifests to it.
+    """Restore the records of what a manifest lacks, and add other manifests' references to it.
 
     The manifest's row and its edges are restored already, and its tombstone still exists. Blobs and
-    children that it lacked, but that have arrived meanwhile, get references.
-
-    Raise `ManifestInvalid` if the tree under an index exceeds `TREE_BOUNDS`.
+    children that it lacked, but that have arrived meanwhile, get references. Raise
+    `ManifestInvalid` if the tree under an index exceeds `TREE_BOUNDS`.
     """
     lacked = missing.kept_missing(tx, tombstone_id)
     missing.add_missing_blobs(tx, tombstone_id, repository.id, lacked)
@@ -173,7 +172,10 @@ def restore_references(
 def _complete_there(
     tx: Connection, repository: Repository, names: Mapping[str, str], now: int
 ) -> None:
-    """Add missing references to blobs that the repository has; `names` maps digests to sha256."""
+    """Add references to those of these missing blobs that the repository has.
+
+    `names` maps the listed digests to sha256 digests.
+    """
     there = blobs.whole_blobs(tx, repository.id, sorted(set(names.values())))
     for name, canonical in names.items():
         if canonical in there:

@@ -30,7 +30,7 @@ from registry.upstream.client import RegistryClient
 
 _RETRY_SECONDS: Final = 30
 OpenCredential = Callable[[CacheRule], Credential | None]
-"""Opens the sealed credential of a rule; None if the rule has none."""
+"""Decrypts the credential of a rule; None if the rule has none."""
 
 _DOCKER_HUB: Final = frozenset(
     {"https://docker.io", "https://index.docker.io", "https://registry-1.docker.io"}
@@ -38,17 +38,16 @@ _DOCKER_HUB: Final = frozenset(
 
 
 def no_credential(_rule: CacheRule) -> Credential | None:
-    """Return None: the default, by which upstreams are asked without a credential."""
+    """Return None: by default, upstreams are asked without a credential."""
     return None
 
 
 def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> Remote:
-    """Return the upstream repository of a name under the rule's prefix.
+    """Return the upstream repository of a name under the rule's prefix, with the credential.
 
-    The result is locked if the rule's secret was sealed under another root key: then requests fail
-    as if the upstream had refused the credential.
-
-    Official images on Docker Hub, whose names have one component, are under ``library/``.
+    Official images on Docker Hub, whose names have one component, are under ``library/``. The
+    result is locked if the rule's secret was sealed under another root key: then requests fail as
+    if the upstream had refused the credential.
     """
     rest = name.repository.removeprefix(f"{rule.prefix}/")
     if rule.upstream_prefix:
@@ -97,7 +96,7 @@ def seal_secret(keyring: Keyring, rule_id: str, secret: str) -> bytes:
 
 
 def credential_of(keyring: Keyring, rule: CacheRule) -> Credential | None:
-    """Open the credential of a rule; None if its upstream is asked without one.
+    """Decrypt the credential of a rule; None if the rule has none.
 
     Raise `KeyringError` if it was sealed under another root key.
     """
@@ -141,7 +140,7 @@ async def ask_upstream(
     wanted: Wanted | None,
     clock: Clock,
 ) -> UpstreamTest:
-    """Ask a rule's upstream whether it answers or, with `wanted`, has an image; pull nothing."""
+    """Test if a rule's upstream answers or, with `wanted`, has an image; pull nothing."""
     began = clock()
 
     def ended(

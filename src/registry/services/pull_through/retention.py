@@ -1,7 +1,7 @@
 """Delete cached images that nobody pulls, by age and by the total size that a rule has cached.
 
-They cannot be restored, as the upstream still has them. The collector deletes their bytes later.
-Otherwise cached images are deleted only by users and by lifecycle policies.
+Such images cannot be restored, as the upstream still has them. The collector deletes their bytes
+later. Otherwise cached images are deleted only by users and by lifecycle policies.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from registry.services.images.deletion import drop_unlisted
 EVERY_SECONDS: Final = 900
 _BATCH: Final = 500
 _MOST_A_TURN: Final = 2000
-"""Images that one turn deletes for a rule; the next turn goes on."""
+"""The maximum number of images that one turn deletes for a rule; the next turn continues."""
 _JUST_PULLED: Final = 3600 * MICROSECONDS
-"""Images that were pulled since are kept even if the cache is too large: they are in use."""
+"""Microseconds for which an image is kept after a pull even if the cache is too large, as it is in
+use."""
 
 
 async def expire_cached_images(ctx: ServiceContext) -> int:
     """Delete the images beyond the rules' limits; return their number.
 
-    Each is deleted in its own transaction, which checks again that the image is beyond the limits.
+    Each image is deleted in its own transaction, which checks again that it is beyond the limits.
     """
     dropped = 0
     for rule in await ctx.database.read(rows.list_retentions):
@@ -55,16 +56,16 @@ class _Excess(NamedTuple):
     """How many bytes a rule has cached beyond its `max_bytes`."""
 
     summed: int
-    """When all its repositories were last summed up."""
+    """The excess when the rule's cached bytes were last summed."""
     left: int
-    """Minus the bytes deleted since."""
+    """The excess without the bytes that were deleted since."""
 
     @property
     def is_stale(self) -> bool:
-        """Return True if half of the excess is deleted, so that the sum must be computed again.
+        """Return True if at least half of the excess is deleted; then the bytes are summed again.
 
-        So a run needs few sums, however many images it deletes, and yet deletes the last images
-        only after a new sum, since others may have deleted images too.
+        Other transactions may delete images meanwhile, so the last deletions of a run need a recent
+        sum. Halving keeps the number of sums small, however many images a run deletes.
         """
         return 2 * self.left <= self.summed
 
@@ -105,7 +106,7 @@ def _drop(
     excess: _Excess | None,
     change: Change,
 ) -> tuple[bool, _Excess | None]:
-    """Delete an image unless the rule keeps it; return if it was deleted, and the excess left."""
+    """Delete an image unless the rule keeps it; return True if deleted, and the excess left."""
     repository = lock_repository(tx, image.repository_id)
     if repository is None or rows.find_retention(tx, rule.rule_id) != rule:
         return False, excess

@@ -28,7 +28,7 @@ _OTHER_NAMES: Final = {
     "https://hub.docker.com": _DOCKER_HUB,
     "https://registry.hub.docker.com": _DOCKER_HUB,
 }
-"""Names of a registry under which no registry answers."""
+"""Maps origins at which no registry answers to the origin of their registry."""
 
 
 class ShownRule(NamedTuple):
@@ -36,11 +36,11 @@ class ShownRule(NamedTuple):
 
     details: RuleDetails
     condition: UpstreamCondition
-    """Of its upstream."""
+    """The condition of the rule's upstream."""
 
 
 def check_prefix(handle: str, prefix: str) -> None:
-    """Raise InvalidInput unless `prefix` is one to three name components, not too long."""
+    """Raise `InvalidInput` unless `prefix` is one to three name components, not too long."""
     try:
         parse_name(f"{handle}/{prefix}/a")
     except NameInvalid:
@@ -57,7 +57,7 @@ def check_prefix(handle: str, prefix: str) -> None:
 
 
 def check_upstream_prefix(prefix: str) -> None:
-    """Raise InvalidInput unless a prefix of upstream names is empty or a valid name."""
+    """Raise `InvalidInput` unless a prefix of upstream names is empty or a valid name."""
     if not prefix:
         return
     try:
@@ -72,11 +72,10 @@ def check_upstream_prefix(prefix: str) -> None:
 
 
 def upstream_origin(url: str, allowed: Allowed) -> str:
-    """Return the origin of an upstream's URL, if this install may ask it.
+    """Return the origin of an upstream's URL, if this server may ask it.
 
-    No request is made: the host's addresses are checked at each connection.
-
-    Raise `InvalidInput` if the URL is not an origin, or this install may not ask it.
+    No request is made: the host's addresses are checked at each connection. Raise `InvalidInput` if
+    the URL is not an origin, or this server may not ask it.
     """
     try:
         found = check_url(url, allowed)
@@ -95,7 +94,7 @@ def upstream_origin(url: str, allowed: Allowed) -> str:
 
 
 def check_credential(username: str, secret: str) -> None:
-    """Raise InvalidInput unless user name and secret can be sent to an upstream (RFC 7617 §2)."""
+    """Raise `InvalidInput` unless user name and secret can be sent to an upstream (RFC 7617 §2)."""
     for name, text in (("username", username), ("secret", secret)):
         if not text.isprintable() or (name == "username" and ":" in text):
             raise InvalidInput(
@@ -106,12 +105,11 @@ def check_credential(username: str, secret: str) -> None:
 
 
 def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
-    """Create a rule, and return it.
+    """Insert a rule, and return it.
 
-    Repositories that an earlier rule cached under its prefix become the new rule's.
-
-    Raise `Conflict` if the prefix overlaps with another rule's, or a pushed repository is under it;
-    `QuotaExceeded` if the account has as many rules as it may.
+    Repositories that an earlier rule cached under its prefix become the new rule's. Raise
+    `Conflict` if the prefix overlaps with another rule's, or a pushed repository is under it;
+    `QuotaExceeded` if the account has the maximum number of rules.
     """
     rows.lock_account(tx, rule.account_id)
     prefixes = rows.prefixes_of(tx, rule.account_id)
@@ -127,12 +125,12 @@ def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
             repository=repository,
         )
     CACHE_RULES.add(tx, rule)
-    CACHE_RULES.counted.tell(tx, rule.account_id, use, rule.created_at)
+    CACHE_RULES.counted.emit_level(tx, rule.account_id, use, rule.created_at)
     return get_rule(tx, rule.account_id, rule.id, rule.created_at)
 
 
 def get_rule(tx: Connection, account_id: str, rule_id: str, now: int) -> ShownRule:
-    """Return a rule of an account, or raise `NotFound`."""
+    """Return a rule of an account; raise `NotFound` if there is none."""
     found = rows.find_rule(tx, account_id, rule_id)
     if found is None:
         raise CACHE_RULES.missing()
@@ -151,14 +149,15 @@ def list_shown_rules(
 def update_rule(
     tx: Connection, account_id: str, rule_id: str, changes: Mapping[str, Any], now: int
 ) -> ShownRule:
-    """Change the columns in `changes` of a rule, and return it.
+    """Change the columns in `changes` of a rule, and return the rule.
 
     If the upstream or its credential changes, the stored limits, failures, absences and tag lists
     are deleted, as they belong to another upstream or credential. Absences are also deleted if they
-    shall be recorded for a shorter time.
+    are now to be recorded for a shorter time.
 
     Raise `NotFound` if there is no such rule; `InvalidInput` if the upstream changes without a new
-    credential: otherwise, whoever may change a rule could have its secret sent to their own server.
+    credential: otherwise a caller who may change a rule could have its secret sent to their own
+    server.
     """
     rule = rows.lock_to_change(tx, account_id, rule_id)
     if rule is None:
@@ -183,5 +182,5 @@ def update_rule(
 
 
 def delete_rule(tx: Connection, rule: CacheRule, now: int) -> None:
-    """Delete a rule, or raise NotFound; its cached images stay, and are pulled as before."""
+    """Delete a rule, or raise `NotFound`; its cached images stay, and can still be pulled."""
     CACHE_RULES.remove(tx, CACHE_RULES.lock(tx, rule.account_id, rule.id), now)

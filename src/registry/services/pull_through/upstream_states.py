@@ -37,38 +37,39 @@ _CODES: Final = {
 }
 
 FAILURES_TO_PAUSE: Final = 3
-"""After so many failures in a row the upstream is left alone."""
+"""The number of failures in a row after which an upstream is not asked for a while."""
 FIRST_PAUSE_SECONDS: Final = 5
-"""For so long; each further failure doubles it."""
+"""The length of the first pause; each further failure doubles it."""
 MAX_PAUSE_SECONDS: Final = 120
 FAULT_SECONDS: Final = 24 * 3600
-"""For which a fault is shown after its last occurrence."""
+"""How long a fault is shown after its last occurrence."""
 SUCCESS_SECONDS: Final = 60
-"""A worker notes a success of a rule at most so often."""
+"""A worker records a success of a rule at most once in this time."""
 RATE_SECONDS: Final = 10
-"""A worker notes a limit that goes down at most so often."""
+"""A worker records a decreasing rate limit at most once in this time."""
 ACCEPTED_SECONDS: Final = 3600
-"""For how long a credential is believed to be good that was accepted."""
+"""How long a credential is assumed to be good after the upstream accepted it."""
 SAME_ACCEPTED_SECONDS: Final = 600
-"""It is noted for the same repository at most so often; for another one, as a success is."""
+"""An acceptance for the same repository is recorded at most once in this time; for another
+repository, once in `SUCCESS_SECONDS`."""
 _MAX_NOTED: Final = 10_000
 
 _log = logging.getLogger(__name__)
 
 
 class UpstreamCondition(NamedTuple):
-    """What a rule shows of its upstream's state."""
+    """The state of a rule's upstream, as it is shown with the rule."""
 
     faults: Sequence[UpstreamFault]
-    """Of the last day, the latest first."""
+    """The faults of the last day, latest first."""
     budget_left: int | None
-    """Pulls that the upstream still allows, by its last answer; None if unknown."""
+    """The number of pulls that the upstream still allows, by its last answer; None if unknown."""
     paused_until: int | None
-    """When it is asked again, if it is left alone now."""
+    """When the upstream is asked again; None if it is not paused."""
 
 
 def conditions(tx: Connection, rule_ids: Sequence[str], now: int) -> dict[str, UpstreamCondition]:
-    """Map rule ids to what the rules show of their upstreams."""
+    """Map rule ids to the conditions of the rules' upstreams."""
     states = rows.find_states(tx, rule_ids)
     faults: defaultdict[str, list[UpstreamFault]] = defaultdict(list)
     for fault in rows.list_faults(tx, rule_ids, now - FAULT_SECONDS * MICROSECONDS):
@@ -100,16 +101,16 @@ class UpstreamWatch:
         self._database = database
         self._clock = clock
         self._known: dict[str, UpstreamState | None] = {}
-        """The last read row of each rule."""
+        """The row of each rule, as last read."""
         self._succeeded_at: dict[str, int] = {}
-        self._is_told = False
-        """It is in the log that rows cannot be written; until one is again."""
+        self._has_logged_failure = False
+        """True if the log says that rows cannot be written, until one can be written again."""
 
     async def check(self, remote: Remote) -> None:
         """Check that the upstream may be asked now.
 
-        Raise `UpstreamLimited` while it wants no requests, `UpstreamUnreachable` if it has just
-        failed several times in a row.
+        Raise `UpstreamLimited` while the upstream wants no requests, `UpstreamUnreachable` if it
+        has just failed several times in a row.
         """
         state = await self._database.read(rows.find_state, remote.rule_id)
         if len(self._known) >= _MAX_NOTED:
@@ -129,7 +130,7 @@ class UpstreamWatch:
         )
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Record that the upstream answered as a registry does."""
+        """Record that the upstream answered as a registry does, and the rate limit, if stated."""
         rule_id, now = remote.rule_id, self._clock()
         state = self._known.get(rule_id)
         has_failed = state is not None and (state.failures > 0 or state.paused_until is not None)
@@ -154,8 +155,8 @@ class UpstreamWatch:
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
         """Return True if the upstream has accepted the credential within the last hour.
 
-        With `elsewhere`, only acceptance for another repository counts. Uses the row that `check`
-        has read.
+        With `elsewhere`, only acceptance for another repository counts. This uses the row that
+        `check` has read.
         """
         state = self._known.get(remote.rule_id)
         if state is None or state.accepted_at is None:
@@ -169,17 +170,17 @@ class UpstreamWatch:
         try:
             yield
         except Unavailable as error:
-            if not self._is_told:
+            if not self._has_logged_failure:
                 _log.warning("how upstreams answer cannot be recorded: %s", error.message)
-            self._is_told = True
+            self._has_logged_failure = True
         else:
-            self._is_told = False
+            self._has_logged_failure = False
 
 
 def record_success(
     tx: Connection, rule_id: str, rate: RateLimit | None, now: int, accepted: str | None = None
 ) -> UpstreamState | None:
-    """Record an answer of an upstream; return its new state, or None if the rule is gone.
+    """Record an answer of an upstream; return its new state, or None if the rule was deleted.
 
     `accepted` is the repository for which the rule's credential was accepted, if any.
     """
@@ -189,7 +190,7 @@ def record_success(
     known = rows.find_state(tx, rule_id)
     state = known or UpstreamState(rule_id)
     is_limited = state.pause_code == LIMITED and (state.paused_until or 0) > now
-    if not is_limited:  # else another worker was told to wait while this one was answered
+    if not is_limited:  # else the upstream told another worker to wait while it answered this one
         state = state._replace(paused_until=None, pause_code=None)
     state = state._replace(failures=0, failed_at=None)
     if rate is not None:
@@ -207,7 +208,7 @@ def record_success(
 
 
 def record_failure(tx: Connection, rule_id: str, failure: UpstreamFailed, now: int) -> None:
-    """Count a fault of an upstream, and set until when it is not asked."""
+    """Count a fault of an upstream; pause requests if it asks for that or fails repeatedly."""
     if not rows.lock_rule(tx, rule_id):
         return
     code = _code(failure)
@@ -255,7 +256,7 @@ def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
 
 
 def _is_to_note(remote: Remote, state: UpstreamState | None, now: int) -> bool:
-    """Return True if it should be recorded that a credential was accepted for a repository."""
+    """Return True if the acceptance of a credential for a repository should be recorded."""
     if remote.credential is None or not remote.repository:
         return False
     if state is None or state.accepted_at is None:

@@ -1,5 +1,8 @@
 """Use cases of repositories.
 
-`names` finds and creates them for ``/v2``, `details` manages them for ``/v1``; `policies` are their
-resource policies; `search` finds parts of names; `daily_usage` measures sizes and compares days.
+- `names`: find and create them for ``/v2``
+- `details`: manage them for ``/v1``
+- `policies`: their resource policies
+- `search`: find parts of names
+- `daily_usage`: measure sizes and compare days
 """

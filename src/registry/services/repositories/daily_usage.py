@@ -58,7 +58,8 @@ class StalePage(NamedTuple):
 
     uses: list[LastUse]
     repositories: dict[str, RepositoryDetails]
-    """By id; one that has been used or deleted since the last measurement is missing."""
+    """The repositories by id, without those that were used or deleted since the last measurement.
+    """
     total: int
 
 
@@ -86,7 +87,7 @@ def read_history(
 ) -> StorageHistory:
     """Return the last `days` of an account, and the `most` repositories that changed most.
 
-    Growth is for the shortest of `SPANS` that covers these days, as last measured.
+    Growth is over the shortest of `SPANS` that covers these days, as last measured.
     """
     today = now // rows.DAY
     span = next((each for each in rows.SPANS if each >= days), rows.SPANS[-1])
@@ -114,7 +115,10 @@ def read_history(
 def list_stale(
     tx: Connection, account_id: str, before: int, after: LastUse | None, limit: int
 ) -> StalePage:
-    """Return repositories that have bytes and were not used since `before`, sorted by last use."""
+    """Return a page of repositories that have bytes and were not used since `before`.
+
+    They are sorted by last use; `after` is the last one of the previous page.
+    """
     uses = list_last_uses(tx, account_id, before, after, limit)
     found = (find_stale(tx, account_id, each.repository_id, before) for each in uses)
     return StalePage(

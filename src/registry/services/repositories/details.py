@@ -34,13 +34,13 @@ def create_repository(
     change: Change,
     key: KeyToBind | None = None,
 ) -> RepositoryDetails:
-    """Create a repository, bound to `key` if that is not None, and return it.
+    """Create a repository and return it; bind it to `key`, unless that is None.
 
     Raises:
         Conflict: the account has a repository of this name.
         InvalidInput: the key cannot seal blobs now.
         KeyMissing: the key was deleted meanwhile.
-        RepositoryMirrored: the name belongs to a rule of the pull-through cache.
+        RepositoryMirrored: a pull-through cache rule covers the name.
 
     """
     if not add_repository(tx, repository_id, account_id, new, change.now):
@@ -55,7 +55,7 @@ def create_repository(
 
 
 def get_repository(tx: Connection, account_id: str, repository_id: str) -> RepositoryDetails:
-    """Return a repository of an account, or raise `NotFound`."""
+    """Return a repository of an account; raise `NotFound` if there is none."""
     found = rows.find_repository_details(tx, account_id, repository_id)
     if found is None:
         raise NotFound("there is no such repository")
@@ -76,7 +76,7 @@ def update_repository(
 def delete_repository(
     tx: Connection, account_id: str, repository_id: str, change: Change, *, force: bool
 ) -> None:
-    """Delete a repository; its name is free and its content hidden at once.
+    """Delete a repository; at once, its name is free and its content hidden.
 
     Raise `NotFound` if it does not exist, `Conflict` if it has images and `force` is False.
     """
@@ -94,7 +94,7 @@ def delete_repository(
 def check_repository(handle: str, new: NewRepository) -> None:
     """Check name, tags and exclusions of a new repository of the account `handle`.
 
-    Raise InvalidInput, with ``field`` and ``reason``.
+    Raise `InvalidInput`, with ``field`` and ``reason``, if one is not allowed.
     """
     try:
         parse_name(f"{handle}/{new.name}")
@@ -110,9 +110,9 @@ def check_repository(handle: str, new: NewRepository) -> None:
 
 
 def check_filters(name: str | None, name_prefix: str | None) -> None:
-    """Check the filters of a list; refuse spaces, non-ASCII text and more than 210 characters.
+    """Check the filters of a list: no spaces, no non-ASCII text, at most 210 characters.
 
-    Raise InvalidInput, with ``field`` and ``reason``.
+    Raise `InvalidInput`, with ``field`` and ``reason``, if one is not allowed.
     """
     for field, text in (("name", name), ("name_prefix", name_prefix)):
         if not _FILTER.fullmatch(text or ""):
@@ -124,7 +124,7 @@ def check_filters(name: str | None, name_prefix: str | None) -> None:
 
 
 def check_exclusions(patterns: Sequence[str]) -> None:
-    """Check a list of tag patterns; refuse too many, or characters that no tag has."""
+    """Raise `InvalidInput` if there are too many tag patterns, or if one can match no tag."""
     if len(patterns) > MAX_EXCLUSIONS or not all(map(_EXCLUSION.fullmatch, patterns)):
         raise InvalidInput(
             f"at most {MAX_EXCLUSIONS} patterns of a tag's characters and *",

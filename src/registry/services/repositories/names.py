@@ -1,7 +1,7 @@
-"""Find, create by a first push, and list repositories by name for ``/v2``.
+"""Find repositories by name for ``/v2``, create them by a first push, and list them.
 
-Every change of a repository's content first locks the repository until the transaction ends. Names
-under the prefix of a cache rule are filled only by the pull-through cache.
+Every change of a repository's content first locks the repository until the transaction ends. Only
+the pull-through cache stores content under names that a cache rule covers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
 def check_unmirrored(tx: Connection, account_id: str, repository: str) -> None:
     """Check that no cache rule covers the name of a repository that the transaction has inserted.
 
-    Call it after the insertion: its foreign key waits for a rule that is just being created.
-
+    Call this after the insertion, whose foreign key waits for a rule that is just being created.
     Raise `RepositoryMirrored` if a rule covers the name.
     """
     prefix = prefix_over(tx, account_id, repository)
@@ -49,16 +48,16 @@ class NamePage(NamedTuple):
     names: list[str]
     has_more: bool
     is_cached: bool = False
-    """They are tags of a repository of the pull-through cache."""
+    """True if the names are tags of a repository of the pull-through cache."""
 
 
 def name_unknown(name: Name, why: str = "") -> NameUnknown:
-    """Return the error for a missing repository; `why` is the reason why it was not created."""
+    """Return the error for a missing repository; `why` says why it was not created."""
     return NameUnknown(f"there is no repository {name}{why and ', '}{why}", name=str(name))
 
 
 def get_named_repository(tx: Connection, name: Name) -> Repository:
-    """Return the repository of this name, or raise NameUnknown."""
+    """Return the repository of this name; raise `NameUnknown` if there is none."""
     found = repositories.find_repository(tx, name.handle, name.repository)
     if found is None:
         raise name_unknown(name)
@@ -66,7 +65,7 @@ def get_named_repository(tx: Connection, name: Name) -> Repository:
 
 
 def refuse_push(tx: Connection, repository: Repository) -> None:
-    """Check that a repository accepts pushes; one left by a deleted rule does.
+    """Check that a repository accepts pushes; a repository left by a deleted cache rule does.
 
     Raise `RepositoryMirrored` if the pull-through cache fills it.
     """
@@ -80,9 +79,8 @@ def refuse_push(tx: Connection, repository: Repository) -> None:
 def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
     """Return the repository with `is_cached` False, since a push makes it an ordinary one.
 
-    Until the transaction ends, no cache rule that covers its name can be created.
-
-    Raise `RepositoryMirrored` if the pull-through cache fills it.
+    Until the transaction ends, no cache rule that covers its name can be created. Raise
+    `RepositoryMirrored` if the pull-through cache fills it.
     """
     if not repository.is_cached:
         return repository
@@ -105,10 +103,10 @@ def as_restored_in(tx: Connection, repository: Repository) -> Repository:
 
 
 def refuse_mirrored(tx: Connection, name: Name) -> None:
-    """Check that a name accepts pushes, whether or not the repository exists.
+    """Check that a name accepts pushes, whether or not its repository exists.
 
     Raise `RepositoryMirrored` if the pull-through cache fills its repository, or a rule covers the
-    name.
+    name of a missing one.
     """
     found = repositories.find_repository(tx, name.handle, name.repository)
     if found is not None:
@@ -122,12 +120,13 @@ def refuse_mirrored(tx: Connection, name: Name) -> None:
 async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:
     """Return the repository of this name; create it if the account and the caller's rights permit.
 
-    It takes several transactions: the caller's rights are evaluated outside of transactions, and a
+    There are several transactions: the caller's rights are evaluated outside of transactions, and a
     push to an existing repository writes nothing here.
 
     Raise `NameUnknown` if there is no such repository, and it cannot be created: there is no such
-    account, its auto-create is off, or the caller may not create repositories; `RepositoryMirrored`
-    if the pull-through cache fills it, or a cache rule covers the name.
+    account, its auto-create is off, or the caller may not create repositories. Raise
+    `RepositoryMirrored` if the pull-through cache fills the repository, or a cache rule covers the
+    name.
     """
     found = await ctx.database.read(_find_for_push, name)
     if found is not None:
@@ -172,7 +171,7 @@ async def list_catalog(
     """Return a page of the full names of an account's repositories that sort after `after`.
 
     Repositories that the caller may not describe are left out. Each batch is a transaction of its
-    own: policies are evaluated, and other requests run, between them.
+    own: between batches, policies are evaluated and other requests run.
     """
     prefix = f"{handle}/"
     if not after.startswith(prefix):
@@ -191,12 +190,12 @@ async def list_catalog(
 
 
 def lock_named_repository(tx: Connection, name: Name) -> Repository:
-    """Lock the repository of this name and return it, or raise NameUnknown."""
+    """Lock the repository of this name and return it; raise `NameUnknown` if there is none."""
     return lock_known_repository(tx, name, get_named_repository(tx, name).id)
 
 
 def lock_known_repository(tx: Connection, name: Name, repository_id: str) -> Repository:
-    """Lock a repository that was read by its name; raise NameUnknown if it is now gone."""
+    """Lock a repository that was found by its name; raise `NameUnknown` if it is gone."""
     found = lock_repository(tx, repository_id)
     if found is None:
         raise name_unknown(name)
@@ -204,7 +203,7 @@ def lock_known_repository(tx: Connection, name: Name, repository_id: str) -> Rep
 
 
 def lock_existing_repository(tx: Connection, repository_id: str) -> Repository:
-    """Lock the repository with this id and return it, or raise NotFound."""
+    """Lock the repository with this id and return it; raise `NotFound` if there is none."""
     found = lock_repository(tx, repository_id)
     if found is None:
         raise NotFound("there is no such repository")
@@ -212,7 +211,7 @@ def lock_existing_repository(tx: Connection, repository_id: str) -> Repository:
 
 
 def lock_visible_repository(tx: Connection, found: VisibleRepository) -> Repository:
-    """Lock a repository that a ``/v1`` caller may use; raise ManifestUnknown if it is gone."""
+    """Lock a repository that a ``/v1`` caller may use; raise `ManifestUnknown` if it is gone."""
     repository = lock_repository(tx, found.repository.id)
     if repository is None:
         raise ManifestUnknown("there is no such repository")

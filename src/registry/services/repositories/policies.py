@@ -24,7 +24,7 @@ from registry.services.resource_kinds import REPOSITORY_RULES
 
 
 class Setter(NamedTuple):
-    """The caller that sets a policy, with its address, its own policies and the repository."""
+    """The caller who sets a policy, with its address, its own policies and the repository."""
 
     caller: Caller
     identity: Sequence[Policy]
@@ -32,7 +32,7 @@ class Setter(NamedTuple):
     resource: str
     """CRN of the repository."""
     account_id: str
-    """Of the repository."""
+    """The id of the repository's account."""
     now: int
 
     def may(self, action: str, attached: Policy) -> bool:
@@ -56,15 +56,16 @@ def put_resource_policy(
     setter: Setter | None = None,
     revision: int | None = None,
 ) -> StoredResourcePolicy:
-    """Set or replace the policy of a repository of `account_id`, if it has this `revision`.
+    """Insert or replace the policy of a repository of `account_id`.
 
-    The ids of the named principals are stored with it, so that a later principal of the same name
-    gets no rights.
+    The ids of the principals that it names are stored with it, so that a later principal of the
+    same name gets no rights.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``; also if a named principal of the repository's
             own account does not exist.
-        Conflict: the policy would lock out the `setter`, or the stored one has another revision.
+        Conflict: the policy would lock out the `setter`; or `revision` is not None, and the stored
+            policy has another revision.
         NotFound: the repository was deleted meanwhile.
 
     """
@@ -85,7 +86,7 @@ def put_resource_policy(
 
 
 def get_resource_policy(tx: Connection, repository_id: str) -> StoredResourcePolicy:
-    """Return a repository's policy, or raise `NotFound`."""
+    """Return a repository's policy; raise `NotFound` if it has none."""
     stored = policies.find_policy(tx, repository_id)
     if stored is None:
         raise _no_policy()
@@ -93,10 +94,10 @@ def get_resource_policy(tx: Connection, repository_id: str) -> StoredResourcePol
 
 
 def delete_resource_policy(tx: Connection, repository_id: str, revision: int | None = None) -> None:
-    """Delete a repository's policy, if it has this `revision`.
+    """Delete a repository's policy.
 
-    Raise `Conflict` if the policy has another revision, `NotFound` if there is none, or the
-    repository was deleted meanwhile.
+    Raise `Conflict` if `revision` is not None and the policy has another, `NotFound` if there is no
+    policy, or the repository was deleted meanwhile.
     """
     lock_existing_repository(tx, repository_id)
     _require(tx, repository_id, revision)
@@ -111,7 +112,7 @@ def _require(tx: Connection, repository_id: str, revision: int | None) -> None:
 
 
 def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: Setter) -> None:
-    """Refuse a policy whose deny statements would take away an action that the setter may now do.
+    """Raise `Conflict` if the policy's deny statements would deny the setter an allowed action.
 
     Each decision is made as for a request by the setter, from its address at this time. An action
     that is already denied may stay denied.

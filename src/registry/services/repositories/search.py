@@ -1,7 +1,7 @@
 """Find repositories and tags of an account by a part of their names; update the name index.
 
 A request reads only one range of the index, and the few names that a worker has not indexed yet.
-Both are bounded, and the result tells where the next page continues.
+Both are bounded, and the result has the position at which the next page continues.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from registry.services.context import ServiceContext
 EVERY_SECONDS: Final = 60
 """Interval in which new names are indexed, in seconds."""
 MAX_UNSETTLED: Final = 10_000
-"""The most names that a request reads beside the index."""
+"""The maximum number of names that a request reads besides the index."""
 MAX_READ: Final = 2000
-"""The most entries of the index that a request reads, be they matches or not."""
+"""The maximum number of index entries that a request reads, whether they match or not."""
 _PAGE: Final = 200
 _BATCH: Final = 50
 _IN_NAMES: Final = re.compile(r"[a-z0-9._/-]+")
@@ -31,7 +31,7 @@ class Findings(NamedTuple):
 
     names: list[search_index.IndexedName]
     continue_after: search_index.MatchPosition | None
-    """None if there are no more."""
+    """The position after which the next page begins; None if there are no more matches."""
     is_complete: bool
     """False if there were more new names than a request reads."""
 
@@ -43,7 +43,7 @@ def search_names(
     wanted = text.lower()
     if not _IN_NAMES.fullmatch(wanted):
         return Findings([], None, is_complete=True)
-    # Before the index: a name that is indexed in between is found twice, never missed.
+    # Read before the index, so that a name indexed in between is found twice, but never missed.
     unsettled, is_complete = search_index.list_unsettled(tx, account_id, wanted, MAX_UNSETTLED)
     waiting = [each for each in unsettled if after is None or each.position > after]
     found: list[search_index.IndexedName] = []

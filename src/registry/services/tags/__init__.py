@@ -1,5 +1,6 @@
-"""Use cases of tags: point, list and delete them (`pointers`), for ``/v1`` with their `details`.
+"""Use cases of tags.
 
-Immutability and preconditions are checked only in `pointers`. `prefix_index` caches the images
-whose tags begin with a prefix.
+- `pointers`: point, list and delete tags; only this checks immutability and preconditions
+- `details`: tags for ``/v1``
+- `prefix_index`: a cache of the images whose tags begin with a prefix
 """

@@ -37,7 +37,7 @@ def tag_precondition(match: str | None, none_match: str | None) -> Precondition 
 
 
 class PointedTag(NamedTuple):
-    """A tag that `put_tag` has set, and whether it is new."""
+    """A tag that `put_tag` has set; `is_new` is True if the tag did not exist before."""
 
     tag: TagDetails
     is_new: bool
@@ -54,7 +54,7 @@ def list_tag_page(
 
 
 def get_tag(tx: Connection, found: VisibleRepository, tag: str) -> TagDetails:
-    """Return a tag, or raise ManifestUnknown."""
+    """Return a tag; raise `ManifestUnknown` if there is none."""
     record = tag_rows.find_tag_details(tx, found.repository.id, tag)
     if record is None:
         raise ManifestUnknown("the repository has no such tag", tag=tag[:256])
@@ -74,7 +74,7 @@ def put_tag(
     Raises:
         TagImmutable: the tag points to another image and may not move.
         PreconditionFailed: the tag does not meet `precondition`.
-        ManifestUnknown: the repository has no such image.
+        ManifestUnknown: the repository has no such image, or is gone.
         RepositoryMirrored: the pull-through cache fills the repository.
 
     """

@@ -47,7 +47,10 @@ class Precondition(NamedTuple):
     """The tag must have none of these digests; ``*``: the tag must not exist."""
 
     def holds(self, digests: frozenset[str]) -> bool:
-        """Return True if a tag that points to these digests may change; a missing tag has none."""
+        """Return True if a tag that points to these digests may change.
+
+        The digests are empty if there is no such tag.
+        """
         if (
             self.match is not None
             and not digests & self.match
@@ -60,7 +63,7 @@ class Precondition(NamedTuple):
 
 
 def is_immutable(repository: Repository, tag: str) -> bool:
-    """Return True if this tag, once set, may neither be moved nor deleted without its image."""
+    """Return True if this tag, once set, can neither be moved nor be deleted without its image."""
     return repository.is_immutable and not (
         Patterns(repository.immutable_tag_exclusions).match(tag)
     )
@@ -141,7 +144,9 @@ def _point(
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
     uncounted = 0
-    due = 0 if repository.is_cached else None  # whoever has asked the upstream says so afterwards
+    due = (
+        0 if repository.is_cached else None
+    )  # the cache sets the time after it has asked the upstream
     of = (repository.id, tag, manifest.id, pushed_digest)
     if tags.upsert_tag(tx, *of, change.now, due, created_at):
         uncounted = remove_deleted_tag(tx, repository.id, tag)
@@ -178,13 +183,13 @@ def _record(
         occurred_at=change.now,
     )
     add_tag_event(tx, event)
-    change.tell("tags", tag, {"from": digests[0], "to": digests[1]})
+    change.add_detail("tags", tag, {"from": digests[0], "to": digests[1]})
 
 
 def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePage:
     """Return a page of tag names that sort after `after`, in byte order (end-8).
 
-    The tag `after` need not exist. Raise NameUnknown if the repository does not.
+    The tag `after` need not exist. Raise `NameUnknown` if there is no such repository.
     """
     found = tags.list_tags(tx, name.handle, name.repository, after, limit + 1)
     if found is None:
@@ -193,10 +198,10 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
     return NamePage(names[:limit], len(names) > limit, is_cached)
 
 
-def look_at_revision(tx: Connection, name: Name) -> Revision | None:
+def read_revision(tx: Connection, name: Name) -> Revision | None:
     """Return the revision of a repository, or None if there is no such repository.
 
-    Responses with its tags and manifests depend on the revision.
+    Responses about its tags and manifests depend on the revision.
     """
     return repositories.find_revision(tx, name.handle, name.repository)
 
@@ -210,10 +215,10 @@ def delete_tag(
 ) -> None:
     """Delete a tag; its manifest stays, even if this was its last tag (end-9).
 
-    `place` is the repository's name, or the repository on which the caller was authorized.
+    `place` is the repository's name, or the repository for which the caller was authorized.
 
     Raises:
-        ManifestUnknown: there is no such tag, or a `place` by id was deleted meanwhile.
+        ManifestUnknown: there is no such tag, or the authorized repository was deleted meanwhile.
         PreconditionFailed: the tag does not meet `precondition`.
         TagDeleteForbidden: the tag is immutable.
         NameUnknown: there is no repository of this name.

@@ -1,8 +1,8 @@
-"""Cache the images whose tags start with a prefix, and update the cache at each use.
+"""Cache the images whose tags begin with a prefix, and update the cache at each use.
 
-Finding them costs a step for each such tag, and every page of a list by prefix shows their number.
-So they are read once; after that, the repository's tag history supplies the changes. Each process
-caches the most recently used prefixes.
+Finding these images costs a step for each such tag, and every page of a list by prefix shows their
+number. So they are read once; after that, the repository's tag history supplies the changes. Each
+process caches the most recently used prefixes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from registry.metadata.tags import prefix_index as rows
 from registry.oci.reference import is_tag
 
 _WIDTH: Final = 36
-"""Characters of an id."""
+"""The number of characters of an id."""
 _BLOCK: Final = 256
 
 
@@ -33,7 +33,7 @@ class SortedIds:
     __slots__ = ("_blocks", "_count")
 
     def __init__(self, blocks: Iterable[str] = ()) -> None:
-        """Use strings of sorted ids; call `of` to build them."""
+        """Use strings of concatenated sorted ids; call `of` to build a set from ids."""
         self._blocks = tuple(blocks)
         self._count = sum(map(len, self._blocks)) // _WIDTH
 
@@ -56,7 +56,7 @@ class SortedIds:
         return found[:limit]
 
     def changed(self, present: Mapping[str, bool]) -> Self:
-        """Return a copy with the ids added that `present` maps to True, and the others removed."""
+        """Return a copy with the ids that are True in `present`, without those that are False."""
         blocks = list(self._blocks) or [""]
         by_block: defaultdict[int, dict[str, bool]] = defaultdict(dict)
         for each, is_in in present.items():
@@ -81,7 +81,7 @@ def _joined(ids: Iterable[str]) -> list[str]:
 
 
 MAX_IDS: Final = 500_000
-"""The most ids that a process caches, 36 bytes each."""
+"""The maximum number of ids that a process caches, 36 bytes each."""
 _OVERHEAD_IDS: Final = 50
 """The weight of an empty cache entry, in ids."""
 
@@ -96,7 +96,7 @@ class PrefixIndex(NamedTuple):
 class _CacheEntry(NamedTuple):
     prefix_index: PrefixIndex
     last: rows.Position | None
-    """The last tag event that the index includes, or None if there was none."""
+    """The last tag event that the index includes, or None if the repository had none."""
     updated_at: int
     """The repository's `updated_at` when the index was read."""
 
@@ -129,8 +129,8 @@ _cache: Final = _Cache()
 def prefix_index_of(tx: Connection, found: VisibleRepository, prefix: str) -> PrefixIndex:
     """Return the images that have a tag with a prefix, and the number of such tags.
 
-    Cost: a step for each change since the last call. Call it in read transactions only: the result
-    is cached, so it must be committed data.
+    The cost is a step for each change since the last call. Call this in read transactions only: the
+    result is cached, so it must be committed data.
     """
     if not is_tag(prefix):  # then no tag starts with it
         return PrefixIndex(SortedIds(), 0)

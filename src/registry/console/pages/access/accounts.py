@@ -90,7 +90,7 @@ async def suspend_account(page: InjectedPage) -> PageResponse:
 
 @_ACCOUNTS.form("/{account:str}/resume")
 async def resume_account(page: InjectedPage) -> PageResponse:
-    """Let the account work again."""
+    """Resume a suspended account."""
     return await _set_status(page, "active", "The account works again.")
 
 

@@ -68,7 +68,7 @@ list_providers, show_provider = _LIST.get(), _PROVIDER.get()
 
 @_LIST.form()
 async def add_provider(page: InjectedPage) -> PageResponse:
-    """Add a provider, and lead to its page with the redirect URI."""
+    """Add a provider, and redirect to its page, which shows the redirect URI."""
     form = page.form
     body = {
         **_fields(page),
@@ -86,7 +86,7 @@ async def add_provider(page: InjectedPage) -> PageResponse:
 
 @_PROVIDER.form()
 async def save_provider(page: InjectedPage) -> PageResponse:
-    """Change a provider; without a new secret its client keeps the one it has."""
+    """Change a provider; without a new secret in the form, its client keeps the old one."""
     status = "inactive" if "inactive" in page.form else "active"
     changes = {**_fields(page), "status": status}
     if "no_secret" in page.form:

@@ -95,7 +95,7 @@ async def make_container_password(page: InjectedPage) -> PageResponse:
 
 @get(CONTAINER_PASSWORDS, opt=_PERSON)
 async def leave_container_password(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that asks again for a password that was shown once."""
+    """Redirect a browser that reloads the page of a new password, which is shown only once."""
     return page.go(MY_ACCOUNT)
 
 

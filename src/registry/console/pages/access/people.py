@@ -51,8 +51,8 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 async def _statuses(page: PageRequest) -> Mapping[str, str]:
     """Map the ids of people in the role's organization to their status, active or suspended.
 
-    Without a role, ``/v1`` would list only the organization of the session. The result is empty if
-    the role may not list people, and covers only the first 200.
+    Only the first 200 people are covered. The result is empty if the role may not list people, or
+    without a role: ``/v1`` would then list only the organization of the session.
     """
     if page.session.acting is None or not (await page.rights()).may_all("iam:ListUsers"):
         return {}
@@ -106,7 +106,7 @@ show_people, show_member = _PEOPLE.get(), _ONE_MEMBER.get()
 
 @_PEOPLE.form("/users")
 async def add_person(page: InjectedPage) -> PageResponse:
-    """Create a person, and show its one-time password."""
+    """Create a person, and show the one-time password."""
     body = {
         "email": page.form.get("email", "").strip(),
         "organization": page.parameters["organization"],
@@ -117,7 +117,7 @@ async def add_person(page: InjectedPage) -> PageResponse:
 
 @_PEOPLE.form("/invitations")
 async def invite(page: InjectedPage) -> PageResponse:
-    """Invite an address, and show the code to hand over."""
+    """Invite an e-mail address, and show the code to hand over."""
     body = {"email": page.form.get("email", "").strip(), "role": page.form.get("role", "member")}
     path, once = f"{page.fill(_ONE_API)}/invitations", page.form.get("once", "")
     made = await page.person.post(path, body, once=once)
@@ -132,7 +132,7 @@ async def invite(page: InjectedPage) -> PageResponse:
 
 @get([f"{_ONE}/users", f"{_ONE}/invitations"], opt=_PERSON)
 async def leave_secret(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that asks again for a page that was shown once."""
+    """Redirect a browser that reloads a page with a secret, which is shown only once."""
     return page.go(page.fill(_ONE))
 
 
@@ -179,7 +179,7 @@ async def reset_password(page: InjectedPage) -> PageResponse:
 
 @get(f"{_MEMBER}/password", opt=_PERSON)
 async def leave_password(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that asks again for a password that was shown once."""
+    """Redirect a browser that reloads the page of a new password, which is shown only once."""
     return page.go(page.fill(_MEMBER))
 
 

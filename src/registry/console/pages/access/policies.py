@@ -28,7 +28,7 @@ def parse_document(written: str, field: str = "document") -> dict[str, Any]:
 
 
 FIND: Final = "find"
-"""The parameter of the query, or the field of the form, with the words to search for."""
+"""The query parameter or form field with the words to search for."""
 
 
 class PolicyVocabulary(NamedTuple):
@@ -121,7 +121,7 @@ async def list_account_policies(page: InjectedPage) -> PageResponse:
 
 @get(_NEW.path)
 async def begin_policy(page: InjectedPage) -> PageResponse:
-    """Show the form of a new policy to who may create one."""
+    """Show the form of a new policy; refuse if the role may not create policies."""
     await page.require_some("iam:CreatePolicy")
     return await _new(page)
 
@@ -224,7 +224,10 @@ def _question(page: PageRequest, asked: dict[str, str]) -> dict[str, Any]:
 
 
 def principal_of(written: str, account: str) -> str:
-    """Return the CRN of a principal; a bare name means a service account."""
+    """Return the CRN of a principal written as a name; other text is returned unchanged.
+
+    A name is ``role/NAME``, ``service-account/NAME``, or alone the name of a service account.
+    """
     kind, _, name = written.rpartition("/")
     if kind in ("", "role", "service-account") and _NAME.fullmatch(name):
         return f"crn:iam::{account}:{kind or 'service-account'}/{name}"
@@ -232,23 +235,23 @@ def principal_of(written: str, account: str) -> str:
 
 
 def resource_of(written: str, account: str, region: str) -> str:
-    """Return the CRN of a resource; a bare name means a repository."""
+    """Return the CRN of a repository written as a name; other text is returned unchanged."""
     if _REPOSITORY.fullmatch(written):
         return f"crn:registry:{region}:{account}:repository/{written}"
     return written
 
 
 class AttachedPolicies(NamedTuple):
-    """A principal's policies, and others to attach; None where the role may not list them."""
+    """A principal's policies, and others that can be attached."""
 
     attached: Sequence[dict[str, Any]] | None
     """None if the role may not list policies."""
     others: Sequence[str]
-    """Names of policies that can be attached too: the first of them."""
+    """Names of policies that are not attached, from the first 200 of the account."""
 
 
 async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicies:
-    """Read the policies of a service account or role."""
+    """Read the policies of a service account or role, and the names of others."""
     path = "/v1/policies"
     found = await unless_refused(page.api.get(path, attached_to=principal_id, limit=200))
     if found is None:
@@ -299,7 +302,7 @@ def attachment_handlers(
 async def _ask_to_detach(
     page: PageRequest, principal: Mapping[str, Any], path: str, back: str
 ) -> PageResponse:
-    """Return the page that asks whether to detach a policy; `path` is the attachment on ``/v1``."""
+    """Return the page that asks whether to detach a policy; `path` is the policy's on ``/v1``."""
     policy = (await page.api.get(path))["policy"]
     for crn in (principal["crn"], policy["crn"]):
         await page.require("iam:DetachPolicy", crn)

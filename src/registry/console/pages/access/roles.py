@@ -41,12 +41,12 @@ _MOST = 200
 
 
 class RoleGroups(NamedTuple):
-    """A role's groups, and providers to choose from; None where the session may not list them."""
+    """A role's groups, and the identity providers to choose from."""
 
     assigned: Sequence[dict[str, Any]] | None
-    """None if the role of the session may not list them."""
+    """The groups; None if the role of the session may not list them."""
     providers: Sequence[dict[str, Any]] | None
-    """Those that can be chosen; None if the person does not own the organization."""
+    """The providers that can be chosen; None if the person does not own the organization."""
 
     def name_of(self, provider_id: str) -> str:
         """Return a provider's name, or its id if the person may not see the name."""
@@ -99,7 +99,7 @@ _ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
 _ONE_API: Final = f"{_API}/{{role}}"
 _KIND: Final = "role"
 _PERSON_IN_ROLE: Final = {"requires": Requires.PERSON_IN_ROLE}
-"""Of what may show a role's page, where owners choose among identity providers."""
+"""For routes that may show a role's page, on which owners choose among identity providers."""
 _PAGE: Final = 50
 
 
@@ -185,7 +185,7 @@ async def save_role(page: InjectedPage) -> PageResponse:
 async def assign_role(page: InjectedPage) -> PageResponse:
     """Assign the role to a member of the organization.
 
-    With ``trust`` in the form, its trust policy is made to admit the person.
+    With ``trust`` in the form, the role's trust policy then admits the person.
     """
     body = {"user": page.form.get("user", "").strip()}
     made = (await page.api.post(f"{page.fill(_ONE_API)}/assignments", body))["assignment"]
@@ -240,7 +240,10 @@ async def delete_role(page: InjectedPage) -> PageResponse:
 async def _ask_to_unassign(
     page: PageRequest, whom: str, words: str, *, is_self: bool
 ) -> PageResponse:
-    """Return the page that asks whether to take the role away; `is_self` warns about oneself."""
+    """Return the page that asks whether to take the role away.
+
+    With `is_self`, the page warns a person who acts in this role.
+    """
     role = (await page.api.get(page.fill(_ONE_API)))["role"]
     await page.require("iam:UnassignRole", role["crn"])
     return page.show(

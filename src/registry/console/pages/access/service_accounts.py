@@ -31,7 +31,10 @@ _ONE_API: Final = "/v1/service-accounts/{service_account}"
 
 
 def key_expiry(form: Mapping[str, str]) -> dict[str, str]:
-    """Return the request body for a new key, which expires when the chosen day begins (UTC)."""
+    """Return the field of a new key's expiry: the beginning of the chosen day (UTC).
+
+    Return an empty object if no day was chosen.
+    """
     day = form.get("expires", "").strip()
     return {"expires_at": f"{day}T00:00:00Z"} if day else {}
 
@@ -43,7 +46,7 @@ def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageRe
 
 
 async def _read_access(page: PageRequest, account: RecordJson) -> Mapping[str, Any]:
-    """Read a service account's keys and policies; None for those that the role may not list."""
+    """Read a service account's keys and policies; they are None if the role may not list them."""
     keys = await unless_refused(page.api.get(f"{page.fill(_ONE_API)}/access-keys", limit=200))
     return {
         "keys": None if keys is None else keys["access_keys"],
@@ -135,7 +138,7 @@ async def create_key(page: InjectedPage) -> PageResponse:
 
 @get(_KEYS)
 async def leave_new_key(page: InjectedPage) -> PageResponse:
-    """Redirect to the service account a browser that reloads the page of a new key."""
+    """Redirect a browser that reloads the page of a new key to the service account."""
     return page.go(page.fill(_ONE))
 
 
@@ -147,7 +150,7 @@ async def change_status(page: InjectedPage) -> PageResponse:
 
 @_PROGRAM.form("/keys/{key:str}/end")
 async def change_end(page: InjectedPage) -> PageResponse:
-    """Change the day on which the key ends; an empty one means that it does not."""
+    """Change the day on which the key expires; without a day, the key never expires."""
     return await _change(page, {"expires_at": None, **key_expiry(page.form)})
 
 

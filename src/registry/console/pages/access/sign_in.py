@@ -107,7 +107,7 @@ async def finish(page: InjectedPage) -> PageResponse:
         if error.status >= 500:
             raise
         return _failed(page, "The sign-in took too long, or was used already.")
-    page.known_session = await _session(page, tokens)
+    page.cookie_session = await _session(page, tokens)
     roles = await list_roles(page.person)
     page.set_cookies[_COOKIE] = jar.drop(_COOKIE)
     return await _choose(page, roles, begun.to)

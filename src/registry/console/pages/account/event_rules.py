@@ -63,7 +63,10 @@ async def delete_rule(page: InjectedPage) -> PageResponse:
 def chosen_types(
     event_types: Mapping[str, tuple[str, Mapping[str, str]]], form: Mapping[str, str]
 ) -> list[str]:
-    """Return the checked event types; for a service checked as a whole, only ``SERVICE.*``."""
+    """Return the event types checked in a form; for a family checked as a whole, only ``FAMILY.*``.
+
+    `event_types` is `ConsoleApp.event_types`.
+    """
     return [
         each
         for every, (_, types) in event_types.items()

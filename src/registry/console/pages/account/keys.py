@@ -26,7 +26,7 @@ from registry.console.page_request import PageRequest
 FIELD: Final = "kms_key"
 """The field of the form that binds a key."""
 _SHOWN: Final = 20
-"""Earlier bindings on a page."""
+"""Maximum of bindings in the history on a page."""
 _MOST_KEYS: Final = 200
 
 
@@ -35,7 +35,7 @@ class EncryptionCard(NamedTuple):
 
     binding: dict[str, Any]
     history: list[dict[str, Any]]
-    """Its first, newest first."""
+    """The latest bindings, newest first, ended ones too."""
     bound_count: int
     keys: list[str] | None
     """Names of the keys that can seal blobs, or None if the role may not list them."""
@@ -45,9 +45,10 @@ class EncryptionCard(NamedTuple):
 async def read_encryption_card(
     page: PageRequest, scope: str, refusal: FormRefusal = NO_REFUSAL
 ) -> EncryptionCard | None:
-    """Read the card of the account or a repository; None if the role may not read it.
+    """Read the card of the account or a repository; None if the role may not read the binding.
 
-    `scope` is its path on ``/v1``; `refusal` is about a form of the page.
+    `scope` is the path of the account or repository on ``/v1``; `refusal` is about a form of the
+    page.
     """
     found = await unless_refused(page.api.get(f"{scope}/encryption-binding"))
     if found is None:
@@ -66,7 +67,7 @@ async def read_encryption_card(
 async def save_encryption_card(page: PageRequest, scope: str) -> None:
     """Bind the account or repository to the key in the form; an empty field removes the binding.
 
-    Raise `Refused` if ``/v1`` refuses that.
+    Raise `Refused` if ``/v1`` refuses the change.
     """
     path, key = f"{scope}/encryption-binding", page.form.get(FIELD, "").strip()
     if key:
@@ -93,7 +94,7 @@ _COLUMNS: Final = (
 
 
 async def _read_usage(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    """Read what the key protects; None if the role may not read it."""
+    """Read what the key protects; ``usage`` is None if the role may not read it."""
     found = await unless_refused(page.api.get(f"/v1/key-usage/{record['id']}"))
     return {"usage": found and found["key_usage"]}
 

@@ -70,7 +70,7 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
 def settings_refusal(error: Refused, patterns: list[str]) -> FormRefusal:
     """Return a refusal with the reason as a sentence.
 
-    It quotes the refused pattern, since a form does not show the index in the error.
+    The sentence quotes the refused pattern, since a form does not show the index in the error.
     """
     path = str(error.params.get("field", ""))
     if path == _DAYS:

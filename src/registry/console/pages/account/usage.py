@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 _FORMS: Final = {"hour": "%Y-%m-%d %H:%M", "day": "%Y-%m-%d"}
 _SCALE: Final = Decimal(10) ** 12
-"""Quantities have no more decimal places than 12."""
+"""Quantities have at most 12 decimal places."""
 
 
 class SkuUsage(NamedTuple):
@@ -39,11 +39,11 @@ class SkuUsage(NamedTuple):
     cost: str
     """Empty if it costs nothing."""
     spans: Sequence[tuple[str, str]]
-    """Every hour or day, and what was used in it."""
+    """Every hour or day, and the usage in it."""
     points: Sequence[tuple[int, str]]
-    """The columns of the plot."""
+    """The height and text of each column of the plot."""
     accounts: Sequence[tuple[str, str]]
-    """By account, with most first."""
+    """What each account used, largest first."""
 
 
 @get(USAGE, opt={"requires": Requires.PERSON_IN_ROLE})

@@ -26,9 +26,9 @@ class Layer(NamedTuple):
 
 
 MAX_SHOWN: Final = 64 * 1024
-"""Maximum bytes of a document that a page shows; the page of one of 4 MiB would take seconds."""
+"""Maximum bytes of a document that a page shows; showing 4 MiB would take seconds."""
 MAX_INDENTED: Final = 4 * MAX_SHOWN
-"""Maximum bytes of the indented text; one that would be longer is shown as it was stored."""
+"""Maximum bytes of the indented text; a document that would be longer is shown as it was stored."""
 _INDENT: Final = 2
 _QUOTE, _BACKSLASH = b'"\\'
 _OPENING, _CLOSING, _BETWEEN = b"[{", b"]}", b",:"
@@ -38,7 +38,8 @@ class RawDocument(NamedTuple):
     """A JSON document as a page shows it."""
 
     text: str
-    """Indented, if it is JSON and not too long for it; cut to `MAX_SHOWN`."""
+    """The text, indented if it is JSON and short enough; else as stored, cut to `MAX_SHOWN` bytes.
+    """
     size: int
     """Bytes of the whole document."""
     is_whole: bool
@@ -113,7 +114,7 @@ class Summary(NamedTuple):
     """The summary of an SBOM or attestation."""
 
     format: str
-    """Such as ``SPDX``; empty if it is none of the known."""
+    """The format, such as ``SPDX``; empty if it is unknown."""
     facts: Sequence[tuple[str, str]]
     packages: Sequence[tuple[str, str, str]]
     """Name, version and licence of each package."""

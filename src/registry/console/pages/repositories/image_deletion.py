@@ -46,7 +46,7 @@ async def read_preview(
 
 @post(f"{IMAGE}/delete-with-children")
 async def delete_with_children(page: InjectedPage) -> PageResponse:
-    """Delete an index, and those of the children that its page showed that nothing else needs."""
+    """Delete an index and, of the children shown on its page, those that nothing else needs."""
     form = page.form
     named = form.get("digests", "").split()
     if page.parameters["digest"] not in named:
@@ -95,7 +95,7 @@ class Selected(NamedTuple):
     row: ListedImage
     is_pinned: bool
     is_listed: bool
-    """True if an index lists it that is not selected."""
+    """True if an index that is not selected lists the image."""
 
     @property
     def needs_force(self) -> bool:

@@ -32,7 +32,7 @@ _KINDS: Final = (
 )
 """Kinds of artifacts, by a part of the artifact type; the first match counts."""
 BY_TAG: Final = {".sig": "Signature", ".att": "Attestation", ".sbom": "SBOM", "": "Referrers list"}
-"""Suffixes of the tags by which older clients attach artifacts."""
+"""Maps suffixes of the tags by which older clients attach artifacts to the kinds of artifacts."""
 
 
 @dataclass
@@ -55,7 +55,10 @@ def kind_of(artifact_type: str) -> str:
 async def read_tree(
     page: PageRequest, images_path: str, digest: str
 ) -> tuple[list[AttachedArtifact], bool]:
-    """Read the artifacts attached to an image, as a tree; True if it has all to the depth shown."""
+    """Read the tree of artifacts attached to an image; also return True if it is complete.
+
+    The tree is complete if it has all artifacts of the levels that are shown.
+    """
     budget = [_MOST]
     tree = await _read(page, images_path, digest, _DEPTH, budget)
     return tree, budget[0] > 0
@@ -99,12 +102,12 @@ _ATTACHED: Final = {
     "Attestation": "has an attestation",
     "Scan report": "has a scan report",
 }
-"""Words for an image, by the kind of what is attached to it. Nothing verifies that here:
+"""Maps kinds of attached artifacts to words about the image. The artifacts are not verified:
 whoever may push can attach an artifact of any type."""
 _CONFIGURATIONS: Final = frozenset(
     {"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"}
 )
-"""Artifact types of container images; any other is the type of another artifact."""
+"""Artifact types of container images; images with other types are other artifacts."""
 
 
 class ListedImage(NamedTuple):
@@ -115,7 +118,7 @@ class ListedImage(NamedTuple):
     tags: list[str]
     """In natural order: 1.9 before 1.10."""
     attached: list[str]
-    """Of `_ATTACHED`."""
+    """Words from `_ATTACHED`."""
 
 
 class FoldedImages(NamedTuple):

@@ -35,7 +35,7 @@ _PAGE: Final = 25
 _CHILDREN: Final = 50
 _LAYERS: Final = 200
 _ANNOTATIONS: Final = 100
-"""Limits of what is shown of a manifest: the page of one of 4 MiB would take seconds."""
+"""Limits of what is shown of a manifest: showing all of a manifest of 4 MiB would take seconds."""
 _STATUSES: Final = ("tagged", "untagged", "any")
 
 
@@ -53,8 +53,8 @@ class IndexEntry(NamedTuple):
 async def list_images(page: InjectedPage) -> PageResponse:
     """Show the images with their tags, newest first; untagged ones only on request.
 
-    Children of indexes, signatures and the like are folded under what they belong to, unless the
-    query has ``all``.
+    Children of indexes, signatures and the like are folded under the images they belong to, unless
+    the query has ``all``.
     """
     query = page.query
     status = query.get("tag_status", "")
@@ -83,7 +83,7 @@ async def list_images(page: InjectedPage) -> PageResponse:
 
 
 async def _image_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    """Return the page of an image; `refusal` is of the form for pins."""
+    """Return the page of an image; `refusal` is about the form for pins."""
     api = page.api
     images_path = f"{api_path(page)}/images"
     repository = await read_repository(page)
@@ -155,7 +155,7 @@ async def send_manifest(page: InjectedPage) -> PageResponse:
 
 
 def _part(child: ContentDescriptor) -> str:
-    """Return the platform of an index's child; ``Attestation`` for one of these."""
+    """Return the platform of an index's child, or ``Attestation``."""
     return "Attestation" if child.is_attestation else str(child.platform or "")
 
 

@@ -15,8 +15,8 @@ from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import (
+    DELETED_TEXT,
     NO_REFUSAL,
-    NOTHING_SAVED,
     OUTDATED,
     FormPage,
     FormRefusal,
@@ -36,7 +36,7 @@ SUGGESTED: Final[Sequence[Mapping[str, Any]]] = (
     {"priority": 10, "selector": "untagged", "older_than_days": 14},
     {"priority": 20, "selector": "tagged", "keep_last": 50},
 )
-"""The rules in the form of a repository without a policy."""
+"""The rules that the form shows for a repository without a policy."""
 
 _ROW: Final = re.compile(r"selector-([0-9]{1,3})")
 _SEPARATORS: Final = re.compile(r"[,\s]+")
@@ -84,7 +84,7 @@ def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
 
 
 def rule_of(row: RuleRow) -> dict[str, Any]:
-    """Convert a form row to a rule; raise `InvalidInput` if a number is not one."""
+    """Convert a form row to a rule; raise `InvalidInput` if a number is malformed or not needed."""
     rule: dict[str, Any] = {
         "priority": _number(row.priority, "the priority of each rule"),
         "selector": row.selector,
@@ -147,13 +147,13 @@ class Draft(NamedTuple):
     """The rules in a form, as sent."""
 
     rules: list[dict[str, Any]]
-    """Empty if they cannot be read."""
+    """The rules; empty if they cannot be read."""
     rows: list[RuleRow]
-    """As they were written; of rules in JSON, once they can be read."""
+    """The rules as form rows; empty if they were written as JSON that cannot be read."""
     written: str
-    """The rules in JSON, as they were written or as the rows say."""
+    """The rules as JSON: as written, or made from the rows; empty if the rows cannot be read."""
     refusal: str = ""
-    """Why they cannot be read."""
+    """Why the rules cannot be used; empty if they can."""
 
 
 async def _page(
@@ -164,7 +164,7 @@ async def _page(
     found: dict[str, Any] | None = None,
     spare: int = 1,
 ) -> PageResponse:
-    """Return the page: the draft, or else the saved policy, in the form, and the latest runs."""
+    """Return the page, with the draft or else the saved policy in the form, and the latest runs."""
     path = f"{api_path(page)}/lifecycle-policy"
     repository = await read_repository(page)
     try:
@@ -193,7 +193,7 @@ async def _page(
         rows=rows + [RuleRow()] * spare,
         conditions=CONDITIONS,
         written=written,
-        saved=(indented(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
+        saved=(indented(saved) if saved else DELETED_TEXT) if refusal.is_outdated else "",
         revision=revision if refusal.is_outdated else page.form.get("revision") or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
@@ -207,7 +207,7 @@ show_policy = FormPage(_PATH, _page).get()
 
 @post(f"{_PATH}/preview")
 async def preview(page: InjectedPage) -> PageResponse:
-    """Show the images that the rules of a form would expire, or another empty row."""
+    """Show which images a form's rules would expire; with ``add`` in the form, only add a row."""
     draft = _draft(page)
     if "add" in page.form:
         return await _page(page, draft=draft, spare=2)
@@ -332,7 +332,7 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
 
 
 async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
-    """Show the form with the reason why rules were refused; raise errors other than 400."""
+    """Show the form with the reason why its rules were refused; raise other errors than 400."""
     if error.status != 400:
         raise error
     return await _page(page, FormRefusal(400, error.message), draft=draft)

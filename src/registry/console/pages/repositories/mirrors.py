@@ -52,7 +52,7 @@ list_mirrors, show_mirror = _LIST.get(), _MIRROR.get()
 
 @_LIST.form()
 async def create_mirror(page: InjectedPage) -> PageResponse:
-    """Create a rule, and lead to its page."""
+    """Create a rule, and redirect to its page."""
     fields = {**mirror_fields(page.form), "prefix": page.form.get("prefix", "").strip()}
     made = await page.api.post(_API, fields)
     return page.go(
@@ -63,7 +63,7 @@ async def create_mirror(page: InjectedPage) -> PageResponse:
 
 @_MIRROR.form()
 async def save_mirror(page: InjectedPage) -> PageResponse:
-    """Change a rule; without a new secret it keeps the one it has."""
+    """Change a rule; without a new secret in the form, the rule keeps its credential."""
     form = page.form
     changes = {**mirror_fields(form), "enabled": "disabled" not in form}
     if "no_credential" in form:
@@ -91,7 +91,7 @@ async def delete_mirror(page: InjectedPage) -> PageResponse:
 def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the form fields of a rule that can change; a credential only if one was entered.
 
-    Raise `WrongInput` if a number field has something else.
+    Raise `WrongInput` if a number field has no whole number.
     """
     fields: dict[str, Any] = {
         name: form.get(name, "").strip() for name in ("upstream_url", "upstream_prefix")

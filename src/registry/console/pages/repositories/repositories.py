@@ -49,7 +49,8 @@ _PAGE: Final = 50
 async def list_repositories(page: InjectedPage) -> PageResponse:
     """Show the repositories, or those whose names begin with a prefix.
 
-    This is the first page after the sign-in: a role that may list none is led to one that it may.
+    This is the first page after the sign-in: a role that may list no repositories is redirected to
+    a list that it may read.
     """
     try:
         return await _page(page)

@@ -13,8 +13,8 @@ from cloudcore.errors import Conflict
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import (
+    DELETED_TEXT,
     NO_REFUSAL,
-    NOTHING_SAVED,
     OUTDATED,
     FormPage,
     FormRefusal,
@@ -74,13 +74,13 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
 
 @post(f"{_PATH}/rewrap")
 async def start_rewrap(page: InjectedPage) -> PageResponse:
-    """Start to move the blobs of a repository to its key."""
+    """Start a run that moves the blobs of a repository to its key."""
     await page.api.change("POST", f"{api_path(page)}/encryption-binding/rewrap")
     return page.go(path_of(page).tab("settings"), "A run has begun.")
 
 
 async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
-    """Read the last run that moved blobs to the key; None if absent, or not allowed."""
+    """Read the last run that moved blobs to the key; None if there is none, or it is hidden."""
     path = f"{api_path(page)}/encryption-binding/rewrap/runs"
     found = await unless_refused(page.api.get(path, limit=1))
     return found["runs"][0] if found and found["runs"] else None
@@ -194,7 +194,7 @@ async def _policy_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> 
         repository=repository,
         policy=policy,
         written=page.form.get("document") or shown,
-        saved=(shown if policy else NOTHING_SAVED) if refusal.is_outdated else "",
+        saved=(shown if policy else DELETED_TEXT) if refusal.is_outdated else "",
         revision=revision if refusal.is_outdated else page.form.get("revision", revision),
         refusal=refusal,
     )

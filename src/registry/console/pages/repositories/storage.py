@@ -70,7 +70,7 @@ _SPANS: Final = (30, 90, 366)
 _GROWN: Final = 10
 _STALE_DAYS: Final = 90
 MEASURED_SECONDS: Final = 6 * 3600
-"""Seconds between two measurements, which begin at multiples of it since the epoch."""
+"""Seconds between two measurements, which begin at multiples of this number since the epoch."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -22,7 +22,7 @@ _TAG: Final = f"{_TAGS}/{{tag:str}}"
 _PAGE: Final = 50
 _MOST_OF_READ: Final = 200
 _DIGITS: Final = 5
-"""The digits of a number of a tag, at most."""
+"""A start number in the query has fewer digits."""
 _MOST_SORTED: Final = 1000
 """The most tags that are read to sort them; more are shown in byte order, by pages."""
 _INLINE: Final = (400, 404, 409, 412)
@@ -114,7 +114,7 @@ list_tags, show_tag = FormPage(_TAGS, _list_page).get(), FormPage(_TAG, _tag_pag
 
 @post([_TAGS, _TAG])
 async def put_tag(page: InjectedPage) -> PageResponse:
-    """Point a tag to an image, given by its digest or by another tag; ask before one is moved.
+    """Point a tag to an image, named by digest or by another tag; ask before moving a tag.
 
     If the form has the digest that the page showed for the tag, the tag moves only if it still
     points there, so that nobody unknowingly undoes the change of another person.
@@ -166,7 +166,7 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
 
 
 async def _digest(page: PageRequest, target: str) -> str:
-    """Return the digest in a form, or look up that of the tag in it."""
+    """Return `target` if it is a digest; if it is a tag, return the tag's digest."""
     if not is_tag(target):
         return target
     try:

@@ -15,7 +15,7 @@ from cloudcore.databases.backups.cron import read_cron
 from cloudcore.wire import rfc3339
 
 MOST: Final = 200
-"""Backups that are drawn, the newest."""
+"""Maximum of backups that are drawn: the newest."""
 _WIDTH: Final = 1000
 _LEFT: Final = 130
 _RIGHT: Final = 960
@@ -76,9 +76,10 @@ def next_runs(cluster: Mapping[str, Any], now: int) -> Mapping[str, str]:
 def window_of(
     cluster: Mapping[str, Any], backups: Sequence[Mapping[str, Any]], now: int
 ) -> tuple[str, str] | None:
-    """Return the first and last time to which a cluster can be restored, or None.
+    """Return the first and last time to which a cluster can be restored.
 
-    Times are in whole seconds, as people enter them.
+    Times are in whole seconds, as people enter them. Return None if no backup has succeeded, or the
+    cluster is only registered.
     """
     ends = [each["completed_at"] for each in backups if each["status"] == "succeeded"]
     ends = [each for each in ends if each]
@@ -145,7 +146,7 @@ def about(backups: Sequence[Mapping[str, Any]]) -> str:
 
 
 def mark_of(backup: Mapping[str, Any]) -> str:
-    """Return the mark that a backup is drawn with."""
+    """Return the name of the mark with which a backup is drawn."""
     if backup["status"] == "failed" or backup["verification"] == "failed":
         return "failed"
     if backup["status"] != "succeeded":

@@ -23,7 +23,7 @@ _ONE: Final = f"{CLUSTER.path_of_one}/backups/{{backup:str}}"
 _ONE_API: Final = f"{CLUSTER.api}/{{cluster}}/backups/{{backup}}"
 _MOST: Final = 200
 _RESTORING: Final = {"name": "restore_name", "bucket": "restore_bucket"}
-"""Names of fields of the form for a new cluster."""
+"""Maps fields on ``/v1`` to fields of the form for a new cluster."""
 _MOMENT: Final = Input("target_time", "Moment", "instant", is_required=True)
 _STATES: Final = {
     "pending": "Waits for its turn",
@@ -49,7 +49,7 @@ _CLUSTER: Final = one_page(CLUSTER)
 
 @_CLUSTER.form("/backups")
 async def back_up(page: InjectedPage) -> PageResponse:
-    """Ask for a backup now."""
+    """Request a backup now."""
     kind, once = page.form.get("kind", ""), page.form.get("once", "")
     await page.api.post(f"{api_of(page, CLUSTER)}/backups", {"kind": kind}, once=once)
     return page.go(path_of(page, CLUSTER), "It is backed up after those that wait already.")
@@ -71,7 +71,10 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    """Read the incremental backups that need this one; empty if the role may not list them."""
+    """Read what pages of a backup show: the backup, and the incremental backups that need it.
+
+    The latter are empty if the role may not list backups.
+    """
     backup = (await page.api.get(page.fill(_ONE_API)))["backup"]
     needing = []
     if backup["kind"] == "base":
@@ -121,7 +124,10 @@ async def restore_to_moment(page: InjectedPage) -> PageResponse:
 
 @post(f"{_ONE}/delete")
 async def delete_backup(page: InjectedPage) -> PageResponse:
-    """Ask, or with ``confirmed`` in the form delete a backup, with those that need it."""
+    """Ask whether to delete a backup; with ``confirmed`` in the form, delete it.
+
+    With ``cascade`` in the form, the backups that need it are deleted too.
+    """
     record = await read_one(page, CLUSTER)
     wrong = NO_REFUSAL
     if "confirmed" in page.form:

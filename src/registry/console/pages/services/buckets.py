@@ -20,7 +20,7 @@ from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _REPLACED: Final = (b"content-disposition", b"cache-control", b"expires")
-"""Headers that an object is stored with, and that are the console's own here."""
+"""Headers stored with an object that are not passed on: the console sets its own."""
 _OF_BODY: Final = (b"content-length", b"content-type", b"transfer-encoding")
 
 
@@ -28,7 +28,10 @@ class RelayedObject(Response[None]):
     """A download or upload of a bucket's object, relayed with the session's token."""
 
     def __init__(self, page: PageRequest, method: str, path: str, file_name: str = "") -> None:
-        """Send `path` to the browser as a file of this name (GET), or take its body (PUT)."""
+        """Send the object at `path` to the browser (GET), or store the browser's body there (PUT).
+
+        The browser saves a downloaded object as a file named `file_name`.
+        """
         super().__init__(None)
         self._page = page
         self._method = method
@@ -68,7 +71,7 @@ _FOLDER: Final = "/"
 
 
 async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, Any]:
-    """Read the objects of the folder that the query names; None if the role may not list them."""
+    """Read the objects in the query's folder; ``found`` is None if the role may not list them."""
     crn, prefix = bucket["crn"], page.query.get("prefix", "")
     rights = await page.rights()
     found: dict[str, Any] | None = None
@@ -141,7 +144,7 @@ _ONE: Final = BUCKET.path_of_one
 
 @post(f"{_ONE}/delete-object")
 async def delete_bucket_object(page: InjectedPage) -> PageResponse:
-    """Ask, or with ``confirmed`` in the form delete an object."""
+    """Ask whether to delete an object; with ``confirmed`` in the form, delete it."""
     key = page.form.get("key", "")
     if "confirmed" not in page.form:
         await read_one(page, BUCKET)  # it must be there

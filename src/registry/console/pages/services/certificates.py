@@ -121,7 +121,7 @@ _LIST: Final = list_page(CERTIFICATE)
 
 @_LIST.form()
 async def create_certificate(page: InjectedPage) -> PageResponse:
-    """Let a certificate be issued."""
+    """Request a certificate."""
     body = read_inputs(_NEW, page.form)
     if "csr_pem" in body:
         body.pop("key_algorithm", None)  # it has its own
@@ -131,7 +131,7 @@ async def create_certificate(page: InjectedPage) -> PageResponse:
 
 @_LIST.form("/upload")
 async def upload_certificate(page: InjectedPage) -> PageResponse:
-    """Upload a certificate; a form that is refused is shown without its key."""
+    """Upload a certificate; if the form is refused, it is shown again without the private key."""
     body = read_inputs(_UPLOADED, page.form)
     body["name"] = body.pop("upload_name")
     said = "The certificate was uploaded. Its key is sealed."

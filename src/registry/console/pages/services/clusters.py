@@ -130,7 +130,10 @@ async def _read_backups(page: PageRequest) -> Sequence[RecordJson] | None:
 
 
 def restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
-    """Return the form fields of a restore; with a `window`, also a field for the moment."""
+    """Return the form fields of a restore; with a `window`, also a field for the moment.
+
+    `window` has the first and last time to which the cluster can be restored (`window_of`).
+    """
     moment = Input(
         "target_time",
         "Moment (UTC)",

@@ -62,7 +62,7 @@ _HEAD: Final = (
     "<!doctype html><meta http-equiv=Content-Security-Policy"
     " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 )
-"""Of the frame: what is in it loads nothing of the console either."""
+"""Beginning of the frame's document; its policy keeps the mail from loading anything."""
 
 
 TEMPLATE: Final = replace(

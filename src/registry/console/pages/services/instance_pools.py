@@ -22,19 +22,22 @@ _STATES: Final = {
 }
 _STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
 _LOG_BYTES: Final = 16_384
-"""Of the output that a page shows."""
+"""Maximum bytes of output that a page shows."""
 _MOST: Final = 100
 _NOUN: Final = noun_of(
     instance_pool.INSTANCE_POOL,
     "An instance pool keeps instances of an image of this registry running.",
 )
 _SHAPE: Final = ("image", "size", "memory_mb", "cpu_millis", "description", "command", "tags")
-"""What a form changes."""
+"""The fields that the form can change."""
 _SHOWN: Final = ("image", "image_digest", "node", "command", "memory_mb", "cpu_millis", "ports")
 
 
 async def _read_instances(page: PageRequest, _pool: RecordJson) -> Mapping[str, Any]:
-    """Read the pool's instances, None if the role may not list them, and one instance's output."""
+    """Read the pool's instances, and the output of the one that the query names.
+
+    The instances are None if the role may not list them.
+    """
     path = f"{api_of(page, INSTANCE_POOL)}/instances"
     found = await unless_refused(page.api.get(path, limit=_MOST))
     instances = None if found is None else found["instances"]

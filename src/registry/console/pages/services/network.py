@@ -119,7 +119,7 @@ async def attach_gateway(page: InjectedPage) -> PageResponse:
 
 @_TABLE.form("/routes", is_nested=True)
 async def add_route(page: InjectedPage) -> PageResponse:
-    """Add a route, in place of one with its destination."""
+    """Add a route, and remove any other with the same destination."""
     new = read_inputs(_ROUTING, page.form)
     routes = (await read_one(page, TABLE))["routes"]
     others = [each for each in routes if each["destination"] != new["destination"]]
@@ -128,7 +128,7 @@ async def add_route(page: InjectedPage) -> PageResponse:
 
 @_TABLE.form("/routes/remove", is_nested=True)
 async def remove_route(page: InjectedPage) -> PageResponse:
-    """Take a route away."""
+    """Remove a route."""
     gone = page.form.get("destination")
     routes = (await read_one(page, TABLE))["routes"]
     others = [each for each in routes if each["destination"] != gone]
@@ -146,7 +146,7 @@ async def add_rule(page: InjectedPage) -> PageResponse:
 
 @_GROUP.form("/rules/remove", is_nested=True)
 async def remove_rule(page: InjectedPage) -> PageResponse:
-    """Take a rule away, which the form has as JSON."""
+    """Remove the rule that the form has as JSON."""
     gone = page.form.get("rule")
     rules = (await read_one(page, GROUP))["rules"]
     others = [each for each in rules if _encoded(each) != gone]

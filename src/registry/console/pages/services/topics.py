@@ -50,7 +50,7 @@ _CONFIRMING: Final = (
 
 
 async def _read_subscriptions(page: PageRequest, _topic: RecordJson) -> Mapping[str, Any]:
-    """Read a page of the subscriptions; None if the role may not list them."""
+    """Read a page of the subscriptions; its values are None if the role may not list them."""
     listed = page.api.get(
         f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
     )

@@ -12,10 +12,10 @@ from markupsafe import Markup
 
 WIDTH: Final = 1000
 MOST_SUBNETS: Final = 24
-"""That are drawn; the table has all."""
+"""Maximum of subnets that are drawn; the table has all."""
 MOST_FLOWS: Final = 60
 _LONGEST: Final = 44
-"""Characters of a name that are drawn."""
+"""Maximum characters of a name in the picture."""
 _ROW: Final = 26
 _HEAD: Final = 52
 _GAP: Final = 18
@@ -28,7 +28,7 @@ _GATEWAYS: Final = {
 }
 _TOP: Final = 130
 _ARCS: Final = (700, 960)
-"""Between which columns the flows between places are drawn."""
+"""The x-coordinates between which flows are drawn."""
 
 _SVG: Final = Markup(
     '<svg class="map" viewBox="0 0 {} {}" role="img" aria-labelledby="map-title map-about">'
@@ -44,7 +44,7 @@ _BOTH: Final = Markup(' marker-start="url(#map-tip)" marker-end="url(#map-tip)"'
 
 
 def vpc_map(told: Mapping[str, Any]) -> Markup:
-    """Draw a `VpcReachability`."""
+    """Draw a `VpcReachability` as SVG."""
     subnets = told["subnets"][:MOST_SUBNETS]
     tops, bottom = _tops(told, subnets)
     rows = {
