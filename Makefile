@@ -16,10 +16,9 @@ LOCK_OF = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 LOCK = $(LOCK_OF) pyproject.toml
 
 # Test processes beside each other; the tests of one file, and its daemons, stay in one of them.
-# They wait for disks and servers half of the time, so three of them suit two cores. How many tests
-# a process has is known as it comes to their files, so that there is no percentage to be printed.
+# They wait for disks and servers half of the time, so three of them suit two cores.
 WORKERS ?= 3
-IN_PROCESSES = -n $(WORKERS) --dist loadfile --no-loadscope-reorder -o console_output_style=classic
+IN_PROCESSES = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # More words for the command of a target: make test ARGS='-k uploads -x'
 ARGS ?=
 

@@ -41,9 +41,9 @@ from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from registry.composition.families import FAMILIES
 from tests.databases import opened
+from tests.passwords import KEPT_PASSWORD
 
 START: Final = 1_800_000_000 * MICROSECONDS
-KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
 ALLOW_ALL: Final = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
 
 

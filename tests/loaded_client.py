@@ -3,22 +3,16 @@
 ``python -I -S tests/loaded_client.py SOCKET MODULE …`` starts in a twentieth of the time. It passes
 on SIGINT and SIGTERM, and ends as what was forked ends. Servers, which get other signals too, and
 programs whose environment counts as Python starts take its place instead.
-
-It imports only what is compiled into Python: `signal` and `socket` take as long to load as all else
-that is done here.
 """
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]
-import _socket as socket
 import os
+import signal
+import socket
 import struct
 import sys
-
-TYPE_CHECKING = False  # `typing` takes as long to load
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 NUMBER = struct.Struct("i")
 """An id of a process, or an exit status, in a pipe."""
@@ -48,10 +42,9 @@ def _forked(address: str, words: tuple[str, ...]) -> tuple[int, int] | None:
     network = os.open("/proc/self/ns/net", os.O_RDONLY)
     descriptors = struct.pack("5i", 0, 1, 2, network, writing)
     request = encoded(words, os.environ, os.getcwd(), umask=str(umask))  # noqa: PTH109 - pathlib is slow to load
-    asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asking.connect(address)
-    asking.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-    asking.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+        asking.connect(address)
+        asking.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
     os.close(writing)
     pid = os.read(reading, NUMBER.size)
     return (NUMBER.unpack(pid)[0], reading) if pid else None

@@ -55,12 +55,12 @@ def _load(data: Path) -> None:
     from registry.composition.main import Registry, prepare  # noqa: PLC0415
     from registry.composition.serve import SERVE  # noqa: PLC0415
     from registry.settings.settings import Settings  # noqa: PLC0415
+    from tests.passwords import CHEAP  # noqa: PLC0415
 
     gc.disable()  # it would look at all that is made here again and again
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
-    # To check a password takes a quarter of a second of a processor, by design.
-    patch.object(passwords, "COST", passwords.ScryptCost(log_n=4, r=8, p=1)).start()
+    patch.object(passwords, "COST", CHEAP).start()
     for modules in (None, main.SERVER_MODULES):
         main.make_parser(modules)
     for name in _SERVERS:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -15,10 +14,12 @@ import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.schemas import BaseSchema
 
+from cloudcore.iam import passwords
 from tests.fuzz.cases import PRIVILEGED
 from tests.fuzz.install import FuzzedInstall, open_fuzzed_install
 from tests.fuzz.known import Known
 from tests.fuzz.seeds import plant, teach, unlisted
+from tests.passwords import CHEAP
 from tests.tenants import bearer
 
 
@@ -36,7 +37,8 @@ class Target(NamedTuple):
 def target(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[Target]:
     """Set the install up, and read its document and its lists over HTTP."""
     folder = tmp_path_factory.mktemp("fuzzed")
-    with _quick_passwords(), open_fuzzed_install(folder, migrated_file) as install:
+    cheap = patch.object(passwords, "COST", CHEAP)
+    with cheap, open_fuzzed_install(folder, migrated_file) as install:
         plant(install)
 
         def read(path: str) -> Any:  # noqa: ANN401 - JSON
@@ -74,16 +76,3 @@ def _leave_out_keys(described: dict[str, Any]) -> None:
                     if family in found:
                         operation["parameters"].remove(parameter)
                     found.add(family)
-
-
-@contextmanager
-def _quick_passwords() -> Iterator[None]:
-    """Hash passwords without the time that it is meant to take."""
-    scrypt = hashlib.scrypt
-
-    def quick(password: bytes, **cost: Any) -> bytes:  # noqa: ANN401 - as hashlib has it
-        return scrypt(password, **{**cost, "n": 2})
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hashlib, "scrypt", quick)
-        yield

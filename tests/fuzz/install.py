@@ -33,12 +33,12 @@ from registry.settings.email import EmailSettings
 from registry.settings.node import NodeSettings
 from registry.settings.settings import Settings
 from tests.inprocess import ManualClock
+from tests.passwords import KEPT_PASSWORD
 from tests.tenants import ALLOW_ALL, Install, allow, opened_install
 
 EMAIL: Final = "admin@example.org"
 _ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(256))
 OUTSIDER: Final = "outsider@example.org"
-KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
 HANDLE: Final = "acme"
 _DAY: Final = 86_400 * MICROSECONDS
 _HALF_A_DAY: Final = 43_200 * MICROSECONDS

@@ -48,6 +48,7 @@ from tests.integration.restoration_world import UndoWorld
 from tests.integration.s3_client import S3Client
 from tests.integration.served_world import Served, open_served, routes_of_the_whole
 from tests.jobs import effects_table
+from tests.passwords import CHEAP
 from tests.postgresql import postgresql_url
 from tests.storage_world import StorageWorld, open_storage_world
 from tests.tenants import Install, open_install
@@ -191,7 +192,7 @@ async def networked(metadata_url: str) -> AsyncIterator[network_world.World]:
 @pytest.fixture
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a hash take no 250 ms; `tests/unit/test_identity_passwords.py` has the real cost."""
-    monkeypatch.setattr(passwords, "COST", passwords.ScryptCost(log_n=4, r=8, p=1))
+    monkeypatch.setattr(passwords, "COST", CHEAP)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from sqlalchemy import text
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
-from cloudcore.iam.passwords import ScryptCost, hash_password
+from cloudcore.iam.passwords import hash_password
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
@@ -54,6 +54,7 @@ from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform, RequestContext
 from registry.services.access.bearers import KEY_KINDS
 from tests.databases import opened
+from tests.passwords import CHEAP
 
 START: Final = 1_800_000_000 * MICROSECONDS
 ISSUER: Final = "http://127.0.0.1:5000"
@@ -61,7 +62,7 @@ OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 VERIFIER: Final = "correct-horse-battery-staple_0123456789.~ABC"
 CREDENTIALS: Final = {"grant_type": "client_credentials"}
 PASSWORD: Final = "a long enough password"
-_HASHED: Final = hash_password(PASSWORD, ScryptCost(log_n=4, r=8, p=1))  # quick to check
+_HASHED: Final = hash_password(PASSWORD, CHEAP)
 _HIDDEN: Final = re.compile(r'name="form" value="([^"]*)"')
 _CODE: Final = re.compile(r'<output id="code">([^<]*)</output>')
 

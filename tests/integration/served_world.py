@@ -68,12 +68,12 @@ from tests.databases import planted
 from tests.inprocess import ManualClock
 from tests.integration import served_things
 from tests.integration.noting_database import NotingDatabase
+from tests.passwords import KEPT_PASSWORD
 from tests.postgresql_rows import Rows, put_back, rows_of
 from tests.tenants import Statement, document
 
 HOST: Final = "registry.test"
 URL: Final = f"http://{HOST}"
-KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
 HOUR: Final = 3600 * MICROSECONDS
 
 

@@ -16,12 +16,13 @@ import httpx
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.iam.passwords import ScryptCost, hash_password
+from cloudcore.iam.passwords import hash_password
 from cloudcore.identity.names import iam_crn, person_crn
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.acting_persons import EMAIL, assume, bearer, set_password
 from tests.integration.console_shop import browser_with, console_over
 from tests.integration.served_world import Served, Tenant, open_served
+from tests.passwords import CHEAP
 
 PATH: Final = "/v1/audit-events"
 VERIFIER: Final = "correct-horse-battery-staple_0123456789.~ABC"
@@ -242,7 +243,7 @@ async def sign_in(served: Served, password: str) -> httpx.Response:
 
 async def test_people_sign_in_and_out_where_their_organizations_see_it(served: Served) -> None:
     acme = served.acme
-    hashed = hash_password(PASSWORD, ScryptCost(log_n=4, r=8, p=1))
+    hashed = hash_password(PASSWORD, CHEAP)
     await served.database.write(set_password, acme.person.id, hashed)
     for _ in range(2):
         assert (await sign_in(served, "wrong password")).status_code == 403

@@ -13,13 +13,14 @@ from sqlalchemy import bindparam, func, select
 from cloudcore.audit.rows import audit_events
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
-from cloudcore.iam.passwords import ScryptCost, hash_password
+from cloudcore.iam.passwords import hash_password
 from tests import described
 from tests.integration.acting_persons import set_password
 from tests.integration.id_places import RULE, STATEMENT, Place, filled
 from tests.integration.keyed_requests import DOCUMENT, Asked, asked, end_runs
 from tests.integration.served_things import add_backup
 from tests.integration.served_world import Served
+from tests.passwords import CHEAP
 from tests.spec.operations import OPERATIONS, Operation
 
 CHANGES: Final = {
@@ -90,7 +91,7 @@ async def other_requests(served: Served) -> dict[str, Asked]:
     spare = await served.make("/v1/repositories", {"name": "spare"}, token=program)
     named = {"name": "spare", "document": DOCUMENT}
     policy = await served.make("/v1/policies", named, token=program)
-    hashed = hash_password(PASSWORD, ScryptCost(log_n=4, r=8, p=1))
+    hashed = hash_password(PASSWORD, CHEAP)
     await served.database.write(set_password, acme.person.id, hashed)
     changed = {"current_password": PASSWORD, "password": "another long password"}
     trusted = {"effect": "allow", "principals": [acme.account_id]}

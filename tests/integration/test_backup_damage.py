@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +22,7 @@ from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
 from tests.inprocess import Registry
 from tests.integration.backup_world import (
+    LATER,
     LAYER,
     Site,
     object_file,
@@ -78,6 +84,43 @@ def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed
     assert site.back_up() == 0
     assert site.manifest().damaged == []
     assert object_file(site.target / "objects", LAYER).exists()
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Let the disk fail in the block when this file is opened, under any of its names."""
+    failing, opened = path.stat().st_ino, Path.open
+
+    def open_or_fail(self: Path, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if self.exists() and self.stat().st_ino == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self))
+        return opened(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "open", open_or_fail)
+        yield
+
+
+def test_a_linked_blob_that_cannot_be_verified_is_named_and_keeps_no_other_from_the_backup(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    site.serve(pushed(LATER), site.data)
+    with unreadable(object_file(site.data / "blobs" / "objects", LAYER)):
+        assert site.back_up("--link", "--verify") == 1
+    assert f"blob {digest_of(LAYER)}: its bytes cannot be read" in capsys.readouterr().out
+    assert [each.digest for each in site.manifest().damaged] == [str(digest_of(LAYER))]
+    assert object_file(site.target / "objects", LATER).exists()
+    assert site.back_up("--link", "--verify") == 0
+    assert site.manifest().damaged == []
+
+
+def test_a_copy_that_cannot_be_read_is_copied_again(site: Site) -> None:
+    site.push_and_back_up()
+    copy = object_file(site.target / "objects", LAYER)
+    with unreadable(copy):
+        assert site.back_up("--verify") == 0
+    assert copy.read_bytes() == LAYER
 
 
 def test_a_damaged_backup_says_what_is_damaged_before_it_says_what_to_do(

@@ -28,11 +28,20 @@ from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.responses import StoreRefused
 from registry.blobstore.s3.store import S3Store
 from registry.errors import StoreUnavailable
+from registry.oci.digest import digest_of
 from registry.settings.settings import Settings
 from registry.settings.store import StoreSettings
 from tests.contract.blob_stores import listed, new_id
 from tests.inprocess import Registry
-from tests.integration.backup_world import LATER, LAYER, Site, interrupted, pulled, pushed
+from tests.integration.backup_world import (
+    LATER,
+    LAYER,
+    Site,
+    interrupted,
+    object_file,
+    pulled,
+    pushed,
+)
 from tests.s3_servers import credentials, settings_for
 
 pytestmark = pytest.mark.usefixtures("no_settings")
@@ -123,6 +132,22 @@ def test_a_restoration_into_a_bucket_goes_on_and_takes_no_bucket_that_is_used(
     assert site.restore() == 2
     assert "there are objects in the bucket" in capsys.readouterr().err
     assert not site.restored.exists()
+
+
+def test_a_file_of_a_backup_that_cannot_be_read_keeps_no_other_from_a_bucket(
+    site: BucketSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LATER), site.data)
+    site.push_and_back_up()
+    copy = object_file(site.target / "objects", LAYER)
+    copy.unlink()
+    copy.mkdir()  # cannot be read, as on a disk that fails
+    site.stores[site.restored] = settings_for("moto")
+    assert site.restore() == 1
+    told = capsys.readouterr().out
+    assert f"blob {digest_of(LAYER)}: " in told
+    assert "damaged blobs: 1, images that need them: 1" in told
+    site.serve(pulled(LATER), site.restored)
 
 
 def test_what_is_gone_from_the_bucket_is_named_and_copied_once_it_is_back(

@@ -17,7 +17,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
-from cloudcore.iam.passwords import ScryptCost, hash_password, match_passwords, salt_of
+from cloudcore.iam.passwords import hash_password, match_passwords, salt_of
 from cloudcore.identity.recovery import reset_password
 from cloudcore.identity.rows import users
 from cloudcore.identity.rows.organizations import ORGANIZATIONS, Organization
@@ -27,6 +27,7 @@ from cloudcore.keyring import KEY_BYTES, create_root_key
 from tests.databases import on_both_databases, program_environment
 from tests.entrepot import ADMIN, PASSWORD, Home, Install, Waiting, fetch_code, installed, told
 from tests.integration.oauth_world import World
+from tests.passwords import CHEAP
 
 KILLED_BEFORE_IT_TELLS = f"""
 import os, signal, sys
@@ -194,7 +195,7 @@ async def _people(data: Path) -> list[User]:
 async def _add_namesakes(data: Path) -> tuple[User, User]:
     """Add a person of another organization, and one of none, who have the first one's address."""
     (first,) = await _people(data)
-    kept = hash_password("nobody knows it", ScryptCost(4, 8, 1), salt_of(first.password))
+    kept = hash_password("nobody knows it", CHEAP, salt_of(first.password))
     other = Organization(uuid7(), "Other", 1, 1)
     made = [User(uuid7(), ADMIN, kept, uuid7(), 1, 1, must_change_password=False) for _ in range(2)]
 

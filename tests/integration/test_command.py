@@ -128,6 +128,13 @@ def test_a_server_loads_no_other_commands() -> None:
     assert not loaded & {"registry.cli.commands.tags", "registry.cli.commands.completion"}
 
 
+def test_a_noun_loads_no_other_commands() -> None:
+    code = "from registry.cli.main import main\ntry: main(['images', 'list', '--help'])\n"
+    loaded = loaded_by(f"{code}except SystemExit: {TELL}")
+    assert "registry.cli.commands.images" in loaded
+    assert not loaded & {"registry.cli.commands.tags", "registry.cli.server.commands"}
+
+
 def shows(metrics: str, line: str) -> bool:
     return line in httpx.get(f"http://{metrics}/metrics").text
 

@@ -21,9 +21,10 @@ from cloudcore.identity.rows.users import PEOPLE, list_users_by_email
 from cloudcore.identity.services.organizations import INVITATION_SECONDS
 from cloudcore.identity.services.users import first_salt
 from tests.databases import on_both_databases
-from tests.identity_world import KEPT_PASSWORD, World, open_world
+from tests.identity_world import World, open_world
 from tests.integration.identity_operations import dump
 from tests.integration.noting_database import NotingDatabase
+from tests.passwords import KEPT_PASSWORD
 
 VICTIM = "guest@example.org"
 SECOND = 1_000_000

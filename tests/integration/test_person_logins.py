@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.iam.passwords import ScryptCost, hash_password
+from cloudcore.iam.passwords import hash_password
 from cloudcore.identity.rows import sessions
 from cloudcore.identity.rows.accounts import OWN_ACCOUNT, find_account
 from cloudcore.wire import moment_of
@@ -22,6 +22,7 @@ from tests.integration.acting_persons import assume, set_password
 from tests.integration.provider_world import open_provider_world
 from tests.integration.served_world import Served
 from tests.integration.tokens_world import access_of
+from tests.passwords import CHEAP
 from tests.tenants import allow, claims_of, document, trust
 
 PATH: Final = "/v1/users/me/container-passwords"
@@ -250,7 +251,7 @@ async def test_a_password_of_an_assignment_that_ended_does_not_come_back(served:
 async def test_an_own_new_password_ends_those_of_container_clients(served: Served) -> None:
     developer = await add_developer(served)
     password = (await make(served, developer))["password"]
-    kept = hash_password("an old password", ScryptCost(log_n=4, r=8, p=1))
+    kept = hash_password("an old password", CHEAP)
     await served.database.write(set_password, developer.id, kept)
     change = {"current_password": "an old password", "password": "a new password of mine"}
     answer = await served.ask("PUT", "/v1/users/me/password", change, token=developer.token)

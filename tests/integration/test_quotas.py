@@ -59,12 +59,10 @@ async def test_an_account_sees_its_own_limits_and_what_it_uses(served: Served) -
     assert (await quota_of(served, "queues"))["limit"] == 7
 
 
-async def test_all_quotas_of_accounts_are_listed_in_pages(served: Served) -> None:
+async def test_all_quotas_are_listed_in_pages(served: Served) -> None:
     every = (await ask(served, "GET", "/v1/quotas?limit=200")).json()
     names = [each["name"] for each in every["quotas"]]
-    wanted = {
-        each.name for family in FAMILIES for each in family.quotas if each.has_limits_of_accounts
-    }
+    wanted = {each.name for family in FAMILIES for each in family.quotas}
     assert names == sorted(wanted)
     first = (await ask(served, "GET", "/v1/quotas?limit=4")).json()
     rest = (await ask(served, "GET", f"/v1/quotas?marker={first['meta']['marker']}")).json()
@@ -73,8 +71,7 @@ async def test_all_quotas_of_accounts_are_listed_in_pages(served: Served) -> Non
     counted = {each["name"] for each in every["quotas"] if each["used"] is not None}
     many = {each.many for family in FAMILIES for each in family.resources}
     assert counted >= many & wanted
-    for name in ("nothing", "accounts", "organizations"):
-        assert (await ask(served, "GET", f"/v1/quotas/{name}")).status_code == 404
+    assert (await ask(served, "GET", "/v1/quotas/nothing")).status_code == 404
 
 
 async def test_an_operator_sets_what_another_account_may_have(served: Served) -> None:
@@ -105,12 +102,15 @@ async def test_an_operator_sets_what_another_account_may_have(served: Served) ->
 
 
 async def test_an_operator_sets_what_all_accounts_may_have(served: Served) -> None:
-    assert (await ask(served, "PUT", "/v1/quotas/organizations", {"limit": 9})).status_code == 200
-    assert (await ask(served, "PUT", "/v1/quotas/queues", {"limit": 8})).status_code == 200
     token = served.globex.program_token
-    own = await served.ask("GET", "/v1/quotas/queues", token=token)
-    assert (own.json()["quota"]["limit"], own.json()["quota"]["default"]) == (8, 8)
-    assert (await ask(served, "DELETE", "/v1/quotas/queues")).status_code == 204
+    for name, default, per in (("queues", 1000, "account"), ("organizations", 10, "person")):
+        path = f"/v1/quotas/{name}"
+        assert (await ask(served, "PUT", path, {"limit": 8})).status_code == 200
+        own = (await served.ask("GET", path, token=token)).json()["quota"]
+        assert (own["limit"], own["default"], own["per"]) == (8, 8, per)
+        assert (await ask(served, "DELETE", path)).status_code == 204
+        assert (await quota_of(served, name))["limit"] == default
+    assert (await quota_of(served, "organizations"))["used"] is None
 
 
 async def test_an_account_that_is_near_its_new_limit_is_told(

@@ -16,9 +16,9 @@ from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import add_person
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import PASSWORD, World, code_of
+from tests.passwords import CHEAP
 
 EMAIL = "ann@example.com"
-CHEAP = ScryptCost(log_n=4, r=8, p=1)
 SALT = b"0123456789abcdef"
 OTHER = "another long password"
 HOUR = 3600

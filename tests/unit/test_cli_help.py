@@ -47,6 +47,27 @@ def test_the_help_has_every_command_once_and_examples_that_parse(
         assert command_line.make_parser().parse_args(example.split()).run is not None
 
 
+def test_a_parser_of_one_module_knows_its_commands_as_that_of_all_does() -> None:
+    def helps(parser: argparse.ArgumentParser) -> dict[str, str]:
+        (commands,) = [each for each in parser._actions if each.choices]
+        assert isinstance(commands.choices, dict)
+        return {
+            name: "".join(each.format_help() for each in parsers(command))
+            for name, command in commands.choices.items()
+        }
+
+    every = helps(command_line.make_parser())
+    alone = {name: command_line._modules_of(name) for name in every}
+    for name, modules in alone.items():
+        if modules is not None:
+            found = helps(command_line.make_parser(modules))
+            assert name in found
+            assert found.items() < every.items()
+    assert {"whoami", "repositories", "clusters"} <= {each for each in alone if alone[each]}
+    for name in ("gc", "__complete", "nothing", "--help"):
+        assert command_line._modules_of(name) is None
+
+
 @pytest.mark.parametrize("command", [(), ("images",), ("gc",)])
 def test_without_a_command_its_help_is_shown(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str]

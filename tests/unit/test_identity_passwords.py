@@ -6,7 +6,8 @@ import pytest
 
 from cloudcore.errors import InvalidInput
 from cloudcore.iam import passwords
-from cloudcore.iam.passwords import ScryptCost, check_new_password, hash_password, match_passwords
+from cloudcore.iam.passwords import check_new_password, hash_password, match_passwords
+from tests.passwords import CHEAP
 
 
 def test_a_kept_password_is_known_again_and_another_is_not() -> None:
@@ -18,12 +19,11 @@ def test_a_kept_password_is_known_again_and_another_is_not() -> None:
 
 
 def test_the_same_password_is_never_kept_the_same() -> None:
-    cheap = ScryptCost(log_n=4, r=8, p=1)
-    assert hash_password("correct horse", cheap) != hash_password("correct horse", cheap)
+    assert hash_password("correct horse", CHEAP) != hash_password("correct horse", CHEAP)
 
 
 def test_a_kept_password_says_its_own_cost() -> None:
-    kept = hash_password("old", ScryptCost(log_n=4, r=8, p=1))
+    kept = hash_password("old", CHEAP)
     assert kept.startswith("scrypt$4$8$1$")
     assert match_passwords("old", [kept]) == [True]
     assert match_passwords("new", [kept]) == [False]

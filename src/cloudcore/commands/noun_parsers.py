@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -251,6 +251,12 @@ def _add_parents(parser: argparse.ArgumentParser, noun: Noun) -> None:
 def metavar_of(noun: Noun) -> str:
     """Return the placeholder in the help for the argument that names such a resource."""
     return noun.metavar or noun.one.upper().replace("_", "-")
+
+
+def command_names(module: Any) -> Collection[str]:  # noqa: ANN401
+    """Return the names of a module's ``COMMANDS``; none of a module with ``add_parsers``."""
+    commands = getattr(module, "COMMANDS", ())
+    return [each.noun if isinstance(each, Noun) else each.verb for each in commands]
 
 
 class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time

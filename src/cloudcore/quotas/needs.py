@@ -41,15 +41,8 @@ class QuotaNeeds:
     """Handles of the accounts that may set limits of others."""
 
     def names(self, after: str, limit: int) -> Sequence[str]:
-        """Return the next `limit` names of `account_quotas` after a name."""
-        return [each for each in self.account_quotas if each > after][:limit]
-
-    @property
-    def account_quotas(self) -> Sequence[str]:
-        """Return the names of the quotas for which each account has its own limit, sorted."""
-        return sorted(
-            name for name, each in self.known.items() if each.quota.has_limits_of_accounts
-        )
+        """Return the next `limit` names of quotas after a name."""
+        return sorted(each for each in self.known if each > after)[:limit]
 
     def change(
         self,

@@ -42,7 +42,8 @@ class QuotaAnswer(ResponseBody):
     """What is limited."""
     unit: Literal["count", "bytes"]
     per: str
-    """What the limit applies to: `account`, or a resource such as `queue`."""
+    """What the limit applies to: `account`; a resource such as `queue`; `organization` or `person`,
+    whose limit is the same in every account."""
     limit: int
     default: int
     """The limit of an account for which the operator has not set one."""
@@ -180,7 +181,7 @@ async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
         return _read(tx, needs, needs.names(after, limit), account_id, region, now)
 
     def count(_tx: Connection) -> int:
-        return len(needs.account_quotas)
+        return len(needs.known)
 
     found, meta = await read_page(ctx, query, rows, count, key=lambda each: each.name)
     return ManyQuotas(quotas=found, meta=meta)
@@ -190,7 +191,7 @@ async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
 async def get_quota(ctx: Context, needs: Needs[QuotaNeeds], name: FromPath[str]) -> OneQuota:
     """Return one of the account's quotas, with its use."""
     region, account = ctx.settings.region, ctx.query(AccountQuery).account
-    if name not in needs.account_quotas:
+    if name not in needs.known:
         account_of(ctx)
         raise _MISSING
     _authorize(ctx, name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -45,7 +45,9 @@ class _ToFolder:
 
     def sha256(self, stored_id: str) -> str:
         """Return the SHA-256 of a file."""
-        return sha256_of(self._path(stored_id))
+        path = self._path(stored_id)
+        with _telling_unreadable(path):
+            return sha256_of(path)
 
     def remove(self, stored_id: str) -> None:
         """Delete a file; do nothing if it does not exist."""
@@ -83,15 +85,9 @@ class FolderToFolder(_ToFolder):
     def copy(self, row: NamedObject) -> int:
         """Copy an object's file; return the number of bytes written."""
         source, path = self._source / object_path(row.stored_id), self._path(row.stored_id)
-        try:
+        with _telling_unreadable(source):
             self._prepare(row)
             copy_file(source, path, links=self._links)
-        except FileNotFoundError:
-            raise
-        except (OSError, StoreUnavailable) as error:
-            if _is_unreadable(source):
-                raise Unreadable(row.stored_id) from error
-            raise
         return size_of(path) or 0
 
 
@@ -138,11 +134,12 @@ class FolderToBucket:
 
     def copy(self, row: NamedObject) -> int:
         """Store a file as an object, replacing any other; return the number of bytes written."""
-        try:
-            return _with_retries(lambda: self._copy(row.stored_id))
-        except StageBusy:
-            self.remove(row.stored_id)
-            return _with_retries(lambda: self._copy(row.stored_id))
+        with _telling_unreadable(self._source / object_path(row.stored_id)):
+            try:
+                return _with_retries(lambda: self._copy(row.stored_id))
+            except StageBusy:
+                self.remove(row.stored_id)
+                return _with_retries(lambda: self._copy(row.stored_id))
 
     def _copy(self, stored_id: str) -> int:
         with (self._source / object_path(stored_id)).open("rb") as file:
@@ -173,10 +170,23 @@ Copier = FolderToFolder | BucketToFolder | FolderToBucket
 """Copies objects from one store to another; threads may share it if `at_once` is above 1.
 
 `copy` writes an object durably, except for its folder's entry, which `flush` makes durable; it
-returns the size. It raises `FileNotFoundError` if the source has no such object, and `Unreadable`
-if only this object cannot be read; any other exception ends the copying. `size`, `sha256` and
-`remove` act on the target.
+returns the size. It raises `FileNotFoundError` if the source has no such object. `size`, `sha256`
+and `remove` act on the target. `copy` and `sha256` raise `Unreadable` if only this object cannot be
+read; any other exception ends the copying.
 """
+
+
+@contextmanager
+def _telling_unreadable(path: Path) -> Iterator[None]:
+    """Raise `Unreadable` if the block fails and the file exists, but cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, StoreUnavailable) as error:
+        if _is_unreadable(path):
+            raise Unreadable(path.name) from error
+        raise
 
 
 def _is_unreadable(path: Path) -> bool:

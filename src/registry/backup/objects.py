@@ -21,6 +21,7 @@ from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.oci.digest import digest_of
 
 _PAGE: Final = 500
+_UNREADABLE: Final = "its bytes cannot be read"
 
 
 class CopyProgress(NamedTuple):
@@ -110,7 +111,7 @@ def _copy_missing(
         return "its bytes are gone", False
     except Unreadable:
         copier.remove(row.stored_id)
-        return "its bytes cannot be read", False
+        return _UNREADABLE, False
     problem = _problem(copier, row, size, verifies=verifies)
     return problem, not problem
 
@@ -171,7 +172,10 @@ def _problem(copier: Copier, row: NamedObject, size: int, *, verifies: bool) -> 
     if size != row.stored_size:
         return f"{size} bytes instead of {row.stored_size}"
     if verifies and row.encoding == "plain":
-        actual = f"sha256:{copier.sha256(row.stored_id)}"
+        try:
+            actual = f"sha256:{copier.sha256(row.stored_id)}"
+        except Unreadable:
+            return _UNREADABLE
         if actual != row.digest:
             return f"its bytes hash to {actual}"
     return ""

@@ -10,14 +10,14 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from cloudcore.command_failures import FAILED, MISUSE, CommandFailure
 from cloudcore.commands.client import Product
-from cloudcore.commands.noun_parsers import CommandTable
+from cloudcore.commands.noun_parsers import CommandTable, command_names
 from cloudcore.commands.parser import CommandParser, Group, VersionOption
 from cloudcore.db.refusals import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
@@ -83,12 +83,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; exit if it is wrong, or requests help or the version."""
-    modules = SERVER_MODULES if given and given[0] in _SERVING else None
     try:
-        return make_parser(modules).parse_args(given)
+        return make_parser(_modules_of(given[0]) if given else None).parse_args(given)
     except SystemExit:
         sys.stdout.flush()  # here, so that `main` reports a failure; Python does it as it exits
         raise
+
+
+def _modules_of(command: str) -> Container[str] | None:
+    """Return the module whose ``COMMANDS`` have this command, or None if none of them has it.
+
+    Modules are imported until it is found. The parsers of all modules would take 0.1 s.
+    """
+    if command in _SERVING:
+        return SERVER_MODULES
+    for group in _groups():
+        for name in group.modules:
+            if command in command_names(import_module(name)):
+                return (name,)
+    return None
+
+
+def _groups() -> Iterator[CommandGroup]:
+    for family in FAMILIES:
+        yield from family.commands
+    yield _OWN
 
 
 def _drop_output() -> None:
@@ -114,7 +133,7 @@ def make_parser(modules: Container[str] | None = None) -> CommandParser:
     commands = parser.add_commands(CommandTable)
     assert isinstance(commands, CommandTable)
     groups: dict[str, list[argparse.Action]] = {title: [] for title in _TITLES}
-    for group in (*(group for family in FAMILIES for group in family.commands), _OWN):
+    for group in _groups():
         before = len(commands._choices_actions)
         for module in group.modules:
             if modules is not None and module not in modules:
