@@ -46,7 +46,7 @@ class _ToFolder:
     def sha256(self, stored_id: str) -> str:
         """Return the SHA-256 of a file."""
         path = self._path(stored_id)
-        with _telling_unreadable(path):
+        with _raising_unreadable(path):
             return sha256_of(path)
 
     def remove(self, stored_id: str) -> None:
@@ -85,7 +85,7 @@ class FolderToFolder(_ToFolder):
     def copy(self, row: NamedObject) -> int:
         """Copy an object's file; return the number of bytes written."""
         source, path = self._source / object_path(row.stored_id), self._path(row.stored_id)
-        with _telling_unreadable(source):
+        with _raising_unreadable(source):
             self._prepare(row)
             copy_file(source, path, links=self._links)
         return size_of(path) or 0
@@ -134,7 +134,7 @@ class FolderToBucket:
 
     def copy(self, row: NamedObject) -> int:
         """Store a file as an object, replacing any other; return the number of bytes written."""
-        with _telling_unreadable(self._source / object_path(row.stored_id)):
+        with _raising_unreadable(self._source / object_path(row.stored_id)):
             try:
                 return _with_retries(lambda: self._copy(row.stored_id))
             except StageBusy:
@@ -177,7 +177,7 @@ read; any other exception ends the copying.
 
 
 @contextmanager
-def _telling_unreadable(path: Path) -> Iterator[None]:
+def _raising_unreadable(path: Path) -> Iterator[None]:
     """Raise `Unreadable` if the block fails and the file exists, but cannot be read."""
     try:
         yield
