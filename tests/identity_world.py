@@ -276,7 +276,7 @@ async def _make_world(database: Database, founders: Founders) -> World:
     )
     # Of what identity needs, these routes take only these.
     needs = {
-        "iam": SimpleNamespace(prepare_addition=no_addition, login_permission=_login_permission)
+        "iam": SimpleNamespace(prepare_account=no_addition, login_permission=_login_permission)
     }
     vocabulary_ = vocabulary(FAMILIES)
     world.app = ControlPlane(_routes(), platform, needs=needs, vocabulary=vocabulary_)

@@ -44,7 +44,7 @@ async def create_first_account(
     keyring: Keyring,
     new_id: Callable[[], str],
     now: int,
-    prepare_addition: PrepareAddition = no_addition,
+    prepare_account: PrepareAddition = no_addition,
     /,
     *,
     handle: str,
@@ -52,7 +52,7 @@ async def create_first_account(
 ) -> FirstCredentials:
     """Create organization, account, role `admin`, its person and a service account with a key.
 
-    `prepare_addition` prepares what other families add to a new account.
+    `prepare_account` prepares what other families add to a new account.
 
     Raise `InvalidInput` if the handle or the e-mail address is malformed, `Conflict` if an account
     exists already; then nothing is changed.
@@ -65,7 +65,7 @@ async def create_first_account(
     organization_id = new_id()
     user = User(new_id(), email, hashed, new_id(), now, now, home_organization_id=organization_id)
     account = Account(new_id(), organization_id, handle, now)
-    add = await prepare_addition(account.id, now)
+    add = await prepare_account(account.id, now)
 
     def create(tx: Connection) -> None:
         lock_creation(tx)

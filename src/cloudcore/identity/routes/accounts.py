@@ -127,7 +127,7 @@ async def create_account(
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
     check_founds_accounts(ctx, joined)
     account_id, now = ctx.new_id(), ctx.clock()
-    add = await needs.prepare_addition(account_id, now)
+    add = await needs.prepare_account(account_id, now)
     return await ctx.commit(
         accounts.open_account,
         Account(account_id, organization_id, data.handle, now),
