@@ -246,7 +246,7 @@ async def post_object(call: S3Call) -> Answer:
         call.request.key,
         attributes,
         file,
-        Terms(_fewest_bytes(call, form), promise.algorithm, verify),
+        Terms(_announced_size(call, form), promise.algorithm, verify),
         read_conditions(call.request.headers),
     )
     told = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
@@ -269,7 +269,7 @@ def _read_promise(call: S3Call) -> AnnouncedValues:
     return AnnouncedValues(None, None, digest, algorithm, checksum, None)
 
 
-def _fewest_bytes(call: S3Call, form: PostForm) -> int | None:
+def _announced_size(call: S3Call, form: PostForm) -> int | None:
     """Compute the size of the file from the body's length, or return None if unknown.
 
     This assumes that nothing follows the file.
