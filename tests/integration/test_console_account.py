@@ -135,7 +135,7 @@ async def test_each_quota_is_shown_with_its_use(shop: Shop) -> None:
     assert await database.write(remove_limit, account_id, "queues")
     assert "Most of it is used." not in await quota_row(shop, "queues")
     of_each = await quota_row(shop, "queue_messages")
-    assert "of each queue" in of_each
+    assert "per queue" in of_each
     assert "<svg" not in of_each
     assert 'data-label="Limit">any number<' in await quota_row(shop, "registry_bytes")
     assert "1.1 TB" in await quota_row(shop, "bucket_bytes")
