@@ -322,7 +322,7 @@ def _in(queue: Queue) -> dict[str, Any]:
 
 
 def _kept_in(queue: Queue) -> dict[str, Any]:
-    """Return the parameters of queries that skip a queue's purged messages."""
+    """Return the parameters that select a queue's messages that are not purged."""
     return _in(queue) | {"purged_through": queue.purged_through}
 
 
