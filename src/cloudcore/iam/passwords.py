@@ -144,7 +144,7 @@ class PasswordClient(NamedTuple):
     """A client that waits for a password hash."""
 
     subject: str
-    """Id of the user who signs in or is signed in, or else the client's address."""
+    """Id of the signed-in user or of a known browser's user, or else the client's address."""
     is_known: bool
     """True for signed-in users and for browsers in which the user has signed in before."""
 
