@@ -216,10 +216,7 @@ class PasswordChecks:
             raise
 
     def _give_turn(self) -> None:
-        """Hand the thread to the queue not served last, or to the other if that one is empty.
-
-        If both are empty, free the thread.
-        """
+        """Hand the thread to the queue not served last, else to the other, else free it."""
         for is_known in (not self._was_known, self._was_known):
             while self._lines[is_known]:
                 turn = self._lines[is_known].take()
