@@ -101,10 +101,9 @@ class AuditLog:
                 _log.exception("refusals of %s could not be recorded", pending.event.action)
 
     def _make_room(self, own: int) -> bool:
-        """Drop a kind of refusal of the account with the most kinds.
+        """Drop a kind of refusal of the account with the most kinds, if it has more than `own` + 1.
 
-        Return False, and drop none, if that account has at most one kind more than `own`, the
-        number of kinds of the account that needs room.
+        Else return False. `own` is the number of kinds of the account that needs room.
         """
         largest = max(self._pending, key=lambda whose: len(self._pending[whose]))
         if len(self._pending[largest]) <= own + 1:

@@ -64,7 +64,7 @@ for _dialect, _made in (
 
 
 CUT: Final = "cut"
-"""The key in cut details that holds the original length of each value that was cut."""
+"""The key in cut details that holds how many entries or characters each cut value had."""
 _FOR_CUT: Final = 1024
 _MOST: Final = 32
 """Maximum number of entries in details that are cut."""
@@ -206,10 +206,7 @@ forget_events: Final = deletion(_e.occurred_at)
 
 
 def _window(*also: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Return the query for an owner's events before a position, newest first.
-
-    `also` are further conditions.
-    """
+    """Return the query for an owner's events before a position, newest first."""
     before = sa.tuple_(sa.bindparam("before_at"), sa.bindparam("before_id"))
     return (
         sa.select(*_COLUMNS)
@@ -265,10 +262,7 @@ _MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))
 
 
 def _edge(*also: sa.ColumnElement[bool]) -> Statement:
-    """Return the query for the last of the `WINDOW` events that one page examines.
-
-    It has no row if fewer are left. `also` are further conditions.
-    """
+    """Return the query for the last of the `WINDOW` events of a page; no row if fewer are left."""
     last = _window(*also).limit(sa.literal_column("1")).offset(sa.literal_column(str(WINDOW - 1)))
     return Statement(last)
 

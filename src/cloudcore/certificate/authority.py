@@ -64,10 +64,7 @@ def new_root(install: str, now: int) -> Signer:
 
 
 def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Signer:
-    """Make an issuing certificate, named after `install` and signed by `root`.
-
-    `urls` are the URLs of the root's files.
-    """
+    """Make an issuing certificate of `install`, signed by `root`, whose files are at `urls`."""
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = root.certificate.subject
     name = _name(f"Entrepot issuing of {install}")

@@ -41,7 +41,7 @@ RENEWED: Final = "certificate.certificate.renewed"
 REVOKED: Final = "certificate.certificate.revoked"
 EXPIRED: Final = "certificate.certificate.expired"
 EXPIRING: Final = "certificate.certificate.expiring"
-"""Type of the event that a certificate that is not renewed expires soon."""
+"""Type of the event that an upload expires soon; uploads are not renewed."""
 FAILED: Final = "certificate.certificate.failed"
 RENEWAL_FAILED: Final = "certificate.renewal.failed"
 KEY_EXPORTED: Final = "certificate.key.exported"
@@ -77,7 +77,7 @@ class Challenge(NamedTuple):
     our_dns: bool
     """The platform hosts the domain's zone, and sets the record itself."""
     verified_at: int | None
-    """When the domain was first proved, in microseconds since the epoch; None if it was not yet."""
+    """When the domain was first proved, in microseconds since the epoch; None before."""
 
     def seen(self, now: int) -> Challenge:
         """Return the challenge marked as verified at `now`, unless it was verified before."""

@@ -46,11 +46,10 @@ def check_signing_request(
     """Parse and check a signing request in PEM.
 
     Authorities issue for exactly the names in a request, so these become the certificate's domains:
-    the ``subjectAltName``, or the common name if there is none. If `domains` or `key_algorithm` is
-    not None, the request must agree with it.
+    the ``subjectAltName``, or the common name if there is none.
 
     Raise `InvalidInput` if it is not a request in PEM, is signed by another key or with SHA-1, has
-    a key of an unsupported kind, or does not agree with `domains` or `key_algorithm`.
+    a key of an unsupported kind, or differs from `domains` or `key_algorithm` (None: any).
     """
     if len(text) > MOST_REQUEST_PEM:
         raise _refused("csr_pem", f"is longer than {MOST_REQUEST_PEM} characters")
@@ -306,8 +305,8 @@ class Issued(NamedTuple):
 def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
     """Check the certificate that an authority has issued for a signing request; return it.
 
-    Raise `AuthorityRefused` if its key is not that of the request, its names are not `domains`, or
-    it has expired.
+    Raise `AuthorityRefused` if it is malformed or expired, its key is not that of the request, or
+    its names are not `domains`.
     """
     wanted = x509.load_der_x509_csr(csr_der).public_key()
     try:

@@ -169,8 +169,7 @@ class EmbeddedAuthority:
     async def renew_lists(self) -> None:
         """Re-sign the revocation lists that are a day old, before clients treat them as expired.
 
-        Also re-sign lists that are dated in the future, because a clock was ahead: clients reject
-        them.
+        Also re-sign lists dated in the future, made while a clock was ahead: clients reject them.
         """
         for each in await self.database.read(list_authorities):
             if self._is_to_renew(each) and each.expires_at > self.clock():

@@ -161,7 +161,6 @@ class Issuer(Protocol):
         """Return a certificate for exactly `domains`, with the key of a signing request.
 
         `domains` are in the form that `check_domains` returns, and equal the names in the request.
-        `txt` publishes the values of DNS challenges.
 
         Raise `AuthorityRefused` if the authority will not issue before something is changed,
         `AuthorityUnreachable` if it did not answer.

@@ -62,8 +62,6 @@ class Certificates:
     ) -> Certificate:
         """Return the certificate that a name, an id or a CRN refers to.
 
-        `authorize` raises unless the caller may use the certificate.
-
         Raises:
             InvalidInput: `reference` is malformed, or of another account or region; the error
                 names `field`.

@@ -94,9 +94,9 @@ def list_over(tx: Connection, now: int, limit: int) -> list[tuple[str, str]]:
 def list_ending(
     tx: Connection, now: int, days: int, until: int, limit: int
 ) -> list[tuple[str, str]]:
-    """Return (account, id) of active uploads to warn, since they expire between `now` and `until`.
+    """Return (account, id) of active uploads that expire by `until` and lack the `days` warning.
 
-    Uploads whose owners already got the warning for `days`, or for fewer, are left out.
+    Uploads that have expired by `now`, or have a warning for fewer days, are left out.
     """
     rows = tx.rows(_LIST_ENDING, now=now, days=days, until=until, limit=limit)
     return [(row[0], row[1]) for row in rows]

@@ -127,7 +127,7 @@ async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
     issuer = needs.issuers.current
     try:
         await _check_rights(found, needs)
-        # The key is sealed first, so that a certificate that the authority issues can be stored.
+        # Seal the key first: if this failed after the issue, the certificate would be lost.
         try:
             request, sealed = await _request(found, needs)
         except PlatformError as error:
@@ -184,10 +184,9 @@ def _issued(
 async def _request(
     found: Certificate, needs: CertificateNeeds
 ) -> tuple[bytes, tuple[str | None, bytes | None]]:
-    """Return the signing request in DER, and (KMS key id, new sealed key).
+    """Return (signing request in DER, (KMS key id, new sealed key)).
 
-    These two are None if the owner made the request, and so has the key.
-
+    Key id and key are None if the owner has made the request.
 
     Raise `PlatformError` if the account's KMS key cannot be used now.
     """

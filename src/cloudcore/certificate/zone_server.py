@@ -79,10 +79,7 @@ class Answerer:
         self._find_texts = find_texts
 
     async def answer(self, data: bytes, *, over_tcp: bool = False) -> bytes | None:
-        """Return the response to a message, or None if it gets none.
-
-        Messages that are malformed, of a wrong size or responses themselves get none.
-        """
+        """Return the response to a message; None if it is malformed, too long or a response."""
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:

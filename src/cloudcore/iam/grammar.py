@@ -42,8 +42,7 @@ def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa
 def as_list(value: Any, where: str, form: StringForm) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """Return the entries of `value`, which must be 1 to `MAX_ENTRIES` strings of a form.
 
-    Raise `InvalidInput` if it is not; None as `value` means that the field is missing. `where` is
-    the path of the field, for the error.
+    Raise `InvalidInput` for field `where` if it is not; None means that the field is missing.
     """
     words = f"a list of 1 to {MAX_ENTRIES} strings"
     if not isinstance(value, list):
@@ -63,10 +62,7 @@ def as_text(value: Any, where: str, form: StringForm) -> str:  # noqa: ANN401 - 
 
 
 def refusal(field: str, reason: str, words: str, **params: Any) -> InvalidInput:  # noqa: ANN401
-    """Return the error for an invalid field: `reason` is a code, `words` the requirement.
-
-    `params` are further parameters of the error.
-    """
+    """Return the error for an invalid field: `reason` is a code, `words` the requirement."""
     return InvalidInput(f"{field}: {words}", field=field, reason=reason, **params)
 
 

@@ -144,7 +144,7 @@ class PasswordClient(NamedTuple):
     """A client that waits for a password hash."""
 
     subject: str
-    """Id of the user who signs in or is signed in, or else the client's address."""
+    """Id of the signed-in user or of a known browser's user, or else the client's address."""
     is_known: bool
     """True for signed-in users and for browsers in which the user has signed in before."""
 
@@ -216,10 +216,7 @@ class PasswordChecks:
             raise
 
     def _give_turn(self) -> None:
-        """Hand the thread to the queue not served last, or to the other if that one is empty.
-
-        If both are empty, free the thread.
-        """
+        """Hand the thread to the queue not served last, else to the other, else free it."""
         for is_known in (not self._was_known, self._was_known):
             while self._lines[is_known]:
                 turn = self._lines[is_known].take()

@@ -67,7 +67,7 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
 
 
 def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
-    """Count a wrong password for each of `users`, the persons with an e-mail address.
+    """Count a wrong password for each of `users`, all persons with one e-mail address.
 
     No query is made now, so that the response takes as long if nobody has the address.
     """
@@ -100,7 +100,7 @@ def record_program_sign_out(
 def record_login_end(
     ctx: RequestContext, tx: Connection, account_id: str, service_account_id: str
 ) -> None:
-    """Record that a login of a service account was revoked; do nothing if it was deleted."""
+    """Record that a login was revoked; do nothing if its service account was deleted."""
     program = SERVICE_ACCOUNTS.find(tx, account_id, service_account_id)
     if program is not None:
         record_program_sign_out(ctx, tx, account_id, program.name, "login")

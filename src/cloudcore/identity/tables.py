@@ -38,7 +38,7 @@ accounts = table(
 users = table(
     "users",
     refers("organization_id", "organizations"),  # the personal one
-    # The organization that added the person; null if added on the host.
+    # The organization that added the person; null once it was deleted.
     refers("home_organization_id NULL", "organizations", "SET NULL"),
     columns(ByteOrdered, "email"),  # in lower case
     columns(String(16), "status"),

@@ -1,6 +1,6 @@
 """The account's keys, as a noun of the command line.
 
-`registry.cli.commands.keys` adds this noun to the command line, and commands for encryption.
+`registry.cli.commands.keys` adds this noun, and commands about what is encrypted under keys.
 """
 
 from __future__ import annotations

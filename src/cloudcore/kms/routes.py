@@ -143,7 +143,7 @@ async def _commit_state(
     KEY.path_of_one, "kms:ScheduleKeyDeletion", query=DeletionQuery, statuses=(409,)
 )
 async def delete_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
-    """Delete a key in 7 to 30 days; until then it cannot be used, but can be restored.
+    """Delete a key in 7 to 30 days; until then it is unusable, and the deletion can be cancelled.
 
     Then its material is erased: what only this key encrypted can never be read again.
     """

@@ -1,8 +1,8 @@
 """Encrypt under keys without revealing their material: the port for other families.
 
-Every call reads the state of the key, so the next call in any process fails after a key was
-disabled or deleted. Only unwrapped material is cached, for at most `MAX_AGE_SECONDS`; so a provider
-that revokes its own key stops all use within that time.
+Every call reads the state of the key, so once a key is disabled or deleted, the next call in any
+process fails. Only unwrapped material is cached, for at most `MAX_AGE_SECONDS`; so a provider that
+revokes its own key stops all use within that time.
 
     sealed = format (1 byte, 0x01) | version (4 bytes, big endian) | nonce (12 bytes)
              | AES-256-GCM ciphertext with its tag of 16 bytes
@@ -152,7 +152,7 @@ class Vault:
     async def wrap_all(
         self, account_id: str, key_id: str, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
-        """Wrap each data key of the (data key, aad) pairs; read the key's row once. See `wrap`."""
+        """Wrap (data key, aad) pairs; the key's row is read once. See `wrap`."""
         usable = await self.database.read(self.find_usable, account_id, key_id)
         return await self.wrap_under(usable, data_keys)
 
@@ -240,9 +240,9 @@ class Vault:
         return UsableKeys(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return when the cached material of the first of these versions expires.
+        """Return when the first cached material of these versions expires; 0 if any is not cached.
 
-        The moment is in microseconds since the epoch; 0 if the material of one is not cached.
+        The time is in microseconds since the epoch.
         """
         first = 0
         for ref in usable.refs:

@@ -24,8 +24,7 @@ from cloudcore.ports import Port
 EVERY_SECONDS: Final = 600
 """Shorter than an hour, so that an hour whose sampling failed is sampled soon after."""
 MOST_HOURS: Final = 31 * 24
-"""Maximum number of missed hours to sample later, so that a clock set to a later year does not bill
-more."""
+"""Maximum missed hours that are sampled: no more are billed if the clock is set to a later year."""
 _BATCH: Final = 500
 """Maximum number of accounts in one transaction."""
 
@@ -83,10 +82,7 @@ def _due(tx: Connection, sku: str, end: int) -> list[int]:
 def _put(
     tx: Connection, region: str, sku: str, hour: int, stored: Sequence[tuple[str, int]]
 ) -> None:
-    """Set what accounts stored in an hour.
-
-    `stored` is a sorted list of (account id, quantity), so that samplers cannot deadlock.
-    """
+    """Set what accounts stored in an hour; `stored` is sorted, so that samplers cannot deadlock."""
     for account_id, quantity in stored:
         if quantity:
             use = SkuUse(account_id, region, sku, hour)

@@ -40,7 +40,7 @@ usage_samples = table(
 
 HOUR: Final = 3600 * MICROSECONDS
 KEPT_HOURS: Final = 25 * 31 * 24
-"""How many hours sums are kept: at least 25 months."""
+"""How many hours of sums are kept: at least 25 months."""
 MAX_QUANTITY: Final = 1 << 53
 """Largest quantity of one report: 8 PiB for an hour."""
 
@@ -151,10 +151,7 @@ class Sum(NamedTuple):
 def list_sums(
     tx: Connection, asked: UsageSelection, after: tuple[int, str, str] | None, limit: int
 ) -> list[Sum]:
-    """Return up to `limit` sums after a position, sorted by time, SKU and account.
-
-    `after` is the `place` of the last sum of the previous page, or None. Sums of zero are left out.
-    """
+    """Return up to `limit` sums after a `Sum.place`, sorted by time, SKU and account; none is 0."""
     span, sku, account_id = after or (-1, "", "")
     rows = tx.rows(
         _LIST_SUMS, **_given(asked), span=span, after_sku=sku, after_account=account_id, limit=limit

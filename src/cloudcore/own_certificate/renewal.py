@@ -43,9 +43,8 @@ _MOST_COMMON_NAME: Final = 64
 def prepare(folder: Path, name: str, now: float) -> bool:
     """Make the folder; return True if it has a usable certificate from an authority.
 
-    Return False if it has only a self-signed one, which no client trusts; if there is no usable
-    certificate, write a self-signed one, so that the server can listen. `name` is the server's host
-    name, `now` the Unix time in seconds.
+    If it has no usable certificate at all, write a self-signed one, which no client trusts, so that
+    the server can listen. `name` is the server's host name, `now` the Unix time in seconds.
 
     Raise `TlsNotYetValidError` if a certificate exists but is not valid yet, because the clock is
     behind; the certificate stays. Raise `OSError` if the folder cannot be written.

@@ -193,7 +193,7 @@ def add_messages(
 def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[tuple[str, int]]:
     """Lock the oldest messages that can be leased; return their (id, size).
 
-    Messages queued at or before `kept_from` have expired, and are skipped.
+    Skip locked rows, and messages queued at or before `kept_from`, which have expired.
     """
     rows = tx.rows(_LOCK_OLDEST, **_kept_in(queue), kept_from=kept_from, limit=limit)
     return [(row[0], row[1]) for row in rows]
@@ -285,7 +285,7 @@ def has_purged(tx: Connection, account_id: str, queue_id: str, purged_through: i
 
 
 def has_due(tx: Connection, queue: Queue, kept_from: int, now: int) -> bool:
-    """Return True if the retention, the delay or the lease of a message has ended.
+    """Return True if the retention of the oldest visible message, a delay or a lease has ended.
 
     The retention of messages queued at or before `kept_from` has ended.
     """
@@ -322,7 +322,7 @@ def _in(queue: Queue) -> dict[str, Any]:
 
 
 def _kept_in(queue: Queue) -> dict[str, Any]:
-    """Return the parameters of queries that skip a queue's purged messages."""
+    """Return the parameters that select a queue's messages that are not purged."""
     return _in(queue) | {"purged_through": queue.purged_through}
 
 

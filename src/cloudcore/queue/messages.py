@@ -91,7 +91,7 @@ class FailedLease(ResponseBody):
 
     lease_id: str
     code: Literal["LEASE_EXPIRED", "NOT_FOUND"]
-    """`LEASE_EXPIRED`: the lease has ended, so the message is or will be leased again. `NOT_FOUND`:
+    """`LEASE_EXPIRED`: the lease has ended, so the message can be leased again, or is. `NOT_FOUND`:
     the lease was acknowledged, its message was deleted, or it never existed."""
     message: str
 
@@ -174,10 +174,7 @@ def lease_messages(
 def acknowledge(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
 ) -> tuple[list[str], list[FailedLease]]:
-    """Delete the messages of leases that have not ended.
-
-    Return (ids of the acknowledged leases, failed leases).
-    """
+    """Delete messages of leases that have not ended; return (these leases' ids, failed leases)."""
     held, failed = _held(tx, queue, lease_ids, now)
     if held:
         message_rows.delete_messages(tx, queue, list(held.values()))
@@ -260,10 +257,7 @@ def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> No
 def _held(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
 ) -> tuple[dict[str, str], list[FailedLease]]:
-    """Lock the messages of leases; return (valid leases, failed leases).
-
-    Valid leases are a map from lease ids to message ids.
-    """
+    """Lock messages; return (map from valid lease ids to message ids, failed leases)."""
     read = {each: read_lease_id(each) for each in dict.fromkeys(lease_ids)}
     found = message_rows.lock_leases(
         tx, queue, sorted({each.message_id for each in read.values() if each is not None})

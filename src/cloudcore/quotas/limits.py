@@ -59,10 +59,7 @@ _LOWER: Final = Statement(
 
 
 def last_event_level_query(name: str) -> sa.ColumnElement[Any]:
-    """Return a scalar query for the level of the last event of ``:account_id``; 0 without one.
-
-    `name` is the name of the quota.
-    """
+    """Return a scalar query for the level of ``:account_id``'s last event of a quota; 0 if none."""
     found = sa.select(_l.percent).where(
         given(_l.account_id), _l.name == sa.literal_column(f"'{name}'")
     )
@@ -219,7 +216,7 @@ class Counted:
     def check_and_emit(
         self, tx: Connection, account_id: str, more: int, now: int, words: str
     ) -> None:
-        """Raise `QuotaExceeded` if `more` exceeds the limit; else emit an event if due.
+        """Raise `QuotaExceeded` if `more` would exceed the limit; else emit an event if due.
 
         Call it last in a transaction; see `emit_level_event`. `words` name what is limited, for the
         error, such as "MiB of memory".

@@ -16,10 +16,7 @@ from cloudcore.identity.commands.options import (
 
 
 def _create(run: Invocation) -> None:
-    """Create an account in the named organization, or in the default one (`find_organization`).
-
-    If the person has no default organization, use the session's current one.
-    """
+    """Create an account in the named organization, the default one or the session's current one."""
     document = {"handle": run.values["handle"]}
     if not run.sign_in.is_program:
         named = run.values.get("organization", "")

@@ -149,7 +149,7 @@ _PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
 
 
 def _admit(run: Invocation, crn: str) -> str:
-    """Add a principal to the role's trust policy, unless it is trusted or that is not wanted.
+    """Add a principal to the role's trust policy, unless it is trusted or ``keep_trust`` is set.
 
     Return the end of the message. Raise `CommandFailure` if the caller may not change the policy,
     or the policy would be too large.

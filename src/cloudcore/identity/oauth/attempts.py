@@ -146,8 +146,8 @@ def attempt_in(browser: KnownBrowser) -> Attempt:
 def attempt_at(ctx: RequestContext, email: str) -> Attempt:
     """Return a sign-in attempt at an e-mail address from an unknown browser.
 
-    It is charged to the client address and to the e-mail address, whether or not anyone has the
-    e-mail address.
+    It is charged to the client address, and to this together with the e-mail address, in the same
+    way whether or not anyone has the e-mail address.
     """
     source = rate_subject(ctx.source_ip)
     person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()
@@ -169,7 +169,7 @@ def attempt_of(user: User) -> Attempt:
 
 
 def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> RateLimitStatus | None:
-    """Charge an attempt; return None, or the status of an exhausted budget and charge nothing."""
+    """Charge an attempt; if a budget is exhausted, charge nothing and return its status."""
     for number, charge in enumerate(charges):
         status = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)
         if status.is_refused:

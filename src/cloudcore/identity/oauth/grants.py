@@ -59,8 +59,6 @@ async def grant_token(
 ) -> IssuedToken:
     """Issue the token that a form of the token endpoint requests.
 
-    `uses` records the use of an access key.
-
     Raise `Unauthenticated` if the client is unknown, or its secret is wrong; `InvalidInput`, or its
     subclass `OAuthRefused`, if the form is refused.
     """

@@ -275,7 +275,6 @@ def add_code_of(tx: Connection, user: User, code: Code) -> None:
 
     Check again, since a reset of the password deletes the person's codes, and no code may be
     inserted after it. Raise `Unauthenticated` as `give_code` does.
-
     """
     lock_user(tx, user.id)
     found = find_user(tx, user.id)

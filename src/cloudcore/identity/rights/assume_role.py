@@ -274,10 +274,10 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
 
 
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
-    """Return the name of the requested role, if it is in the caller's own account, or else ``*``.
+    """Return the role name, in the program's own account, that the program needs permission on.
 
-    The caller needs permission on a role with this name. A name, or a CRN of the own account,
-    counts even if no role has it.
+    It is ``*`` if the request has an id, or another account's CRN, that names no role of this
+    account.
     """
     if role is not None and role.account_id == asked.source.account_id:
         return role.name

@@ -39,8 +39,8 @@ def check_lock_out(ctx: RequestContext) -> ChangeCheck | None:
     """Return the check for a change, or None if the change is forced, or no right could be lost.
 
     Call the check at the end of the change's transaction. It raises `Conflict` if the caller could
-    attach policies to itself, or all policies of its account, before the change, but cannot after
-    it.
+    attach policies to itself, or all policies of its account, before the change but not after it,
+    or if the caller's session or access key has ended.
 
     Raise `InvalidInput` if the query is malformed.
     """

@@ -93,10 +93,7 @@ class Answers(RecordAnswers[B]):
         return self.many([self.show(*of, each, **more) for each in found], meta)
 
     async def page_of_account(self, ctx: RequestContext, rows: OwnedRows[Any]) -> ResponseBody:
-        """Return the page of the caller's account's rows that a request selects.
-
-        Raise `AccessDenied` if policies do not allow it.
-        """
+        """Return the page of the account's rows that a request selects, or raise `AccessDenied`."""
         account_id = account_of(ctx)
         ctx.authorize(rows.crn(account_id, "*"))
         return await self.page(ctx, rows, account_id, query=NamedPageQuery)

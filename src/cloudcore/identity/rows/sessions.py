@@ -35,7 +35,7 @@ _ACTIVE: Final = text("'active'")
 
 
 class Session(NamedTuple):
-    """A session's row: a sign-in of a person or an assumed role, which use different columns."""
+    """A session's row; a sign-in of a person has None in the columns of role sessions."""
 
     id: str
     kind: str
@@ -331,10 +331,7 @@ def find_session_end(tx: Connection, sid: str) -> int | None:
 
 
 def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
-    """Return the expiry of the sign-in with which the role session `sid` was assumed.
-
-    Return None for other sessions.
-    """
+    """Return the expiry of the sign-in in which a role was assumed; None for other sessions."""
     return find_one(tx, int, _FIND_SIGN_IN_EXPIRY, sid=sid)
 
 
@@ -354,7 +351,7 @@ def switch_organization(tx: Connection, sid: str, organization_id: str) -> int:
 
 
 def find_current_organization(tx: Connection, sid: str) -> str | None:
-    """Return the id of a session's current organization; None if there is none, or it was left."""
+    """Return the id of a session's current organization; None if unset, or the person left it."""
     return find_one(tx, str, _FIND_CURRENT_ORGANIZATION, sid=sid)
 
 

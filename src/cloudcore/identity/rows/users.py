@@ -34,7 +34,7 @@ class User(NamedTuple):
     status: str = "active"
     home_organization_id: str | None = None
     """The organization that added the person, which can add each e-mail address once; None if the
-    person was added on the host."""
+    organization was deleted."""
 
     @property
     def crn(self) -> str:

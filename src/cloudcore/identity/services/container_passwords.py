@@ -108,7 +108,7 @@ def create_container_password(
 def check_logs_in(
     ctx: RequestContext, tx: Connection, password: ContainerPassword, permission: LoginPermission
 ) -> None:
-    """Raise `AccessDenied` unless the policies of a password's role allow to log in."""
+    """Raise `AccessDenied` unless the policies of a password's role grant the `permission`."""
     role = principal_of(password)
     question = Question(
         caller=Caller(role.crn, role.account_id),

@@ -178,10 +178,7 @@ def _create(
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[RoleChange]:
-    """Assign the roles of the profile's groups to the person, and remove those of other groups.
-
-    Roles that were assigned manually stay.
-    """
+    """Assign the roles of the profile's groups, and remove those of others; manual ones stay."""
     wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
     given = {each[:2] for each in roles.assignments_of_groups(tx, provider.id, user_id=user_id)}
     changed: list[RoleChange] = []

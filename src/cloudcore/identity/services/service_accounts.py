@@ -102,10 +102,7 @@ def update_access_key(
 
 
 def delete_access_key(tx: Connection, owner: tuple[str, str], key_id: str) -> None:
-    """Delete a key, and so end the sessions and login credentials that were made with it.
-
-    `owner` is (account id, service account id).
-    """
+    """Delete a key, and so end the sessions and login credentials that were made with it."""
     increment_revision(tx, owner[0])
     ACCESS_KEYS.remove(tx, owner, key_id)
 

@@ -81,7 +81,7 @@ class KeySets(Protocol):
         """Return the key to sign with now."""
 
     def find(self, key_set: str, kid: str) -> SigningKey | None:
-        """Return the key with this id, or None; also a key that only verifies."""
+        """Return the key with this id, even if it only verifies by now, or None."""
 
 
 class Claims(msgspec.Struct, kw_only=True, omit_defaults=True):
