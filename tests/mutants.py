@@ -62,6 +62,7 @@ ROOMS: Final = {
             "fault/test_database_rollback.py",
             "integration/test_collector.py",
             "integration/test_damaged_blobs.py",
+            "integration/test_fsck.py",
             "integration/test_fsck_keys.py",
             "integration/test_repositories.py",
             "integration/test_scrub.py",

@@ -14,6 +14,8 @@ from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.kms.rows import kms_key_versions
+from registry.blobstore.base import DataKey
+from registry.errors import StoreUnavailable
 from registry.gc.fsck import FsckReport, check
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 from registry.services.data_keys import DataKeys
@@ -181,6 +183,24 @@ async def test_damaged_bytes_are_no_fault_of_their_data_key(world: SealedWorld) 
         report = await fsck(world)
         assert [each.invariant for each in report.violations] == ["I1, I5"]
         assert (report.damaged_count, report.opened_count) == (1, 1)
+
+
+async def test_bytes_that_cannot_be_read_are_no_fault_of_their_data_key(
+    world: SealedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = world.install.ctx.reader
+    assert isinstance(store, MemoryStore)
+    opens = store.files.open
+
+    def fail(stored_id: str, size: int | None, data_key: DataKey | None = None) -> object:
+        if data_key is not None:  # without it, the bytes are hashed
+            raise StoreUnavailable(stored_id)
+        return opens(stored_id, size, data_key)
+
+    monkeypatch.setattr(store.files, "open", fail)
+    report = await fsck(world)
+    assert [each for each in report.violations if each.invariant == "I7"] == []
+    assert report.opened_count == 1
 
 
 async def test_a_disabled_key_is_not_tried(world: SealedWorld) -> None:

@@ -174,6 +174,19 @@ async def test_a_repository_with_images_goes_only_by_force_and_takes_them_along(
         assert [row[0] for row in query("SELECT id FROM repositories")] == [new["id"]]
 
 
+async def test_a_repository_that_cannot_be_restored_stays_as_long_as_requests_that_found_it(
+    install: Install, client: httpx.AsyncClient
+) -> None:
+    days = {"undelete_days": 0}
+    assert (await client.patch("/v1/registry-settings", json=days)).status_code == 200
+    made = await create(client, "r")
+    assert (await client.delete(f"{PATH}/{made['id']}")).status_code == 204
+    install.clock.advance(3600 - 1)
+    assert await purge_deleted_repositories(install.ctx) == 0
+    install.clock.advance(1)
+    assert await purge_deleted_repositories(install.ctx) == 1
+
+
 async def test_a_blob_that_ends_after_its_repository_is_not_kept(
     install: Install, client: httpx.AsyncClient
 ) -> None:
