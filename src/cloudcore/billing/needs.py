@@ -57,7 +57,7 @@ class BillingNeeds:
 
 
 async def open_needs(opening: Opening) -> BillingNeeds:
-    """Return the dependencies of one process."""
+    """Return what the billing family needs in this process."""
     install = opening.install
     return BillingNeeds(
         database=install.database,

@@ -165,7 +165,7 @@ class CatalogNeeds(NamedTuple):
 
 
 async def open_needs(opening: Opening) -> CatalogNeeds:
-    """Return the dependencies of one process."""
+    """Return what the catalogue needs in this process."""
     install = opening.install
     own_urls = tuple(install.own_urls.items())
     return CatalogNeeds(

@@ -55,7 +55,8 @@ class _Bubblewrap:
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
         """Write bwrap's options and the seccomp filter, and make the control groups.
 
-        Return bwrap's part of the shim's order. Raise `SandboxFailed` if the groups cannot be made.
+        Return bwrap's part of the shim's instructions (``order.json``). Raise `SandboxFailed` if
+        the groups cannot be made.
         """
         at = root_folder(folder, *spec.root.layers)
         argv = argv_of(spec)

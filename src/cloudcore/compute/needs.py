@@ -53,7 +53,7 @@ class ComputeNeeds:
 
 
 async def open_needs(opening: Opening) -> ComputeNeeds:
-    """Return the dependencies of one process."""
+    """Return what the compute family needs in this process."""
     install = opening.install
     return ComputeNeeds(
         database=install.database,

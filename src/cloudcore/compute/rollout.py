@@ -136,7 +136,7 @@ def stops_roll(pool: InstancePool, instance: Instance, instances: Sequence[Insta
 
 
 def _is_over(fault: Fault, pool: InstancePool, instances: Sequence[Instance], now: int) -> bool:
-    """Return True if a fault no longer applies; False for a fault of another code."""
+    """Return True if a fault no longer applies; False for a code that is not decided here."""
     of = next((each for each in instances if each.id == fault.subject), None)
     match fault.code:
         case "INSTANCE_CRASHING":

@@ -78,7 +78,7 @@ class DatabaseNeeds:
 
 
 async def open_needs(opening: Opening) -> DatabaseNeeds:
-    """Return the dependencies of one process."""
+    """Return what the database family needs in this process."""
     install = opening.install
     return DatabaseNeeds(
         database=install.database,

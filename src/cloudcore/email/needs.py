@@ -89,7 +89,7 @@ class EmailNeeds:
 
 
 async def open_needs(opening: Opening) -> EmailNeeds:
-    """Return the dependencies of one process."""
+    """Return what the email family needs in this process."""
     install = opening.install
     return EmailNeeds(
         database=install.database,

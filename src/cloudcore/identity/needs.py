@@ -53,7 +53,7 @@ class IdentityNeeds:
 
 
 async def open_needs(opening: Opening) -> IdentityNeeds:
-    """Return the dependencies of one process."""
+    """Return what identity needs in this process."""
     settings = await opening.get(CONTROL_SETTINGS)
     client = ProviderClient(settings.oidc_internal_origins)
     return IdentityNeeds(

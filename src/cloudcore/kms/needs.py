@@ -35,7 +35,7 @@ class KmsNeeds:
 
 
 async def open_needs(opening: Opening) -> KmsNeeds:
-    """Return the dependencies of one process."""
+    """Return what KMS needs in this process."""
     install = opening.install
     return KmsNeeds(
         database=install.database,

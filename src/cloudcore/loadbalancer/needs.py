@@ -119,7 +119,7 @@ class LoadBalancerNeeds:
 
 
 async def open_needs(opening: Opening) -> LoadBalancerNeeds:
-    """Return the dependencies of one process."""
+    """Return what the load balancer family needs in this process."""
     return LoadBalancerNeeds(
         database=opening.install.database,
         clock=opening.install.clock,

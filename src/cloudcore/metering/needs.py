@@ -78,7 +78,7 @@ class MeteringNeeds:
 
 
 async def open_needs(opening: Opening) -> MeteringNeeds:
-    """Return the dependencies of one process."""
+    """Return what the metering family needs in this process."""
     return MeteringNeeds(
         database=opening.install.database,
         clock=opening.install.clock,

@@ -137,7 +137,7 @@ class NetworkNeeds:
 
 
 async def open_needs(opening: Opening) -> NetworkNeeds:
-    """Return the dependencies of one process."""
+    """Return what the network family needs in this process."""
     return NetworkNeeds(
         database=opening.install.database,
         clock=opening.install.clock,

@@ -102,7 +102,7 @@ class NotificationNeeds:
 
 
 async def open_needs(opening: Opening) -> NotificationNeeds:
-    """Return the dependencies of one process."""
+    """Return what the notifications family needs in this process."""
     install = opening.install
     # Each POST uses a new connection; idle ones would only use up descriptors.
     client = HttpClient(await opening.get(WEBHOOKS), max_idle=0)

@@ -236,7 +236,7 @@ class StorageNeeds:
 
 
 async def open_needs(opening: Opening) -> StorageNeeds:
-    """Return the dependencies of one process."""
+    """Return what the storage family needs in this process."""
     return StorageNeeds(
         database=opening.install.database,
         clock=opening.install.clock,

@@ -147,7 +147,7 @@ def routes_of(app: Litestar) -> Iterator[KernelRoute]:
 
 
 def documented_actions(routes: Sequence[KernelRoute]) -> Iterator[tuple[str, ActionOperation]]:
-    """Yield (action, operation) with a summary, for all operations that require an action."""
+    """Yield action and operation, with its summary, of each route that requires an action."""
     for route in routes:
         if route.spec.action is not None:
             summary = cleandoc(route.handler.fn.__doc__ or "").partition("\n")[0]

@@ -199,7 +199,7 @@ async def _fetched(
 
 
 async def _newer_than(repository: BackupRepository, name: str) -> str:
-    """Return the repository's newest segment if it is after `name` on its timeline; else ""."""
+    """Return the repository's newest segment; "" unless it follows `name` on the same timeline."""
     if not _SEGMENT.fullmatch(name):
         return ""
     newest = await repository.newest_wal()

@@ -1,11 +1,11 @@
 """Data folders: make restored ones safe to start, and retain those of deleted clusters.
 
-Anyone who may write to the bucket of the backups may have forged its files and its catalog. The
-server is confined like any other; files that configure how it runs, and rights of roles, are
-removed. No link in the folder is followed.
+A restored folder is not trusted: whoever can write to the bucket of the backups may have forged its
+files, and in them PostgreSQL's system catalog. So the server on it is confined like any other, and
+files that configure a server, and rights of roles, are removed. No link in the folder is followed.
 
-A cluster without a row may be newer than the backup from which the platform's database was
-restored. So only the operator deletes its data.
+After the platform's own database was restored from a backup, clusters created since then have a
+folder but no row. So a folder without a row is kept until the operator deletes it.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def orphans_in(partition: str) -> str:
 
 
 def orphans_of(object_id: str) -> str:
-    """Return the prefix of the keys of the marks of one id."""
+    """Return the prefix of the keys that mark an object id as an orphan."""
     return f"{orphans_in(object_id[-2:])}{object_id}."
 
 

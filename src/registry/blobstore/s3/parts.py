@@ -171,7 +171,8 @@ class PartWriter:
     def complete(self) -> None:
         """Store the bytes as the object at the key.
 
-        If the response is lost, the token of the object at the key shows whether it was stored.
+        If the response is lost, this looks at the object at the key, and succeeds if its size and
+        token are this writer's.
 
         Raise `StageBusy` if another writer has already stored an object there; `StoreUnavailable`
         if the store failed.

@@ -95,7 +95,8 @@ def keys_to_erase(tx: Connection, after: str, limit: int) -> list[DeletedKey]:
 def erase_wraps(tx: Connection, key: DeletedKey, limit: int) -> Erased:
     """Erase up to `limit` wraps under a deleted key; shred the objects that no other key opens.
 
-    The rows of wraps that links or tombstones need stay. Return zeros if no wrap is left.
+    A row that a link or tombstone needs is kept, without its wrapped key. Return zeros if no wrap
+    is left.
     """
     ids = [row[0] for row in tx.rows(_LIST, kms_key_id=key.id, limit=limit)]
     if not ids:
