@@ -186,10 +186,7 @@ def effective_keys(
 
 
 def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding | None:
-    """Return the active binding of a repository, or of the account if `repository_id` is None.
-
-    None if there is none.
-    """
+    """Return the active binding, or None; without `repository_id`, that of the account."""
     scope, ids = _scope(account_id, repository_id)
     row = tx.row(_FIND[scope], **ids)
     return None if row is None else _binding(row)

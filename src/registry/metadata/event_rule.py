@@ -11,14 +11,14 @@ from cloudcore.resources.resource import Record, Resource, fixed
 
 
 class EventRule(Record, frozen=True, kw_only=True):
-    """A rule of an account: sends events about its repositories to a topic."""
+    """A rule of an account: events about its repositories are sent to a topic."""
 
     topic: Annotated[str, fixed()]
     """The topic's CRN."""
     event_types: Annotated[tuple[str, ...], fixed()]
     """Each is an exact type, or a prefix followed by ``*``."""
     repository_prefix: Annotated[str, fixed()] = ""
-    """Only repositories whose name begins so; empty: all repositories."""
+    """Prefix of the repositories' names; empty: all repositories."""
 
 
 EVENT_RULE: Final = Resource(

@@ -139,10 +139,7 @@ def count_bound_repositories(
 def count_wrapped_blobs(
     tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
 ) -> WrappedBlobs:
-    """Count the blobs whose data keys a key opens, or opened before its deletion.
-
-    At most `most` blobs are read.
-    """
+    """Count the blobs that a key opens, or opened before its deletion; at most `most` are read."""
     row = tx.row(_SUM, account_id=account_id, kms_key_id=kms_key_id, most=most)
     assert row is not None
     return WrappedBlobs(*map(int, row))

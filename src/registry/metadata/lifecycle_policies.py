@@ -220,10 +220,7 @@ _SOLE_BYTES: Final = Statement(
 
 
 def _links() -> Select[Any]:
-    """Build a query for links: digest, size, references, and True if used elsewhere.
-
-    A link's object is used elsewhere if another repository links it.
-    """
+    """Build a query for links: digest, size, references, True if another repository links it."""
     return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
 
 

@@ -68,7 +68,7 @@ _ADD: Final = Statement(
 
 
 def _found_by(key: ColumnElement[bool]) -> Statement:
-    """Build the query for a valid login whose account and access key are valid too."""
+    """Build the query for a valid login whose account, principal and access key are valid too."""
     return Statement(
         select(
             _l.id,

@@ -175,7 +175,7 @@ def counted_accounts(tx: Connection, after: str, limit: int) -> list[str]:
 
 
 def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
-    """Compare an account's count with a recount; return None if they are equal, or none is kept."""
+    """Compare an account's count with a recount; return None if equal, or if there is no count."""
     row = tx.row(_RECOUNT, account_id=account_id)
     if row is None or row[0] == row[1]:
         return None

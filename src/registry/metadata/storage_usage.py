@@ -84,7 +84,7 @@ class NamedRepository(NamedTuple):
 
 
 def _needed_by(object_id: Any, *where: Any) -> sa.Exists:  # noqa: ANN401 - SQLAlchemy expressions
-    """Build the condition that in a repository that meets `where`, manifests need the object."""
+    """Build the condition that a manifest needs the object, in a repository that meets `where`."""
     return (
         sa.select(ONE)
         .select_from(_other)
@@ -269,7 +269,7 @@ def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[
 
 
 def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:
-    """Return the ids of those of these objects that a restorable image or repository references."""
+    """Return the ids of these objects that a restorable image or repository references."""
     rows = tx.rows(_RESTORABLE, account_id=account_id, ids=text_list(object_ids), now=now)
     return {row[0] for row in rows}
 

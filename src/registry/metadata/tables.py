@@ -4,14 +4,15 @@ Moments are microseconds since the epoch (UTC) in 64-bit integers; ids are UUIDs
 text; documents are JSON text. Names and tags sort by byte on both databases.
 
 - A link (`repository_blobs`) cannot be deleted while a manifest references it, nor an object while
-  it has a link. - A link's digest, size and account equal its object's, so no link crosses
-  accounts. - Tags, children and blob edges stay inside their repository: every key carries
-  `repository_id`. - A child of an index cannot be deleted; deleting an index deletes its edges and
-  tags. - One live repository per name, one current object per digest and account; counters never
-  negative. - Content that a deleted image needs for its restoration cannot be deleted before its
-  tombstone. - The counted bytes of an account are not negative. - A link is read through a wrap of
-  its object's data key, and each repository and account has at most one active binding to a KMS
-  key.
+  it has a link.
+- A link's digest, size and account equal its object's, so no link crosses accounts.
+- Tags, children and blob edges stay inside their repository: every key carries `repository_id`.
+- A child of an index cannot be deleted; deleting an index deletes its edges and tags.
+- One live repository per name, one current object per digest and account; counters never negative.
+- Content that a deleted image needs for its restoration cannot be deleted before its tombstone.
+- The counted bytes of an account are not negative.
+- A link is read through a wrap of its object's data key, and each repository and account has at
+  most one active binding to a KMS key.
 
 The tables of policies, pins, history and tombstones, which only the control plane and background
 work use, are in `registry.metadata.control_tables`.

@@ -55,7 +55,7 @@ def start_collection(tx: Connection, account_id: str, run_id: str, change: Chang
 
 
 def status(tx: Connection, account_id: str) -> Status:
-    """Return an account's status; the cost grows with the number of objects to collect."""
+    """Return the state of an account's collection; the cost grows with the objects to collect."""
     (last,) = runs.list_runs(tx, KIND, account_id, "", 1) or (None,)
     return Status(
         unreferenced=collection.measure_stage(tx, account_id, "unreferenced"),

@@ -24,9 +24,11 @@ _KEY_BYTES: Final = 32
 class DataKeys:
     """Makes, wraps and opens the data keys of a registry.
 
-    Every method that wraps or opens raises: KmsKeyDeleted: there is no such KMS key, or it was
-    deleted. KmsKeyDisabled: the KMS key is disabled, or its deletion is pending. Unavailable: the
-    provider of the KMS key is unavailable.
+    Every method that wraps or opens raises these errors:
+
+    - `KmsKeyDeleted`: there is no such KMS key, or it was deleted.
+    - `KmsKeyDisabled`: the KMS key is disabled, or its deletion is pending.
+    - `Unavailable`: the provider of the KMS key is unavailable.
     """
 
     def __init__(self, vault: Vault) -> None:

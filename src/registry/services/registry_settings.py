@@ -52,7 +52,7 @@ def counts_pulls_of(
 def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return the patterns with the account's handle replaced by its id, as in CRNs.
 
-    All other handles are refused, so that the error does not reveal which accounts exist.
+    All other handles get the same refusal, so that it does not reveal which accounts exist.
     """
     account = find_account(tx, account_id)
     patterns = [*map(lower_ids, patterns)]

@@ -28,7 +28,7 @@ class LinkState(NamedTuple):
     repository_id: str
     touched_at: int
     is_referenced: bool
-    """True if a manifest references the link. Then no client touches it (`Link.touched_at`)."""
+    """True if a manifest references the link. Then a HEAD does not touch it (`Link.touched_at`)."""
     stored_id: str
     damage: str | None
     kms_key_id: str | None

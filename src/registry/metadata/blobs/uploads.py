@@ -244,10 +244,7 @@ def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int
 def find_session_in(
     tx: Connection, handle: str, name: str, upload_id: str, now: int
 ) -> FoundSession | None:
-    """Return a session as found in this repository, with or without a row.
-
-    None if the repository does not exist.
-    """
+    """Return a session of this repository, with or without a row; None if that is missing."""
     row = tx.row(_FIND_HERE, handle=handle, name=name, upload_id=upload_id, now=now)
     if row is None:
         return None

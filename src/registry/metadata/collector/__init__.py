@@ -1,4 +1,4 @@
-"""Queries of background work over all accounts. Requests use only a few of `collection`.
+"""Queries of background work over all accounts. Requests only undo or count (`collection`).
 
 - `collection`: delete unreferenced content
 - `audit`, `wrap_audit`: fsck

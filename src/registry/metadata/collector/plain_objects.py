@@ -78,10 +78,7 @@ def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
 
 
 def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[SharedKey]:
-    """Return the effective KMS keys of the repositories that use an object.
-
-    A repository uses an object by a link or in a deleted image.
-    """
+    """Return the effective KMS keys of repositories with a link or deleted image of an object."""
     uses = find_uses(tx, account_id, object_id)
     return effective_keys(tx, account_id, {use.repository_id for use in uses})
 

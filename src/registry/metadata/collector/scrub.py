@@ -98,10 +98,7 @@ _IMAGES: Final = paged(
 def objects_of_repository(
     tx: Connection, repository_id: str, verified_before: int, after: str, limit: int
 ) -> list[ObjectRow]:
-    """Return a page of a repository's objects that were last verified before a time.
-
-    The page has up to `limit` objects with digests after `after`, sorted by digest.
-    """
+    """Return a page of a repository's objects, last verified before a time, sorted by digest."""
     return find_all(
         tx,
         ObjectRow,
@@ -123,10 +120,7 @@ def oldest_verified_at(tx: Connection) -> int | None:
 
 
 def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[AccountManifest]:
-    """Return up to `limit` manifest bodies after (account id, digest), in that order.
-
-    Bodies of deleted images are included.
-    """
+    """Return a page of manifest bodies, also of deleted images, sorted by account id and digest."""
     return find_all(
         tx, AccountManifest, _BODIES, after_account=after[0], after_digest=after[1], limit=limit
     )

@@ -49,8 +49,7 @@ class StoredManifest(NamedTuple):
     """If the upstream could not be asked about that tag again, when it last confirmed the tag; else
     None."""
     body: bytes = b""
-    """Empty if the manifest is larger than `SMALL_BYTES`: then read it with
-    `details.find_document`."""
+    """Empty if larger than `SMALL_BYTES`: then read it with `details.find_document`."""
 
 
 class BodyComparison(Enum):
@@ -299,7 +298,7 @@ def find_manifests(
 
 
 def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> BodyComparison:
-    """Insert a manifest, and its body like `keep_body`; return how the body compared."""
+    """Insert a manifest and, like `keep_body`, its body; return how the body compared."""
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
         kept = BodyComparison.NEW

@@ -45,7 +45,7 @@ class Totals(NamedTuple):
 
     @property
     def hits(self) -> int:
-        """Return the number of pulls served without asking the upstream."""
+        """Return the number of pulls for which no manifest was fetched from the upstream."""
         return max(0, self.pulls - self.misses)
 
     @property

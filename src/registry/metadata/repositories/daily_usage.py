@@ -168,10 +168,7 @@ class AccountDay(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """A repository's size at the beginning (`before`) and the end of a span.
-
-    `before` is 0 if the repository did not exist.
-    """
+    """A repository's size after a span and `before` it (0 if the repository did not exist)."""
 
     repository_id: str
     name: str
@@ -188,10 +185,7 @@ class Measured(NamedTuple):
 
 
 def accounts_of(tx: Connection, repository_ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (repository id, account id) of those of these repositories that have a row.
-
-    Deleted repositories have one until they are purged.
-    """
+    """Return (repository id, account id) of these repositories, also of deleted, unpurged ones."""
     if not repository_ids:
         return []
     rows = tx.rows(_ACCOUNTS_OF, ids=text_list(sorted(repository_ids)))

@@ -311,10 +311,7 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:
-    """Record that an index of a repository lacks a child.
-
-    The caller holds the repository's lock.
-    """
+    """Record that a repository has an index that lacks a child; the caller has locked it."""
     tx.execute(_SET_SPARSE, repository_id=repository_id)
 
 

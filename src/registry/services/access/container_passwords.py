@@ -27,10 +27,7 @@ def password_id(password: str) -> str:
 def find_password(
     tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> StoredLogin | None:
-    """Return the stored container password with this id, or None.
-
-    Its `login` is None if the password may not log in now.
-    """
+    """Return the stored container password with this id, or None."""
     password = find_container_password(tx, password_id)
     if password is None:
         return None

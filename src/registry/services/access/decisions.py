@@ -29,8 +29,7 @@ PERMISSIONS: Final = {"pull": "registry:PullImage", "push": PUSH, "delete": DELE
 _EVERYTHING: Final = Policy(
     (PolicyStatement(Effect.ALLOW, Patterns(("*",)), resources=Patterns(("*",))),)
 )
-"""Allows everything. In place of the caller's policies, it lets only the repository's policy
-decide."""
+"""Allows everything: in place of the caller's policies, so that only the repository's decides."""
 
 
 class Rights(Protocol):

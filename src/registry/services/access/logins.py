@@ -263,10 +263,7 @@ def is_access_key_id(username: str) -> bool:
 def find_key(
     tx: Connection, access_key_id: str, _source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> StoredLogin | None:
-    """Return the stored access key with this id, or None.
-
-    Its `login` is None if the key may not log in now.
-    """
+    """Return the stored access key with this id, or None."""
     owner = find_key_owner(tx, access_key_id)
     # For an unknown key, the same reads find nothing.
     account_id = _NOBODY if owner is None else owner.account_id

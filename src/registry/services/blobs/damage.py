@@ -63,9 +63,9 @@ async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
 def list_damaged(
     tx: Connection, account_id: str
 ) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
-    """Return up to `MAX_LISTED` damaged blobs of an account, sorted by digest, with their images.
+    """Return an account's damaged blobs, sorted by digest, each with the images that need it.
 
-    The images of a blob are those that need it.
+    There are at most `MAX_LISTED` blobs and, in all, at most `MAX_LISTED` images.
     """
     objects = damaged_objects(tx, account_id, MAX_LISTED)
     if not objects:

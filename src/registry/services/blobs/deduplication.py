@@ -35,8 +35,7 @@ class CheckedCopy(NamedTuple):
     damage: str | None
     """The damage found by presence, size and the header of a sealed object, or None."""
     kms_key_id: str
-    """The KMS key that the repository writes under; may be empty if the copy is plain or damaged.
-    """
+    """The KMS key that the repository writes under; empty if the copy is plain."""
     wrapped: bytes | None = None
     """The copy's data key wrapped under that KMS key; None if the copy is plain, or the data key
     could not be wrapped now."""
@@ -214,11 +213,10 @@ def replace_bytes(
 
 
 def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
-    """Return the KMS keys under which the data key of an object's sealed bytes must be wrapped.
+    """Map each KMS key under which an object's data key must be wrapped to repository ids.
 
     Each link and tombstone needs its own key or, if it still reads plain bytes, the key that its
-    repository writes under. Each key is mapped to the ids of the repositories that need it for that
-    second reason.
+    repository writes under. The ids are those of the repositories that still read plain bytes.
     """
     uses = wraps.find_uses(tx, account_id, object_id)
     needed: dict[str, list[str]] = {each.kms_key_id: [] for each in uses if each.kms_key_id}

@@ -71,10 +71,7 @@ def unknown(name: Name, digest: str) -> BlobUnknown:
 
 
 def leave(tx: Connection, account_id: str, before: LinkTarget, after: LinkTarget, now: int) -> None:
-    """Delete the wrap and condemn the object that a link no longer uses, unless they are needed.
-
-    `before` and `after` are the link's previous and current targets.
-    """
+    """Delete the wrap and condemn the object that a link no longer uses, unless they are needed."""
     if before.object_id is None or before == after:
         return
     lock_objects(tx, account_id, [before.object_id])

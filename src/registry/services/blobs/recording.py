@@ -226,7 +226,7 @@ async def _after_loss(
     lost: OutcomeUnknown,
     refusal: Exception,
 ) -> _Kept:
-    """Return the bytes that the first try recorded, whose outcome was lost.
+    """Return the bytes that the first try, whose outcome was lost, has recorded.
 
     The second try has raised `refusal`. Raise `OutcomeUnknown` (`lost`) if the first try may or may
     not have written the object's row, `UploadLeaseLost` if another request has the session.

@@ -97,10 +97,7 @@ async def seal_received(
 
 
 def has_digests(session: UploadSession) -> bool:
-    """Return True if a small session's row has the digests of its bytes.
-
-    Then `finish_sealed` needs no data key.
-    """
+    """Return True if the row has its bytes' digests; then `finish_sealed` needs no data key."""
     return session.upload.body is not None and bool(session.upload.digests)
 
 

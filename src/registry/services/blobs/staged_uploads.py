@@ -109,8 +109,7 @@ async def finish_staged(
 async def cancel_staged(ctx: ServiceContext, name: Name, session: UploadSession) -> None:
     """End a session that has a row, and delete its bytes.
 
-    Raise `UploadUnknown` if the session has ended, `UploadBusy` if another request is writing to
-    it.
+    Raise `UploadUnknown` if the session has ended, `UploadBusy` if another request writes to it.
     """
     upload_id = session.upload.id
     async with ctx.leases.hold(ctx, name, session) as hold:
@@ -377,7 +376,8 @@ async def discard_stage(staged: Staged) -> None:
 async def drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
     """Delete the staged bytes that the session had when the lease was taken; no row names them now.
 
-    The orphan scan deletes them later if an earlier holder still has them open, or the store fails.
+    The orphan scan deletes them later if an earlier holder still has them open or has made them an
+    object, or if the store fails.
     """
     if hold.upload.lease_token == FIRST_TOKEN or hold.upload.body is not None:
         return  # nothing was staged before

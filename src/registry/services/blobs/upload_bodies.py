@@ -42,7 +42,7 @@ class Chunk(NamedTuple):
     """Takes back the result of `read`, so that the body can be received again."""
 
     async def few(self, limit: int) -> SmallBody | None:
-        """Read a body of at most `limit` bytes; return None for a longer one, left to `body`.
+        """Read a body of at most `limit` bytes; return None for a longer one, which `body` yields.
 
         Raise `SizeInvalid` if it is complete, but not as long as `span`.
         """

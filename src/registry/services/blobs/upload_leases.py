@@ -218,10 +218,9 @@ class Leases:
         return hold
 
     async def _refuse_held(self, ctx: ServiceContext, claim: _Claim) -> None:
-        """Raise `UploadBusy` if another holder has the lease.
+        """Raise `UploadBusy` if another has the lease, `UploadUnknown` if the session has ended.
 
-        Raise `UploadUnknown` if the session has ended. This only reads, so that a refusal needs no
-        write transaction.
+        This only reads, so that a refusal needs no write transaction.
         """
         upload = await ctx.database.read(
             uploads.find_upload, *claim.name, claim.upload.id, ctx.clock()
@@ -232,17 +231,11 @@ class Leases:
             raise busy()
 
     def take_expired(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of an expired session; return None if another holder has it.
-
-        Also return None if the session does not exist or has not expired.
-        """
+        """Take an expired session's lease; None if it is gone, not expired, or held by another."""
         return self._take_over(tx, rows.lock_expired_upload(tx, upload_id, now), now)
 
     def take_abandoned(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of a session in order to end it; return None if another holder has it.
-
-        Also return None if the session does not exist.
-        """
+        """Take the lease of a session in order to end it; None if it is gone or held by another."""
         return self._take_over(tx, rows.lock_any_upload(tx, upload_id), now)
 
     def _take_over(self, tx: Connection, before: Upload | None, now: int) -> Upload | None:

@@ -2,7 +2,7 @@
 
 - `manifests`: requests of ``/v2``
 - `details`, `image_contents`, `referrers`, `pins`: requests of ``/v1``
-- `deletion`, `restoration`: used by all deletions and restorations
+- `deletion`, `restoration`: the only code that deletes and restores images
 - `index_deletion`: which images under an index are deleted with it
 - `pulls`: times and numbers of pulls
 - `manifest_damage`: damaged manifests

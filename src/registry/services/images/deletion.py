@@ -170,9 +170,7 @@ def _soft_delete(
     if repository.is_cached:
         keep_missing(tx, list(tags))
     if held:
-        condemn(
-            tx, repository.account_id, held, change.now
-        )  # those that only older tombstones held
+        condemn(tx, repository.account_id, held, change.now)  # if only older tombstones held them
     names = [tag for pairs in tags.values() for tag, _ in pairs]
     if names:
         add_deleted_tags(tx, repository.id, names, deletion, has_image=False)

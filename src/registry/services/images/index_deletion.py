@@ -49,14 +49,14 @@ class Division(NamedTuple):
 
 
 class TreePreview(NamedTuple):
-    """The result that deleting an index with its children would have."""
+    """The result that deleting an image with its children would have."""
 
     deleted: Sequence[ImageRow]
-    """The index first, then each child after all its parents."""
+    """The image first, then each child after all its parents."""
     kept: Sequence[tuple[ImageRow, KeptReason]]
     listed_by: Sequence[str]
-    """Digests of the indexes in the repository that list this index, at most 20. While one exists,
-    this index cannot be deleted."""
+    """Digests of the indexes in the repository that list the image, at most 20. While one exists,
+    the image cannot be deleted."""
     freed_bytes: int
     """Bytes freed on disk once the deleted images can no longer be restored."""
 
@@ -105,8 +105,8 @@ def divide(root: str, members: Collection[TreeMember], needs: Iterable[TreeNeed]
 def _parents_first(root: str, needs: Iterable[TreeNeed]) -> list[str]:
     """Return the manifests under `root`, each after all its parents.
 
-    Manifests that an index outside the tree lists are left out, and so are those listed only by
-    manifests that are left out.
+    Manifests that an index outside the tree lists are left out, and so are those that a left-out
+    manifest lists.
     """
     children: defaultdict[str, list[str]] = defaultdict(list)
     waiting: Counter[str] = Counter()

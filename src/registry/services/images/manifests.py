@@ -134,8 +134,8 @@ async def push_manifest(
     """Store a manifest and point its tags to it (end-7a, end-7b).
 
     If the manifest exists, its stored bytes are compared, and replaced if they are damaged. The
-    manifest is parsed before the transaction; a first push creates the repository in a separate
-    transaction before.
+    manifest is parsed before the transaction; a first push creates the repository in an earlier
+    transaction.
 
     Raises:
         ManifestInvalid: see `parse_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes

@@ -80,10 +80,7 @@ def put_pin(
 
 
 def list_pins(tx: Connection, found: VisibleRepository, reference: str, now: int) -> list[Pinned]:
-    """Return the unexpired pins of an image, sorted by name.
-
-    Raise `ManifestUnknown` if there is no such image.
-    """
+    """Return an image's unexpired pins by name; raise `ManifestUnknown` if there is no image."""
     manifest, held = _held(tx, found, reference, now)
     return [Pinned(pin, manifest.digest, is_new=False) for pin in held.values()]
 

@@ -89,10 +89,7 @@ _MINUTE = 60 * MICROSECONDS
 
 
 class PullLog:
-    """Collects the pulls of this process since the last flush.
-
-    It writes once per image and minute at most.
-    """
+    """Collects the pulls of this process since the last flush, by manifest and minute."""
 
     def __init__(self, database: Database, clock: Clock, region: str = "local") -> None:
         self._database = database

@@ -76,8 +76,7 @@ class DeletionPlan(NamedTuple):
     newest: Mapping[int, Sequence[str]]
     """The ids that each rule's `keep_last` keeps, by the rule's number (see `Selection`)."""
     subjects: Mapping[int, Collection[str]]
-    """For each position between portions, the digests of subjects before it with referrers after
-    it."""
+    """For each position between portions, the digests of earlier subjects of later referrers."""
 
     def portion(self, position: int) -> Sequence[str]:
         """Return the ids that one transaction deletes, from `position` on."""
@@ -115,7 +114,7 @@ class Plans:
         self._handed_over[plan_id] = time.monotonic()
 
     async def rest(self, plan_id: str) -> None:
-        """Wait longer than the last portion took, so that other writers get the database."""
+        """Wait 3 times as long as the last portion took, up to 5 s, so that others can write."""
         begun = self._handed_over.pop(plan_id, None)
         if begun is not None:
             await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))

@@ -78,8 +78,7 @@ class Tagging:
 
 PAGE: Final = 2000
 SELECTING: Final = FairThread("lifecycle")
-"""The thread that matches tags and selects images for lifecycle policies; repositories take turns.
-"""
+"""The thread that selects images for lifecycle policies; repositories take turns."""
 
 
 class ScannedImages(NamedTuple):

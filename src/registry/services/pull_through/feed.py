@@ -97,7 +97,7 @@ class StagedParts:
         return part[skipped:] if skipped else part
 
     async def _read(self, start: int, staged: int) -> None:
-        """Read and cache parts from `start` to the end of its frame, which is decrypted at once."""
+        """Read and cache the parts from `start` to the end of the frame, decrypted as a whole."""
         if self._opened is None:
             self._opened = await self._reader.open_staged(*self._stage)
         stop = min(start - start % FRAME_BYTES + FRAME_BYTES, staged)
@@ -125,8 +125,7 @@ class Feed:
 
     def __init__(self) -> None:
         self.size: int | None = None
-        """The blob's size. None until it is known, and if readers must wait until the blob is
-        stored."""
+        """The blob's size. None until it is known, and if readers must wait for the stored blob."""
         self.stage: StagedFill | None = None
         """The stage of the bytes that are not in memory, or None if all are."""
         self.is_right = False

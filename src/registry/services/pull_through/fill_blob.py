@@ -48,8 +48,8 @@ _NO_SUCH_RANGE: Final = 416
 MOST_UNLISTED_BYTES: Final = 1024**3
 """The maximum size of a blob that no manifest here lists: a client may have made up its digest."""
 _DUPLICATE_SECONDS: Final = 1
-"""Seconds for which verified bytes stay if the account already has a copy, so that readers in other
-workers can finish reading them."""
+"""Seconds for which verified bytes stay as an object if the account already has a copy: by this
+object, readers in other workers learn that the bytes are right."""
 
 
 class FillTaken(Exception):

@@ -156,7 +156,7 @@ def _may_go_on(ctx: ServiceContext, source: FillSource, found: Fill) -> bool:
 async def _end(ctx: ServiceContext, found: Fill) -> None:
     """End an abandoned fill; do nothing if another worker already did.
 
-    Its bytes are deleted first. If this process dies, its row is deleted when it expires.
+    Its bytes are deleted first; if this process then dies, the row is deleted once it has expired.
     """
     upload_id, now = found.upload.id, ctx.clock()
     taken = await ctx.database.write(ctx.leases.take_abandoned, upload_id, now)

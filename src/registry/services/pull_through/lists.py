@@ -136,9 +136,7 @@ async def _ask_tags(
     now = ctx.clock()
     names = "\n".join(sorted(told.names)).encode()
     found = KeptTags(names, told.is_whole, now, now + route.rule.tag_ttl_seconds * MICROSECONDS)
-    with suppress(
-        ConstraintViolated, Unavailable
-    ):  # such as a full disk; the list is returned nevertheless
+    with suppress(ConstraintViolated, Unavailable):  # such as a full disk; the list is returned
         await ctx.database.write(lookups.keep_tags, route.rule.id, name.repository, found)
     return found
 

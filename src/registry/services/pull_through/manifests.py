@@ -56,9 +56,7 @@ async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest
         return found
     try:
         return await _revalidate(ctx, name, str(reference), found)
-    except (
-        Unavailable
-    ) as failure:  # a fault here, such as a full disk; the cached manifest is served
+    except Unavailable as failure:  # a fault here, such as a full disk: serve the cached manifest
         _log.warning("tag %s of %s is not looked at: %s", reference, name, failure.message)
         return found
 
@@ -97,7 +95,7 @@ async def _look(
     last = await ctx.database.read(lookups.last_answer, found.repository_id, tag)
     try:
         await _ask(ctx, route, name, tag, found, last)
-    except (HiddenUpstream, QuotaExceeded):  # the upstream may hide it from us; or there is no room
+    except (HiddenUpstream, QuotaExceeded):  # perhaps hidden from this rule; or there is no room
         return await _serve_stale(ctx, found, tag, ctx.clock() + _RETRY)
     except NotUpstream:
         try:

@@ -29,8 +29,7 @@ _BATCH: Final = 500
 _MOST_A_TURN: Final = 2000
 """The maximum number of images that one turn deletes for a rule; the next turn continues."""
 _JUST_PULLED: Final = 3600 * MICROSECONDS
-"""Microseconds for which an image is kept after a pull even if the cache is too large, as it is in
-use."""
+"""Microseconds for which a pulled image is kept even if the cache is too large: it is in use."""
 
 
 async def expire_cached_images(ctx: ServiceContext) -> int:

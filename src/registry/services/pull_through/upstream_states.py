@@ -46,7 +46,7 @@ FAULT_SECONDS: Final = 24 * 3600
 SUCCESS_SECONDS: Final = 60
 """A worker records a success of a rule at most once in this time."""
 RATE_SECONDS: Final = 10
-"""A worker records a decreasing rate limit at most once in this time."""
+"""A worker records a change of the pulls left at most once in this time, except to 0."""
 ACCEPTED_SECONDS: Final = 3600
 """How long a credential is assumed to be good after the upstream accepted it."""
 SAME_ACCEPTED_SECONDS: Final = 600

@@ -124,7 +124,7 @@ def check_filters(name: str | None, name_prefix: str | None) -> None:
 
 
 def check_exclusions(patterns: Sequence[str]) -> None:
-    """Raise `InvalidInput` if there are too many tag patterns, or if one can match no tag."""
+    """Raise `InvalidInput` for too many tag patterns, or characters that no tag has."""
     if len(patterns) > MAX_EXCLUSIONS or not all(map(_EXCLUSION.fullmatch, patterns)):
         raise InvalidInput(
             f"at most {MAX_EXCLUSIONS} patterns of a tag's characters and *",

@@ -47,10 +47,7 @@ class Precondition(NamedTuple):
     """The tag must have none of these digests; ``*``: the tag must not exist."""
 
     def holds(self, digests: frozenset[str]) -> bool:
-        """Return True if a tag that points to these digests may change.
-
-        The digests are empty if there is no such tag.
-        """
+        """Return True if a tag with these digests (none: there is no such tag) may change."""
         if (
             self.match is not None
             and not digests & self.match
@@ -144,9 +141,7 @@ def _point(
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
     uncounted = 0
-    due = (
-        0 if repository.is_cached else None
-    )  # the cache sets the time after it has asked the upstream
+    due = 0 if repository.is_cached else None  # the cache sets it once it has asked the upstream
     of = (repository.id, tag, manifest.id, pushed_digest)
     if tags.upsert_tag(tx, *of, change.now, due, created_at):
         uncounted = remove_deleted_tag(tx, repository.id, tag)
