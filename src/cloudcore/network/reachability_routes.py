@@ -35,7 +35,7 @@ from cloudcore.wire import ResponseBody
 
 R = TypeVar("R", bound=Record)
 MOST_PLACES: Final = 24
-"""Flows are shown between so many places at most: their number grows with its square."""
+"""The most places between which flows are shown: the flows grow with the square of this."""
 
 
 class ReachableTraffic(ResponseBody):
