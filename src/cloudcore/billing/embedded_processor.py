@@ -86,7 +86,7 @@ class EmbeddedProcessor:
         return f"ch_{order.id}"
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Record an order once, or raise `Declined` or `Unavailable` as the card says."""
+        """Record an order once; raise `Declined` or `Unavailable` if the card is made for that."""
         del reference
         card = CARDS[order.method]
         if card.is_away:

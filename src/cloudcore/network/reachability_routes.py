@@ -35,7 +35,7 @@ from cloudcore.wire import ResponseBody
 
 R = TypeVar("R", bound=Record)
 MOST_PLACES: Final = 24
-"""The most places between which flows are shown: the flows grow with the square of this."""
+"""The most places whose flows are shown: the number of flows grows with the square of this."""
 
 
 class ReachableTraffic(ResponseBody):

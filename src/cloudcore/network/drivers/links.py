@@ -69,7 +69,10 @@ class Links:
         return {each.get_attr("IFLA_IFNAME"): each["index"] for each in self._netlink.get_links()}
 
     def is_pair(self, name: str, mac: str, of: int) -> bool:
-        """Return True if a link exists, has the MAC address `mac`, and its peer the index `of`."""
+        """Return True if a link has the MAC address `mac`, and its peer has the index `of`.
+
+        The index is the one in the peer's namespace.
+        """
         index = self.index(name)
         if index is None:
             return False
