@@ -180,10 +180,7 @@ def record(
 
 
 def emit_event(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
-    """Publish an event about an invoice to all accounts of its organization.
-
-    Call this at the end of a change.
-    """
+    """Publish an invoice event to all accounts of its organization; call this last in a change."""
     told = {
         "invoice": {"id": invoice.id},
         "currency": invoice.currency,
@@ -228,7 +225,7 @@ async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
 
 
 def _look_again(organization_id: str, invoice_id: str, now: int, tx: Connection) -> None:
-    """Wake the job if its invoice is open, as a wake while the job ran was lost."""
+    """Wake the job if its invoice is open: a wake that came while the job ran was lost."""
     invoice = rows.find_invoice(tx, organization_id, invoice_id)
     if invoice is not None and invoice.status == "open":
         wake(tx, invoice, now)

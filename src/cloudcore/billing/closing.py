@@ -119,7 +119,7 @@ def tariff(needs: BillingNeeds) -> Tariff:
 
 
 async def close_months(needs: BillingNeeds) -> None:
-    """Close the months that have ended and are not closed, in their order."""
+    """Close the months that have ended and are not closed, in order."""
     ended = month_after(month_of(needs.clock() - GRACE_SECONDS * MICROSECONDS), -1)
     last = await needs.database.read(rows.last_closed)
     if last is not None and last > ended:  # the clock was ahead

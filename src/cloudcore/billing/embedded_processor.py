@@ -86,10 +86,7 @@ class EmbeddedProcessor:
         return f"ch_{order.id}"
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Record an order in the ledger once; raise `Declined` if the card is one that declines.
-
-        Raise `Unavailable` if the card is one for which there is no answer.
-        """
+        """Record an order once; raise `Declined` or `Unavailable` if the card is made for that."""
         del reference
         card = CARDS[order.method]
         if card.is_away:

@@ -97,10 +97,7 @@ def default_method(tx: Connection, organization_id: str) -> PaymentMethod | None
 def list_methods(
     tx: Connection, organization_id: str, after: str, limit: int
 ) -> Sequence[PaymentMethod]:
-    """Return a page of an organization's payment methods, oldest first.
-
-    `after` is the last id of the previous page.
-    """
+    """Return a page of an organization's payment methods after the id `after`, oldest first."""
     rows = tx.rows(_LIST, of_organization=organization_id, after=after, limit=limit)
     return [_method(*row) for row in rows]
 
@@ -122,10 +119,7 @@ def save_method(tx: Connection, changed: PaymentMethod) -> None:
 
 
 def unset_default(tx: Connection, organization_id: str, now: int) -> None:
-    """Make an organization's default method an ordinary one.
-
-    The caller sets another default in the same transaction.
-    """
+    """Clear an organization's default; the caller sets another in the same transaction."""
     tx.execute(_UNSET, of_organization=organization_id, now=now)
 
 

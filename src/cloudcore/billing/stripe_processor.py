@@ -58,7 +58,7 @@ class StripeProcessor:
         self._threads = ThreadPoolExecutor(_THREADS, "stripe")
 
     def close(self) -> None:
-        """End the threads, without waiting for them."""
+        """End the threads; do not wait for calls that are running."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def customer(self, organization_id: str) -> str:

@@ -122,7 +122,7 @@ def _filled(value: object, words: dict[str, str]) -> object:
 
 
 def _faults(catalog: CatalogFile) -> Iterable[str]:
-    """Yield descriptions of contradictions in the file: duplicates and unknown regions."""
+    """Describe the contradictions in the file: duplicates and unknown regions."""
     names = [region.name for region in catalog.regions]
     for name in _repeated(names):
         yield f"the region {name} is there twice"
@@ -134,7 +134,7 @@ def _faults(catalog: CatalogFile) -> Iterable[str]:
 
 
 def _unmetered(catalog: CatalogFile, skus: Mapping[str, Sku]) -> Iterable[str]:
-    """Yield descriptions of prices that never apply: nothing is metered by their SKU or unit."""
+    """Describe the prices that never apply: nothing is metered by their SKU or unit."""
     for price in catalog.prices:
         sku = skus.get(price.sku)
         if sku is None:

@@ -138,7 +138,7 @@ async def _give(
 async def _take(
     database: Database, roles: ServiceRoles, instance: RunningInstance, now: int
 ) -> None:
-    """End the sessions of an instance that no longer has this role, and delete its credentials."""
+    """End the sessions of an instance whose role was changed, and delete its credentials."""
     await database.write(roles.end, instance.account_id, instance.id, now)
     await asyncio.to_thread((instance.folder / CREDENTIALS_FILE).unlink, missing_ok=True)
 

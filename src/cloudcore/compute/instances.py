@@ -178,10 +178,7 @@ def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
 
 
 def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> None:
-    """Delete the row of an instance that is gone from the machine.
-
-    End its sessions, and release its addresses.
-    """
+    """Delete the row of an instance that is gone, end its sessions, and release its addresses."""
     found = _locked(tx, seen)
     if found is None:
         return
@@ -214,10 +211,7 @@ def is_staying(tx: Connection, instance_id: str, account_id: str) -> bool:
 
 
 def holds(tx: Connection, instance_id: str, account_id: str) -> bool:
-    """Lock an instance's row until `tx` ends.
-
-    Return True if the row exists and the instance is not leaving.
-    """
+    """Lock an instance's row until `tx` ends; return True if it exists and is not leaving."""
     found = INSTANCE_ROWS.try_lock(tx, account_id, instance_id)
     return found is not None and not found.is_leaving
 

@@ -243,10 +243,7 @@ class MetadataConversation:
         return _encoded(self._service.answer(request), closes=self.is_over)
 
     def _last(self, status: HTTPStatus, response: Response | None = None) -> bytes:
-        """Return the last response, and mark the connection as over.
-
-        After a malformed request, the start of the next one is unknown.
-        """
+        """Return the last response and end the connection: the next request's start is unknown."""
         self.is_over = True
         return _encoded(response or Response(status, status.description + "\n"), closes=True)
 

@@ -244,10 +244,7 @@ class PoolTargets:
         reference: str,
         authorize: Authorize | None = None,
     ) -> InstancePool:
-        """Return the pool that an id, a name or a CRN refers to.
-
-        Errors are those of `cloudcore.resource_references.resolve`.
-        """
+        """Return the pool of an id, a name or a CRN; errors as `resource_references.resolve`."""
         return POOLS.resolve(tx, account_id, region, "pool", reference, authorize)
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:

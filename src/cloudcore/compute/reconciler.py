@@ -233,10 +233,7 @@ class InstanceReconciler:
         await self._needs.database.write(instances.note_fault, *fault)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
-        """Start an instance.
-
-        If its image is refused or its sandbox fails, store that the instance has ended.
-        """
+        """Start an instance; if the image is refused or the sandbox fails, store that it ended."""
         needs, problem = self._needs, ""
         try:
             self._fetching.add(instance.id)

@@ -74,19 +74,13 @@ def is_stable(instance: Instance, now: int) -> bool:
 
 
 def exits_after(instance: Instance, now: int) -> tuple[int, ...]:
-    """Return the exit times of the last ten minutes of an instance that exits at `now`.
-
-    At most ten are returned, with `now` as the last.
-    """
+    """Return an instance's exits of the last ten minutes, at most ten, with `now` as the last."""
     since = now - EXITS_SECONDS * MICROSECONDS
     return (*(each for each in instance.exits if each > since), now)[-_KEPT_EXITS:]
 
 
 def pause_seconds(exits: Sequence[int]) -> float:
-    """Return the pause before an instance is started again: 1 s, doubled up to 60 s.
-
-    The number of `exits`, the recent exit times, determines the pause.
-    """
+    """Return the pause before a restart after these recent exits: 1 s, doubled up to 60 s."""
     return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (len(exits) - 1)))
 
 
@@ -136,7 +130,7 @@ def stops_roll(pool: InstancePool, instance: Instance, instances: Sequence[Insta
 
 
 def _is_over(fault: Fault, pool: InstancePool, instances: Sequence[Instance], now: int) -> bool:
-    """Return True if a fault no longer applies; False for a code that is not decided here."""
+    """Return True if a fault no longer applies; False for codes that are not listed here."""
     of = next((each for each in instances if each.id == fault.subject), None)
     match fault.code:
         case "INSTANCE_CRASHING":

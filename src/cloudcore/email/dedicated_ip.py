@@ -98,10 +98,7 @@ def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
 
 
 def share(of: DedicatedIP, recipients: int, now: int) -> float:
-    """Return the used part of today's cap after `recipients` more, as a number from 0.
-
-    An address that is warmed is compared with the last cap.
-    """
+    """Return today's recipients plus these, divided by today's cap (if warmed, by the last cap)."""
     left, sent = room(of, now), sent_today(of, now)
     return (sent + recipients) / (CAPS[-1] if left is None else max(1, left + sent))
 

@@ -97,8 +97,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
     dkim_key: Annotated[bytes | None, own(hidden=True)] = None
     """The private key, sealed."""
     check_at: Annotated[int | None, own(hidden=True, form="time")] = None
-    """When the record is looked up, or the confirmation mail is sent, next; None if neither is
-    due."""
+    """When the record is next looked up, or the confirmation mail sent; None if neither is due."""
     asked: Annotated[int, own(hidden=True)] = 0
     """How often the owner has requested that."""
     confirmation_nonce: Annotated[str | None, own(hidden=True)] = None

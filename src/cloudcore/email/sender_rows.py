@@ -123,10 +123,7 @@ _LOCK_CONFIRMED_BY: Final = Statement(
 
 
 def list_due(tx: Connection, now: int, after: int, limit: int) -> list[tuple[str, str, int]]:
-    """Return a page of (account id, identity id, due time) of identities due by `now`, by due time.
-
-    `after` is the last due time of the previous page.
-    """
+    """Return (account, id, due time) of identities due after `after`, by `now`, earliest first."""
     return [(*row,) for row in tx.rows(_LIST_DUE, now=now, after=after, limit=limit)]
 
 

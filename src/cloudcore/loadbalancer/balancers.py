@@ -1,8 +1,8 @@
 """Create, change, delete and show load balancers, and reserve their addresses (VIPs).
 
 An address is reserved in the transaction that creates its load balancer, and is freed when the load
-balancer is torn down. The primary key of the reservations prevents that two load balancers have the
-same address.
+balancer is torn down. The primary key of the reservations prevents two load balancers from having
+the same address.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ def _health_check(where: str, given: GivenHealthCheck | None) -> HealthCheck:
 
 
 def check_distinct(name: str, what: str, values: Iterable[object]) -> None:
-    """Raise `InvalidInput`, naming the field `name`, if two values are equal; `what` they are."""
+    """Raise `InvalidInput` for the field `name` if two values, each a `what`, are equal."""
     seen = list(values)
     if len(set(seen)) < len(seen):
         raise invalid_field(name, f"two have the same {what}", "duplicate")

@@ -66,10 +66,7 @@ def counters_of(metrics: ReplicaMetrics) -> ProxyCounters:
 def note_served(
     tx: Connection, found: LoadBalancer, new: Mapping[int, ProxyCounters], now: int
 ) -> None:
-    """Add what replicas have counted since the last call to the stored totals.
-
-    `new` maps the numbers of replicas to their current readings.
-    """
+    """Add what replicas counted since the last call; `new` maps replica numbers to readings."""
     known = rows.metrics_of(tx, found.account_id, found.id)
     for number, counts in new.items():
         total, last = (_decode(each) for each in known.get(number, ("{}", "{}")))

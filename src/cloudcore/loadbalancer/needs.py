@@ -70,10 +70,7 @@ class Pools(Protocol):
         reference: str,
         authorize: Authorize | None = None,
     ) -> Named:
-        """Return the pool that an id, a name or a CRN refers to.
-
-        Errors are those of `cloudcore.resource_references.resolve`.
-        """
+        """Return the pool of an id, a name or a CRN; errors as `resource_references.resolve`."""
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
         """Return the instances of a pool; empty if the pool was deleted."""

@@ -130,10 +130,7 @@ def _listeners(found: LoadBalancer) -> tuple[ListenerPlan, ...]:
 def _targets(
     tx: Connection, found: LoadBalancer, backend: Backend, parts: Parts
 ) -> Iterator[tuple[TargetPlan | Problem, TargetState]]:
-    """Yield the targets of a backend; for a pool, its instances.
-
-    For a deleted pool, yield a problem instead.
-    """
+    """Yield the targets of a backend: a pool's instances, or a problem if the pool was deleted."""
     for each in backend.targets:
         if each.pool is None:
             yield _at_address(backend, each)

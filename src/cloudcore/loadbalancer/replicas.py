@@ -226,7 +226,7 @@ class Replicas(ABC):
         """Delete files that the configuration, `text`, no longer mentions."""
 
     async def _end(self, process: DetachedProcess) -> None:
-        """Let a process finish its connections; kill it after `drain_seconds`."""
+        """Let a process finish its connections and end; kill it after `drain_seconds`."""
         try:
             async with asyncio.timeout(self._drain_seconds + _SIGNAL_SECONDS):
                 while process.signal(signal.SIGUSR1):  # again, if it was not ready for one
@@ -262,10 +262,7 @@ def _clear(folder: Path) -> None:
 
 
 def _linked(folder: Path, plan: ProxyPlan) -> set[str]:
-    """Link the sockets of targets into the folder; return the names of the links.
-
-    Each name belongs to one path of a socket.
-    """
+    """Link the sockets of targets into the folder; return the links' names, one for each socket."""
     (folder / SOCKETS_NAME).mkdir(mode=0o700, exist_ok=True)
     targets = [target for backend in plan.backends for target in backend.targets]
     sockets = {target_name(target): target.socket for target in targets if target.socket}
@@ -380,7 +377,7 @@ def _is_still(folder: Path, opened: int) -> bool:
 
 @contextlib.contextmanager
 def _no_launch(folder: Path) -> Iterator[None]:
-    """Wait until a launch that a killed process has left has ended; prevent others in the block."""
+    """Wait until a launch left by a killed process has ended; allow no other during the block."""
     lock = os.open(folder / _LAUNCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -390,7 +387,7 @@ def _no_launch(folder: Path) -> Iterator[None]:
 
 
 def _session_of(process: DetachedProcess) -> list[DetachedProcess]:
-    """Return all processes in the session of a process, which leads it."""
+    """Return all processes in the session that a process leads."""
     found = []
     for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

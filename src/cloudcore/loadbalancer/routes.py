@@ -111,10 +111,7 @@ _NAMED: Final = ("listeners", "backends", "security_groups")
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of the record that a request sets; references are not yet resolved.
-
-    Raise `InvalidInput` if a field is not valid.
-    """
+    """Return the fields of the record that a request sets; references are not yet resolved."""
     if "tags" in values:
         check_tags(values["tags"])
     if "listeners" in values:

@@ -94,10 +94,7 @@ class ProxyWatch:
 
 
 def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> bool:
-    """Return True if the proxies need a new plan.
-
-    A certificate has changed, or which targets are in the allowed addresses.
-    """
+    """Return True if a certificate, or the set of targets in allowed addresses, has changed."""
     held: Mapping[str, str] = found.fingerprints
     if found.applied != found.generation:
         return False

@@ -95,8 +95,5 @@ def lies_in(inner: Network, outer: str | None) -> bool:
 
 
 def overlap(one: str | None, other: str | None) -> bool:
-    """Return True if two networks of the same IP version have an address in common.
-
-    Return False if one of them is None.
-    """
+    """Return True if two networks of one IP version have a common address; False if one is None."""
     return None not in (one, other) and ip_network(one or "").overlaps(ip_network(other or ""))

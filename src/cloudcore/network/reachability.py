@@ -205,11 +205,7 @@ def to_internet(source: Place) -> Sequence[Outside]:
 
 
 def from_internet(target: Place) -> Sequence[Outside]:
-    """Return the flows from the internet that the security groups of a place allow to begin.
-
-    Routes are ignored. The result is empty for load balancers, and for a place without a global
-    IPv6 address.
-    """
+    """Return the flows from the internet that a place's groups allow to begin, as `to_internet`."""
     if target.is_balancer or not _may_be_outside(target):
         return ()
     return _outside(target.inbound)
@@ -258,7 +254,7 @@ def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
 def _allowed(
     allowed: Mapping[_Peer, Traffic], peer: Address, peer_groups: Sequence[str]
 ) -> Traffic:
-    """Return the flows with an interface of the VPC: `peer` is its address."""
+    """Return the flows with an interface of the VPC that has this address and these groups."""
     return _traffic(
         part
         for named, traffic in allowed.items()

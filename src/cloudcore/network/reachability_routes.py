@@ -35,7 +35,7 @@ from cloudcore.wire import ResponseBody
 
 R = TypeVar("R", bound=Record)
 MOST_PLACES: Final = 24
-"""Flows are shown between so many places at most: their number grows with its square."""
+"""The most places whose flows are shown: the number of flows grows with the square of this."""
 
 
 class ReachableTraffic(ResponseBody):

@@ -161,7 +161,7 @@ class StoredRoute(Struct, frozen=True):
 
     destination: str
     target: RouteTarget
-    """The kind of the gateway. The table has its id, as a VPC has one of each kind at most."""
+    """``local``, or the kind of a gateway. The table has its id: a VPC has one of each at most."""
 
 
 class RouteTable(PartOfVpc, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The network family at run time: its routes, job kinds, watch and offered port."""
+"""The network family at run time: its routes, job kind, watch and offered port."""
 
 from __future__ import annotations
 

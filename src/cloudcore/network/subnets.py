@@ -36,7 +36,7 @@ def _before_save(tx: Connection, new: Subnet, old: Subnet | None) -> Subnet:
 
 
 def _check_networks(tx: Connection, new: Subnet) -> None:
-    """Raise an error if the networks are outside the VPC (which is locked) or overlap a subnet."""
+    """Raise `InvalidInput` for a network outside the locked VPC, `Conflict` if subnets overlap."""
     vpc = rows.VPCS.get(tx, new.account_id, new.region, new.vpc.id)
     networks = {
         "cidr_ipv4": (new.cidr_ipv4, vpc.cidr_ipv4),

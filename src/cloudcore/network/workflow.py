@@ -97,7 +97,7 @@ VPC_WORK: Final[Work[Vpc, NetworkNeeds]] = Work(
     node_of=lambda found: found.node,
 )
 PLACING: Final = Placing(rows.VPCS, VPC_WORK.wake)
-"""Places VPCs on machines."""
+"""VPCs, as a kind of resource that is placed on machines."""
 
 
 class NetworkReconciler:
@@ -113,7 +113,7 @@ class NetworkReconciler:
         Only VPCs of this install are ever removed.
         """
         driver = self._needs.driver
-        known = await driver.known()  # before the rows: a VPC that is made meanwhile has a row then
+        known = await driver.known()  # first: a VPC that is made meanwhile is not in it
         placed = await self._needs.database.read(rows.VPCS_ON.all, self._needs.node.name)
         for gone in sorted({*known} - {each.id for each in placed}):
             _log.warning("taking down the VPC %s, which no row has", gone)

@@ -28,7 +28,7 @@ from cloudcore.wire import rfc3339
 
 DEAD_LETTER_QUEUE_MISSING: Final = "DEAD_LETTER_QUEUE_MISSING"
 DEAD_LETTER_QUEUE_FULL: Final = "DEAD_LETTER_QUEUE_FULL"
-"""The dead-letter queue takes no more: the message stays, and is sent again later."""
+"""The dead-letter queue takes no more: the message is kept, and tried again later."""
 DEAD_LETTER_REFUSED: Final = "DEAD_LETTER_REFUSED"
 MESSAGE_DROPPED: Final = "MESSAGE_DROPPED"
 """The last attempt failed, and there is no dead-letter queue."""

@@ -156,10 +156,7 @@ forget_publications: Final = deletion(
 
 
 def add_publication(tx: Connection, publication: Publication) -> bool:
-    """Insert a publication, if it is new; return True if deliveries are to be inserted.
-
-    Return False if all its deliveries have already been inserted.
-    """
+    """Insert a publication if it is new; return False if all its deliveries were inserted."""
     values = publication._asdict() | {"attributes": encoded(publication.attributes)}
     if tx.execute(_ADD_PUBLICATION, **values):
         return True

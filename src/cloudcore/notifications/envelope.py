@@ -74,7 +74,7 @@ def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> st
 
 
 def token_hash(token: str) -> bytes:
-    """Return the hash of a confirmation token that is stored."""
+    """Return the hash of a confirmation token, as it is stored."""
     return hashlib.sha256(token.encode()).digest()
 
 

@@ -132,7 +132,7 @@ class FanOut(NamedTuple):
                 await self._tell(event, crn)
 
     async def _asking(self, event: OutboxEvent) -> Sequence[str]:
-        """Return the CRNs of the topics that rules currently name for an event of this type."""
+        """Return the CRNs of the topics that rules name now for an event of `events.tell_later`."""
         topics_of = self.needs.events.topics_of
         return await self.needs.database.read(topics_of, event.account_id, event.type)
 
@@ -182,10 +182,7 @@ def find_ready_topic(
 def wait_unless_ready(
     tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
 ) -> Topic | None:
-    """Insert an event as waiting for its topic, and return None.
-
-    If the topic is ready by now, insert nothing and return the topic.
-    """
+    """Insert an event as waiting for its topic; if the topic is ready by now, return it instead."""
     lock_account(tx, event.account_id)
     topic = find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:

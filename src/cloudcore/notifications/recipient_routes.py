@@ -145,10 +145,7 @@ def _unsubscribe(
 def _audit(
     tx: Connection, ctx: RequestContext, action: str, found: Subscription, topic: Topic
 ) -> None:
-    """Record the use of a link in the audit log.
-
-    Of a webhook, only the origin is recorded, as the path of its URL may be a secret.
-    """
+    """Audit the use of a link; of a webhook, only its origin, as the path may be a secret."""
     where = origin_of(found.endpoint) if found.is_webhook else found.endpoint
     details = {
         "topic_id": topic.id,

@@ -35,10 +35,7 @@ async def post(
     envelope: Mapping[str, Any],
     raw: Publication | None,
 ) -> AttemptOutcome:
-    """Post an envelope, or the message `raw` instead, once; return the outcome.
-
-    Only the head of the response is read.
-    """
+    """Post an envelope, or the message `raw` instead, once; read only the head of the response."""
     now = needs.clock()
     body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
     message_id, timestamp = envelope["message_id"], now // MICROSECONDS

@@ -137,10 +137,7 @@ def list_subscriptions(
 def list_active(
     tx: Connection, account_id: str, topic_id: str, published_at: int, after: str, limit: int
 ) -> list[tuple[str, dict[str, list[str]]]]:
-    """Return a page of (id, filter) of the subscriptions that were active at `published_at`.
-
-    `after` is the last id of the previous page.
-    """
+    """Return (id, filter) of the subscriptions active at `published_at`, after the id `after`."""
     of = {"account_id": account_id, "topic_id": topic_id, "published_at": published_at}
     rows = tx.rows(_LIST_ACTIVE, **of, after=after, limit=limit)
     return [(row[0], msgspec.json.decode(row[1])) for row in rows]

@@ -66,7 +66,7 @@ class MissingTopic(NamedTuple):
     first_at: int
     last_at: int
     events: int
-    """How many events it was sent since `first_at`."""
+    """How many events were sent to it since `first_at`."""
 
     @property
     def dropped(self) -> int:

@@ -35,7 +35,7 @@ def mount_root(root: Root) -> None:
     for folder in ("lower", "disk"):
         Path(folder).mkdir(exist_ok=True)
     for number, layer in enumerate(root.layers):
-        Path("lower", str(number)).symlink_to(layer)  # short: all options are in one page
+        Path("lower", str(number)).symlink_to(layer)  # short names: options must fit in a page
     if root.owner is None:
         inodes = root.disk_bytes // _BYTES_AN_INODE
         bounds = f"size={root.disk_bytes},nr_inodes={inodes},mode=700"

@@ -161,8 +161,7 @@ class BaseBackups:
         files = {} if endpoint.ca is None else {_ROOTS: endpoint.ca.encode()}
         env = {"PGPASSWORD": endpoint.password, "HOME": "/nonexistent"}
         if endpoint.ca is None:
-            # The server is not authenticated: send no password that it could use elsewhere.
-            # (libpq 16)
+            # An unauthenticated server gets no password that it could use elsewhere (libpq 16).
             env["PGREQUIREAUTH"] = "scram-sha-256"
         dsn = " ".join(f"{name}='{_quoted(value)}'" for name, value in words.items())
         return ConfinedProgram(

@@ -25,7 +25,7 @@ class BackupProgramMissing(Exception):
 
 
 class BackupFailed(Exception):
-    """A backup, a restore or another run failed; the message has the last lines, and no secret."""
+    """A backup or restore failed; the message has the program's last lines, and no secret."""
 
 
 class BucketGone(BackupFailed):

@@ -323,10 +323,7 @@ class Repositories:
 
     @asynccontextmanager
     async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[BackupRepository]:
-        """Open a repository with keys of its own, which expire when the block ends.
-
-        `name` is the name of the session that the keys belong to.
-        """
+        """Open a repository with keys of its own session `name`, which ends with the block."""
         async with self.access.keys(target, name, KEYS_SECONDS) as keys:
             yield BackupRepository(
                 cluster_id=target.cluster_id,
@@ -414,7 +411,7 @@ def _listed(found: _Backup) -> ListedBackup | None:
         size_bytes=found.info.size,
         stored_bytes=found.info.repository.delta,
         started_at=found.timestamp.start * MICROSECONDS,
-        # `stop` has whole seconds: what the server wrote in the rest of it may be included.
+        # `stop` is in whole seconds: the backup may include what was written later in that second.
         completed_at=(found.timestamp.stop + 1) * MICROSECONDS,
     )
 

@@ -43,10 +43,7 @@ class WalMissing(BackupFailed):
 
 
 async def push(repository: BackupRepository, spool: Path, place: ServerPlace) -> PushedWal:
-    """Move files of a spool to the repository, oldest first, until one fails.
-
-    At most 16 are moved in one call. Return how many were moved, and the error.
-    """
+    """Move at most 16 files of a spool to the repository, oldest first, until one fails."""
     pushed = 0
     try:
         with open_folder(spool) as folder, _staging(spool, "pushing", place.user) as staging:
@@ -199,7 +196,7 @@ async def _fetched(
 
 
 async def _newer_than(repository: BackupRepository, name: str) -> str:
-    """Return the repository's newest segment; "" unless it follows `name` on the same timeline."""
+    """Return the newest segment if it follows `name` on the same timeline, or an empty string."""
     if not _SEGMENT.fullmatch(name):
         return ""
     newest = await repository.newest_wal()

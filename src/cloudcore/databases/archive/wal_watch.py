@@ -51,10 +51,7 @@ class WalWatch:
             await self._note(each, error)
 
     async def _note(self, found: Cluster, error: str | None) -> None:
-        """Add the fault `ARCHIVE_FAILING` if pushes have failed for five minutes.
-
-        Remove the fault after a success (`error` is None).
-        """
+        """Add the fault `ARCHIVE_FAILING` after five minutes of errors; remove it on success."""
         now = self._needs.clock()
         is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
         if error is None:

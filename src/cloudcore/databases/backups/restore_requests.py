@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _SPARE = 2
-"""By default, the disk of a new cluster is this many times the size of the backup's files."""
+"""Without a size in the request, a cluster restored from a registered one gets this many times the
+disk that the backup's files take."""
 
 
 def create(
@@ -34,7 +35,7 @@ def create(
 ) -> Cluster:
     """Insert a cluster to be restored from its source: another cluster's backup or point in time.
 
-    `size` is None for the size of the source.
+    If `size` is None, it is that of the source or, if that is registered, fits the backup's files.
 
     Raises:
         NotFound: the source or the backup is gone.

@@ -242,10 +242,7 @@ def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> b
 
 
 def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:
-    """Return a page of schedules due at `now`, as (account, cluster, due time), by cluster id.
-
-    `after` is the last cluster id of the previous page.
-    """
+    """Return (account, cluster, due time) of schedules due at `now`, after the id `after`."""
     return [(a, b, c) for a, b, c in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 

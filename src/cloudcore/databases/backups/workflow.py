@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Outcome = StepDone[Backup] | StepRetry[Backup]
 DELETION_FAILED: Final = "BACKUP_DELETION_FAILED"
 TRIES: Final = 3
-"""How often a backup is tried before it has failed."""
+"""How many times a backup is tried before it has failed."""
 _LOOK_SECONDS: Final = 60
 """Between two tries to get the lock of a cluster; the end of another backup also causes a try."""
 _TELL_SECONDS: Final = 2

@@ -87,18 +87,15 @@ def ports_on(tx: Connection, node: str) -> frozenset[int]:
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
     """Return the lowest free port of a machine, or None if all are taken.
 
-    The caller should hold a lock on the machine's row; without it, two callers may get one port,
-    which a constraint of the table then refuses to the second.
+    The caller should hold a lock on the machine's row; without it, two callers may get the same
+    port, and a constraint refuses the second.
     """
     taken = ports_on(tx, node)
     return next((each for each in range(first, last + 1) if each not in taken), None)
 
 
 def due_checks(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str]]:
-    """Return a page of (account, cluster) ids of registered clusters that are due for a check.
-
-    `after` is the last cluster id of the previous page.
-    """
+    """Return (account, cluster) ids of registered clusters to check, after the id `after`."""
     return [(a, b) for a, b in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 

@@ -88,7 +88,7 @@ async def _make(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers
         return StepDone(next="start", keeps_faults=True)
     if found.source is not None:
         if not await restore.restore_while_wanted(needs, found):
-            return StepRetry(seconds=0)  # the owner has changed the goal, which has another step
+            return StepRetry(seconds=0)  # the owner wants something else now: take that step
         version = found.version
     else:
         version = servers.versions[-1]

@@ -154,7 +154,7 @@ class BubblewrapServers:
         await self._programs.alone(spec.id, lambda: self._adopt(spec))
 
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        """Let a restored server replay its WAL; leave superuser rights to no role but `SUPERUSER`.
+        """Let a restored server replay its WAL; take extra rights from all roles but `SUPERUSER`.
 
         The server listens only on its Unix socket, and has stopped when this returns. Do nothing if
         it has already recovered.

@@ -267,7 +267,7 @@ _KEPT_SECONDS: Final = 24 * 3600
 def keep(folder: Path, kept: Path) -> bool:
     """Move a server's data to `kept`, a folder of retained data; return False if it has no data.
 
-    To `ROWLESS`, all files of the server are moved.
+    If `kept` is `ROWLESS`, all files of the server are moved; otherwise only the data.
     """
     data = folder / "data"
     if not data.exists():

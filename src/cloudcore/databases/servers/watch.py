@@ -125,7 +125,7 @@ class ServerWatch:
         return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
 
     async def _ended(self, found: Cluster, now: int) -> None:
-        """Have a server that has ended restarted after a pause, which doubles with each end."""
+        """Have a server that has ended restarted after a pause: 1 s, doubled up to 60 s."""
         seen = (await self._driver.seen()).get(found.id, _MISSING)
         if seen.status != "stopped":
             return  # it was started between the two looks

@@ -103,10 +103,7 @@ def suppress(
     reason: Literal["auto_bounce", "auto_complaint"],
     now: int,
 ) -> Suppression | None:
-    """Suppress the address of a delivery, regardless of the quota.
-
-    Return None if the address is already suppressed.
-    """
+    """Suppress a delivery's address, regardless of the quota; return None if it already was."""
     made = suppressions.add_automatic(
         tx,
         Suppression(

@@ -114,7 +114,7 @@ def _recipient(fields: Message) -> _RecipientStatement | None:
     code = _code(status) or _code(diagnostic)
     if action.startswith("delayed"):
         kind = "delayed"
-    elif action.startswith(("fail", "error")):  # OpenSMTPD's word is error
+    elif action.startswith(("fail", "error")):  # OpenSMTPD writes error
         kind = "hard" if code == "5" else "soft"
     elif action:
         kind = ""  # delivered, relayed, expanded

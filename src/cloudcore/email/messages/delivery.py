@@ -140,7 +140,7 @@ class Postman:
         return self._recorded(due, outcome)
 
     async def _counted_today(self, due: DueMessage) -> DueMessage:
-        """Count a recipient again if the last attempt, or the acceptance, was on another day (UTC).
+        """Count a recipient again if last tried (or else accepted) on another day (UTC).
 
         Return the message with its source address, which may have changed.
         """

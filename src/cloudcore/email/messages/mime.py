@@ -105,7 +105,7 @@ _LIST_FIELDS: Final = (
     "list-unsubscribe",
     "list-unsubscribe-post",
 )
-"""The fields of RFC 2369, RFC 2919 and RFC 8058. Their values are URLs, which must not be split."""
+"""The fields of RFC 2369, RFC 2919 and RFC 8058, whose values must not be split."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -102,7 +102,7 @@ async def send_message(
 async def get_message(message_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a message, with the status of each recipient.
 
-    The content is kept for seven days after nothing of it waits to be sent, the rest for thirty.
+    The content is kept for seven days after the last delivery has ended, the rest for thirty.
     """
     found = await MESSAGES.authorized(ctx, message_id)
     of = (found.account_id, found.id)

@@ -255,10 +255,7 @@ def find_content(tx: Connection, account_id: str, message_id: str) -> bytes | No
 
 
 def account_of(tx: Connection, message_id: str) -> str | None:
-    """Return the account id of a message, or None if the message is deleted.
-
-    The caller has authenticated the message id.
-    """
+    """Return the account id of a message, or None. The caller has authenticated the message id."""
     row = tx.row(_ACCOUNT_OF, id=message_id)
     return None if row is None else row[0]
 

@@ -71,8 +71,7 @@ class Links:
     def is_pair(self, name: str, mac: str, of: int) -> bool:
         """Return True if a link has the MAC address `mac`, and its peer has the index `of`.
 
-        The index is that of the peer in the peer's namespace. Return False if there is no such
-        link.
+        The index is the one in the peer's namespace.
         """
         index = self.index(name)
         if index is None:

@@ -53,10 +53,7 @@ def remove(path: Path) -> None:
 
 
 def within(path: Path, call: Callable[[], T]) -> T:
-    """Call a function in a namespace, and return its result.
-
-    Raise `OSError` if there is no such namespace.
-    """
+    """Return the result of a call in a namespace; raise `OSError` if there is no such namespace."""
 
     def enter_and_call() -> T:
         with path.open("rb") as namespace:

@@ -27,10 +27,7 @@ class Render:
         """Do nothing: the driver has no requirements."""
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Check the rules of a plan, if that is possible on this machine.
-
-        Raise `RulesRefused` if they are rejected.
-        """
+        """Check the rules of a plan, if possible here; raise `RulesRefused` if rejected."""
         _check(render(plan))
 
     async def apply(self, plan: VpcPlan) -> None:

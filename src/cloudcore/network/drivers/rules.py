@@ -274,10 +274,7 @@ def _local(key: str) -> list[str]:
 
 
 def _choice(key: str, choices: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the rule that looks up `key` in a map with these (value, verdict) pairs.
-
-    Return no rule if there are no choices.
-    """
+    """Return the rule that maps `key` by these (value, verdict) pairs; no rule without choices."""
     listed = ", ".join(f"{value} : {verdict}" for value, verdict in choices)
     return [f"{key} vmap {{ {listed} }}"] if listed else []
 
