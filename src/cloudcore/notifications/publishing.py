@@ -132,7 +132,7 @@ class FanOut(NamedTuple):
                 await self._tell(event, crn)
 
     async def _asking(self, event: OutboxEvent) -> Sequence[str]:
-        """Return the CRNs of the topics that rules name now for an event of `events.tell_later`."""
+        """Return the CRNs of topics that rules name now for an event of `emit_from_platform`."""
         topics_of = self.needs.events.topics_of
         return await self.needs.database.read(topics_of, event.account_id, event.type)
 
