@@ -141,7 +141,10 @@ def _sign_client_in(
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """Delete the stored credential, and end the sign-in at the registry; return the exit status."""
+    """Delete the stored credential in any case, and end the sign-in at the registry.
+
+    Return the exit status, which is not 0 if the registry could not end it.
+    """
     path = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, path), path)
     with changing(path) as credentials:
