@@ -101,7 +101,7 @@ def sign_in(options: argparse.Namespace) -> None:
 def _with_role(
     options: argparse.Namespace, transport: Transport, credential: Credential
 ) -> Credential:
-    """Assume the role of ``--role``, or one that the person chooses; return the new credential.
+    """Assume the role of ``--role``, or the person's only or chosen one; return the new credential.
 
     Return the credential unchanged if no role is chosen, and for a service account without
     ``--role``.

@@ -98,8 +98,8 @@ def read_inputs(
     """Build the body of a request from the fields of a form.
 
     An empty field is left out, but a required text is sent empty. In a change, an empty field
-    becomes null if it may be null, and empty otherwise; but an empty number or choice stays as it
-    is. Raise `WrongInput` if a field cannot be read.
+    becomes null if it may be null; otherwise a number or choice stays as it is, and any other field
+    becomes empty. Raise `WrongInput` if a field cannot be read.
     """
     body: dict[str, Any] = {}
     for each in inputs:
