@@ -46,8 +46,7 @@ class NotSignedIn(CommandFailure):
 class RequestRefused(CommandFailure):
     """The server answered with an error.
 
-    `code` is the code in the error envelope, or the OAuth error code; empty if the response has
-    neither.
+    `code` is the code in the error envelope, or of OAuth; empty if the response has neither.
     """
 
     def __init__(self, message: str, status: int, code: str = "") -> None:

@@ -93,17 +93,14 @@ class Runtime(Generic[Needs]):
     on_node: Callable[[Needs], Sequence[Watch]] = _nothing
     """What the family watches on each machine, in one process of that machine."""
     placings: Sequence[Placing] = ()
-    """The kinds of resources that the family places on machines; a resource is told if its machine
-    is lost."""
+    """Kinds of resources that it places on machines; a resource is told if its machine is lost."""
     expiry: Sequence[Forget] = ()
     """Changes that delete a batch of expired rows; they get the current time in microseconds since
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
     samples: Mapping[str, Measure] = field(default_factory=dict)
-    """By name of an SKU that is sampled each hour: the function that measures what accounts
-    store."""
+    """Maps SKUs that are sampled each hour to functions that measure what accounts store."""
     uses: Sequence[Counted] = ()
-    """Functions that count how much an account has, for those of the family's quotas that can be
-    counted."""
+    """Functions that count how much an account has, for quotas that can be counted."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: `Family[X](…)` sets an attribute
@@ -113,8 +110,7 @@ class Family(Generic[Needs]):
     name: str
     """Name of the family, and the service in its CRNs and actions."""
     runs: str | Runtime[Needs] = field(default_factory=Runtime)
-    """The family's runtime, or where it is (``module:NAME``), so that it is imported at the first
-    use."""
+    """The family's runtime, or where it is (``module:NAME``), to be imported at the first use."""
     title: str = ""
     """What users call the family's resources; if empty, the capitalized name is shown."""
     host: str | None = ""
@@ -139,8 +135,7 @@ class Family(Generic[Needs]):
     other_events: tuple[str, ...] = ()
     """Types of the events that are not derived from the audit log."""
     event_words: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Sentences for events, shown to users, by type: for types from which no good sentence can be
-    made."""
+    """Sentences shown to users, by event type, where the type alone gives no good sentence."""
     skus: tuple[Sku, ...] = ()
     """The kinds of use that the family reports and prices. If one is called ``requests``, requests
     of the family's routes count as it."""

@@ -113,8 +113,7 @@ class Opening:
     async def get(self, port: PortType[T]) -> T:
         """Return the implementation of a port.
 
-        Raise `PortMissing` if the port is not offered, or its implementation depends on the port
-        itself.
+        Raise `PortMissing` if the port is not offered, or its implementation depends on it.
         """
         make = self._offers.get(port)
         if make is None or port.name in self._asking:

@@ -28,8 +28,8 @@ class Scope(NamedTuple):
 
 R = TypeVar("R")
 Authorize = Callable[[str], None]
-"""Gets the CRN of a resource; raises `AccessDenied` if the caller may not do what it requests
-there. See `RequestContext.right_to`."""
+"""Gets the CRN of a resource that a request names; raises `AccessDenied` if the caller may not use
+it in this way. See `RequestContext.right_to`."""
 
 
 class Kind(NamedTuple, Generic[R]):

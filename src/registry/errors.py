@@ -122,10 +122,7 @@ class KmsKeyDeleted(KeyDeleted):
 
 
 class KmsKeyDisabled(KeyDisabled):
-    """The KMS key that encrypts a repository's new blobs, or that a blob needs, is disabled.
-
-    A key whose deletion is pending is disabled too.
-    """
+    """The KMS key of a repository's new blobs, or of a blob, is disabled or pending deletion."""
 
     def __init__(self, message: str = _KEY_DISABLED) -> None:
         super().__init__(message)

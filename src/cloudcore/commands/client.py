@@ -51,10 +51,7 @@ class ApiCalls(Protocol):
         """Send a POST that takes effect once (``Idempotency-Key``); return the response's JSON."""
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> dict[str, Any]:
-        """PUT the `size` bytes of a seekable file; return the response's JSON.
-
-        A retry reads the file again.
-        """
+        """PUT the `size` bytes of a seekable file, perhaps twice; return the response's JSON."""
 
     def receive_file(self, path: str, file: BinaryIO) -> int:
         """Write the response body of `path` to a file; return the number of bytes."""
@@ -99,8 +96,7 @@ class Product(NamedTuple):
     sign_in: Callable[[argparse.Namespace], SignedIn]
     """Returns the sign-in to the server that the options name; by default, the only sign-in."""
     send_public: Callable[[argparse.Namespace, str, str, object], dict[str, Any]]
-    """Sends a request without a sign-in: options, method, path, document. Returns the response's
-    JSON."""
+    """Sends a request without a sign-in (options, method, path, document); returns the JSON."""
     crn_of: Callable[[ApiCalls, str], str]
     """Returns the CRN of a resource whose name is written without its kind."""
     log_in: Callable[[str, str, str, str, str], None]

@@ -121,7 +121,7 @@ class Invocation:
     def record(self) -> Record:
         """Return the record of the named resource, read from the server.
 
-        Raise `Missing` if there is none.
+        Raise `Missing` if a search for the name finds none, `RequestRefused` if the server refuses.
         """
         noun, written = self._noun, self.written
         if noun.find is not None:

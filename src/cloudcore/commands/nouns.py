@@ -77,7 +77,7 @@ OptionKind = Literal[
     all arguments after ``--``
 """
 CellForm = Literal["text", "number", "time", "size", "duration", "whole", "digest", "digests"]
-"""The format of a value in a table. These are not self-evident:
+"""The format of a value in a table; some need explanation:
 
 ``whole``
     a value that is never folded, so that it can be copied
@@ -111,8 +111,7 @@ class Secret(NamedTuple):
     words: str
     """The name of the secret, for the help of ``--quiet``."""
     labels: Mapping[str, str]
-    """Maps labels to fields of the record; a person is shown all of them. The last field is the
-    secret."""
+    """Maps labels to fields of the record, which a person is shown; the last is the secret."""
 
 
 class Option(NamedTuple):

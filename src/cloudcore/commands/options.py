@@ -137,8 +137,8 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
 def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - a field of any kind
     """Return the JSON object in a file.
 
-    Of a whole record as ``show`` prints it (an object with the option's field and ``revision``),
-    return the field.
+    From a whole record as ``show`` prints it, with the option's field and ``revision``, return the
+    field.
     """
     found = _read_document(name)
     return found[option.field] if {option.field, "revision"} <= found.keys() else found

@@ -92,10 +92,7 @@ class CommandParser(argparse.ArgumentParser):
                 yield each
 
     def _check_option(self, given: str) -> None:
-        """Exit if an option is unknown, and suggest a similar one.
-
-        So an unknown option is reported before missing arguments.
-        """
+        """Exit if an option is unknown, before missing ones are reported; suggest a similar one."""
         name, _, _ = given.partition("=")
         known = self._option_string_actions
         if (

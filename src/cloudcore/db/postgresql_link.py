@@ -27,8 +27,7 @@ from psycopg.types.numeric import Int8Dumper, IntLoader
 T = TypeVar("T")
 
 SILENT_SECONDS: Final = 5.0
-"""Seconds without a byte of an answer, after which the server is asked for the connection's
-state."""
+"""Seconds without a byte of an answer after which the server is asked about the connection."""
 LOOK_SECONDS: Final = 3
 """Seconds until this question must have a connection, and then an answer."""
 _GRACE_SECONDS: Final = 1.0

@@ -25,8 +25,7 @@ _ALONE: Final = f"SELECT pg_advisory_lock{_PLACE}"
 _TRY_ALONE: Final = f"SELECT pg_try_advisory_lock{_PLACE}"
 _TRY_SHARED: Final = f"SELECT pg_try_advisory_lock_shared{_PLACE}"
 _FOR_LONG: Final = b"SET idle_session_timeout = 0"
-"""Otherwise a server with such a timeout would end the connection, and so the lock, during long
-work."""
+"""Otherwise a server's timeout would end the connection, and so the lock, during long work."""
 _PATIENT: Final = "SET statement_timeout = 0; SET lock_timeout = '{milliseconds}ms'"
 
 

@@ -1,8 +1,7 @@
 """Log and translate errors of a database that is full, read-only or unreachable.
 
 A full disk is distinguished from a failed one: SQLite reports both as "disk I/O error". A driver's
-message may name hosts, ports, users, files and statements, so it is logged, but not sent to
-clients.
+message may name hosts, ports, users, files and statements, so it is only logged.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class DiskFull(Unavailable):
 def is_full(path: Path, error: BaseException | None) -> bool:
     """Return True if an error of SQLite or the system means that the disk of `path` is full.
 
-    If the error may have other causes, test the disk: write some bytes beside `path`, and delete
-    them.
+    If the error may have other causes, write some bytes beside `path` as a test, and delete them.
     """
     if isinstance(error, OSError):
         return error.errno in NO_ROOM

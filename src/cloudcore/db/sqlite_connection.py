@@ -156,7 +156,7 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def restrict_access(path: Path) -> None:
-    """Create the database file if absent; make it and its companion files inaccessible to others.
+    """Create the database file (mode 0600) if absent; deny others access to it and its companions.
 
     SQLite creates the companions ``-wal`` and ``-shm`` with the mode of the database. Existing
     files are not opened: closing one would drop the locks that this process holds on it.

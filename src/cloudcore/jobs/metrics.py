@@ -43,8 +43,7 @@ class UnfinishedJobs(NamedTuple):
 
     kind: str
     stage: str
-    """*due*: the job could run now; *running*: a worker has leased it; *waiting*: its time has not
-    come."""
+    """*due*: the job could run now; *running*: a worker has leased it; *waiting*: it is not due."""
     jobs: int
     first_due_at: int
 

@@ -134,10 +134,7 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
 
 
 def existing(name: str) -> Sequence[Path]:
-    """Return the paths of the groups with this name, whether or not the groups exist.
-
-    The result is empty if this process may not make groups.
-    """
+    """Return the paths of a name's groups, existing or not; empty if this process may make none."""
     try:
         return [parent / name for _, parent in delegated().values()]
     except GroupsMissing:

@@ -2,8 +2,7 @@
 
 A machine compares its settings with the stored ones when it starts. The stored settings are those
 of the machine that started last; they can change only while no other machine runs. A machine that
-was silent for a minute counts as stopped, so each machine repeats the comparison with every
-heartbeat.
+was silent for a minute counts as stopped, so each machine compares again with every heartbeat.
 """
 
 from __future__ import annotations

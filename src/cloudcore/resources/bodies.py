@@ -57,8 +57,7 @@ class Bodies(Generic[R]):
         "The fields to change; null takes an optional one away, others are replaced whole."
     )
     update_words: Mapping[str, str] = field(default_factory=dict)
-    """Descriptions of fields in updates, for the OpenAPI document; by default the same as in
-    creations."""
+    """Descriptions of fields in updates, for the OpenAPI document; by default as in creations."""
     suffix: str = "Record"
     """End of the name of the record's type in answers."""
 

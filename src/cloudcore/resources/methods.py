@@ -30,8 +30,7 @@ from cloudcore.wire import RequestBody, ResponseBody, changes_of, moment_of
 R = TypeVar("R", bound=Record)
 C = TypeVar("C")
 _UNRESOLVED: Final = Reference("")
-"""Stands for a reference until policies have allowed the creation; only then the reference is
-resolved."""
+"""Stands for a reference until policies have allowed the creation; it is resolved only then."""
 
 
 class Referrer(NamedTuple):
@@ -150,8 +149,7 @@ class Methods(Generic[R]):
     def remove(self, tx: Connection, found: R, now: int) -> None:
         """Delete a record.
 
-        Raise `NotFound` if the record was deleted meanwhile, `Conflict` if another resource refers
-        to it.
+        Raise `NotFound` if it was deleted meanwhile, `Conflict` if another resource refers to it.
         """
         old = self.rows.lock(tx, found.account_id, found.id)
         for rows, referring in self.referrers:

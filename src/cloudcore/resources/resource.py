@@ -231,8 +231,7 @@ class Filter(NamedTuple):
     read: Callable[[str], str] = str
     """Converts the parameter's value to the column's."""
     hides: str = ""
-    """A value of the column; rows with this value are listed only if the parameter requests
-    them."""
+    """A value of the column; its rows are listed only if the parameter requests them."""
 
 
 class ReferenceTarget(NamedTuple):
@@ -240,8 +239,7 @@ class ReferenceTarget(NamedTuple):
 
     resource: Resource[Any]
     action: str
-    """The action that a caller must be allowed to do on a resource to name it, such as
-    ``queue:SendMessage``."""
+    """The action that must be allowed on a resource to name it, such as ``queue:SendMessage``."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached properties
@@ -267,8 +265,7 @@ class Resource(Generic[R]):
     check_key: Callable[[str], None] = check_name
     """Raises `InvalidInput` if a new resource cannot have this key."""
     is_queried_in_all_regions: bool = False
-    """True if queries find an account's resources in all regions, so that renaming the install's
-    region hides none."""
+    """True if queries find resources in all regions: renaming the install's region hides none."""
     quota: int = 1000
     """Maximum number of resources of an account, where no operator has set another limit."""
     filters: tuple[Filter, ...] = ()

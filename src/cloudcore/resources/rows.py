@@ -211,8 +211,7 @@ class Rows(Generic[R]):
     ) -> tuple[R, R] | None:
         """Replace a record by `changed(record)`, which may use `tx`; return (old, new).
 
-        Return None if the record was deleted. If the function returns an equal record, nothing is
-        stored.
+        Return None if the record was deleted. If `changed` returns an equal one, store nothing.
         """
         before = self.try_lock(tx, account_id, found_id)
         if before is None:

@@ -82,11 +82,9 @@ class Dispatcher:
         self._startup = startup
         self._shutdown = shutdown
         self.on_event: Count = count_nothing
-        """Called with the key and amount of a `CountedEvent`; the server sets this to its
-        counter."""
+        """Called with the key and amount of a `CountedEvent`; set by the server."""
         self.kept: KeptAnswers | None = None
-        """The answers that the server may send again by itself; set at the start of the
-        application."""
+        """Answers that the server may repeat by itself; set at the application's start."""
         self.leave: Callable[[], None] = _stay
         """Called when the server is told to stop but still serves for a while; must not block."""
         self.measure: Measure = measure_nothing

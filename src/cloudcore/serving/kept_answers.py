@@ -157,10 +157,7 @@ class KeptAnswer:
         self.users = 0
 
     def has_revision_of(self, version: int) -> bool:
-        """Return True if the siblings' known revision at this version is the answer's own.
-
-        The answer is then unchanged.
-        """
+        """Return True if the answer, known by the siblings' revision, is unchanged at a version."""
         siblings = self.siblings
         if siblings is None or siblings.version != version or siblings.revision is None:
             return False

@@ -377,8 +377,7 @@ class RequestContext:
     ) -> None:
         """Count a refused attempt for the audit log, which is written later.
 
-        The event belongs to `owner_id` or, if `owners` is passed, to those that `owners` finds
-        then.
+        The event belongs to `owner_id` or, if passed, to those that `owners` then finds.
         """
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})

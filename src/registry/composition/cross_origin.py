@@ -1,10 +1,9 @@
-"""Let web pages of listed other origins read ``/v1`` and ``/v2``.
+"""Let web pages of listed other origins, and of no others, read ``/v1`` and ``/v2``.
 
 Only ``GET``, ``HEAD`` and their preflights are allowed. ``Access-Control-Allow-Credentials`` is
 never sent, so pages cannot use cookies; they send bearers from ``GET /v2/token``. The sign-in page
 and the endpoints that issue tokens by ``POST`` allow no other origin. (Fetch standard, "HTTP
-extensions".) ``entrepot dev``, which has no sign-in, refuses all requests of pages of other
-origins.
+extensions".) ``entrepot dev``, which has no sign-in, refuses all requests of other origins.
 """
 
 from __future__ import annotations

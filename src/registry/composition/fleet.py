@@ -109,7 +109,7 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
 def check_of(settings: Settings) -> Check:
     """Return a check that nodes started later have the same settings.
 
-    On SQLite, where all processes are of one machine, the check compares nothing.
+    On SQLite, all processes run on one machine, and the check compares nothing.
     """
     shared: Mapping[str, str] = {}
     if is_postgresql(settings.database):  # else all processes are of one machine
@@ -168,8 +168,7 @@ async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
 async def _can_note(sweeper: BlobSweeper, noted: str) -> bool:
     """Return True if a generation can be saved in the store now.
 
-    If not, an old generation does not mean another store: the other nodes cannot save theirs
-    either.
+    If not, an old generation does not mean another store: no node can save a new one.
     """
     try:
         await sweeper.note_generation(noted)

@@ -15,8 +15,7 @@ from registry.settings.settings import Settings
 class RegistryStores:
     """The stores of a process, under both ``entrepot dev`` and ``entrepot serve``.
 
-    Commands that work on stored data open only these. They are also what the registry's family
-    needs.
+    Commands that work on stored data open only these; the registry's family needs them, too.
     """
 
     settings: Settings

@@ -181,15 +181,14 @@ def _parse_reference(reference: str) -> tuple[Name, str, str] | None:
 _FIRST: Final = "-"
 """Stands for the first page, which has no marker."""
 _MOST: Final = 20
-"""Maximum of markers in an address; a marker has some 100 characters."""
+"""Maximum number of markers in an address; a marker has some 100 characters."""
 
 
 class PageLinks(NamedTuple):
     """Query strings of the previous and the next page of a list, without the list's filters."""
 
     before: str | None
-    """For the previous page: empty if that is the first page; None if there is none, or it is not
-    known."""
+    """For the previous page: empty if that is the first; None if there is none or it is unknown."""
     after: str | None
 
 

@@ -33,8 +33,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "asset": _ASSET.fullmatch,
     "wheel": _WHEEL.fullmatch,
 }
-"""Maps path parameters to functions that return a true value for a well-formed one. Parameters that
-are not listed are UUIDs."""
+"""Maps path parameters to functions that are true for well-formed ones; others are UUIDs."""
 
 
 class Requires(Enum):

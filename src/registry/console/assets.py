@@ -30,8 +30,7 @@ POLICY: Final = (
 UPLOADING: Final = f"{POLICY}; connect-src 'self'"
 """The policy of a page whose script sends files."""
 SHOWING_MAIL: Final = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
-"""The policy of a page with a mail in a frame: the frame inherits the policy, and mails have
-styles."""
+"""The policy of a page with a mail in a frame: the frame inherits it, and mails have styles."""
 
 
 class Asset(NamedTuple):

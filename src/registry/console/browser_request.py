@@ -17,7 +17,7 @@ Scope = Any
 
 _MAX_PARAMETERS: Final = 32
 _MAX_FIELDS: Final = 512
-"""Maximum of fields in a form: a lifecycle policy may have 50 rules of eight fields."""
+"""Maximum number of fields in a form: a lifecycle policy may have 50 rules of eight fields."""
 
 
 def header_of(scope: Scope, name: bytes) -> str | None:

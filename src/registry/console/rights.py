@@ -21,7 +21,7 @@ _MORE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 _OF_PERSONS: Final = frozenset({("iam", "organization")})
 """Kinds of resources that people change without a role."""
 _MOST: Final = 100
-"""Maximum of resources in one request."""
+"""Maximum number of resources in one request."""
 
 
 class RightsQuestions:
@@ -79,8 +79,7 @@ class Rights:
         }
 
         self._here: frozenset[str] | None = None
-        """The actions that are allowed on the repository of `read_here`; None if they are unknown.
-        """
+        """The actions allowed on the repository of `read_here`; None if they are unknown."""
 
     async def read_here(self, api: ControlPlaneClient, repository_id: str) -> None:
         """Read the role's rights on a repository, of any account, for `may_here`."""
@@ -93,7 +92,7 @@ class Rights:
     def may_here(self, action: str) -> bool:
         """Return True if the role may do `action` on the repository of `read_here`.
 
-        Also return True if its rights are unknown.
+        Also return True if that is unknown.
         """
         return self._here is None or action in self._here
 
@@ -122,7 +121,7 @@ async def read_rights(
 ) -> Rights:
     """Read the role's rights on all resources of each kind, and on the resources `crns`.
 
-    If ``/v1`` refuses to tell them, return rights that allow everything.
+    If ``/v1`` refuses, return rights that allow everything.
     """
     questions = asked.questions(account_id, crns)
     try:

@@ -22,8 +22,7 @@ class RunRecord(ResponseBody):
     id: Uuid
     status: Literal["running", "succeeded", "failed"]
     started_by_source: ActingSource | None
-    """The person or service account behind the principal that started the run; null if unknown or
-    none."""
+    """The person or service account behind the starting principal; null if unknown or none."""
     fault: str | None
     """Error code and message of a failed run; else null."""
     started_at: RFC3339

@@ -119,7 +119,7 @@ async def put_encryption_binding(
 
 @deletes(_DEFAULT, "registry:DeleteEncryptionBinding", statuses=(404,))
 async def delete_encryption_binding(ctx: Context) -> None:
-    """Delete the account's default key: the platform key seals later pushes in its place."""
+    """Unbind the account's default key: the platform key seals later pushes in its place."""
     await ctx.database.write(unbind, authorized_for_all(ctx), None, ctx.clock())
 
 
@@ -157,7 +157,7 @@ async def put_repository_encryption_binding(
 
 @deletes(_OF_REPOSITORY, "registry:DeleteEncryptionBinding")
 async def delete_repository_encryption_binding(repository_id: FromPath[str], ctx: Context) -> None:
-    """Delete a repository's key: the account's default or the platform key seals later pushes."""
+    """Unbind a repository's key: the account's default or the platform key seals later pushes."""
     found = await authorized_repository(ctx, repository_id)
     await ctx.database.write(unbind, found.account_id, found.id, ctx.clock())
 

@@ -54,7 +54,7 @@ class GivenCredential(RequestBody):
 
 
 class TestPullThroughCacheRule(RequestBody):
-    """The image to look for at the upstream; without one, only whether the upstream answers."""
+    """The image to look for upstream; without one, only check whether the upstream answers."""
 
     repository: Annotated[str, Meta(min_length=1, max_length=210)] | None = None
     """As it is pulled, without the rule's prefix: ``library/alpine``."""

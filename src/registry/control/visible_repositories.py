@@ -35,8 +35,7 @@ async def authorized_visible_repository(
     account needs both to allow the action.
 
     Raise `AccessDenied` if the repository belongs to the caller's own account, and no policy allows
-    the action; `NotFound` if no repository has this id, or the caller may not know of the
-    repository.
+    the action; `NotFound` if no repository has this id, or the caller may not know of it.
     """
     account_id = account_of(ctx)
     action = ctx.action
@@ -77,10 +76,7 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
 
 
 async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
-    """Check that the caller may act on the repository in the path.
-
-    Raise what `authorized_visible_repository` raises.
-    """
+    """Check the repository in the path; raise what `authorized_visible_repository` raises."""
     await authorized_visible_repository(ctx, parameters["repository_id"])
 
 
@@ -104,7 +100,7 @@ class AllowedActions(ResponseBody):
 
 @get(f"{PATH}/allowed-actions", opt={"action": "registry:DescribeRepositories"})
 async def list_allowed_actions(repository_id: FromPath[str], ctx: Context) -> AllowedActions:
-    """List the actions on a repository that the policies allow the caller."""
+    """List the actions on a repository that the caller's and its own policies allow the caller."""
     found = await authorized_visible_repository(ctx, repository_id)
     subject = AccessSubject(ctx.caller, ctx.policies, ctx.source_ip)
     region, now, name = ctx.settings.region, ctx.clock(), found.repository.name

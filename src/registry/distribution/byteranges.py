@@ -121,8 +121,7 @@ _NEAR_BYTES: Final = 1024 * 1024
 """Bytes that are sealed together, in one frame, and so are read together. Ranges with smaller gaps
 are read together, too."""
 _SENT_BYTES: Final = 64 * 1024
-"""Size of the pieces that are sent, and the size from which ``sendfile`` sends a range of a
-file."""
+"""Size of the pieces that are sent; ``sendfile`` sends ranges of a file from this size on."""
 _BOUNDARY_BYTES: Final = 16
 MOST_AGAIN: Final = 4
 """MiB that may be read in excess of the whole blob, for ranges that overlap or go back."""

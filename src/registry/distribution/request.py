@@ -59,7 +59,7 @@ class DataPlaneRequest:
         return ", ".join(lines)
 
     def change(self, ctx: ServiceContext) -> Change:
-        """Return the caller and time of a change that this request makes, with the registry."""
+        """Return the caller, time and registry of a change that this request makes."""
         return ctx.change_by(self.grant.principal, self.grant.source, self.grant.client)
 
     @property
@@ -135,7 +135,7 @@ def is_not_modified(request: DataPlaneRequest, digest: str) -> bool:
 
 
 def range_still_holds(request: DataPlaneRequest, digest: str) -> bool:
-    """Return True if ``Range`` applies: there is no ``If-Range``, or it contains this digest."""
+    """Return True if ``Range`` applies: there is no ``If-Range``, or it is this digest."""
     header = request.header(b"if-range")
     return header is None or header.strip() == f'"{digest}"'
 

@@ -170,8 +170,7 @@ class TokenAccess:
     def check_mount(self, scope: Scope, bearer: Bearer, target: Name, source: Name) -> None:
         """Make the client request a token for the mount's source, but only once, to avoid a loop.
 
-        Raise `TokenRequired` the first time this token, target and source occur; return the second
-        time.
+        Raise `TokenRequired` the first time this token, target and source occur, not the second.
         """
         if self._mounts.take((bearer.token_id, target, source)):
             return
@@ -217,9 +216,9 @@ class TokenAccess:
         credential: bytes,
         message: str,
     ) -> TokenRequired | TokenDenied:
-        """Return a 401, or a 403 if the connection's last refusal was of the same request.
+        """Return a 401, so that the client gets another token; a 403 if it repeats the request.
 
-        A request with another token counts as another request.
+        The request is repeated if it is the one last refused on this connection, token included.
         """
         challenge = self._challenge(scope, name, need, error)
         connection = scope.get("client")

@@ -25,8 +25,7 @@ MAX_DESCRIPTORS: Final = 5_000
 MAX_ANNOTATIONS: Final = 10_000
 """Maximum number of annotations, of the manifest and of its descriptors together."""
 MAX_PARTS: Final = 100_000
-"""Maximum number of names and values in the JSON, known or not: a parser makes an object of
-each."""
+"""Maximum number of names and values in the JSON, known or not: each becomes an object."""
 _NAME_BYTES: Final = len(b'"":0')
 """Minimum bytes of a name with its value."""
 
@@ -217,8 +216,7 @@ def _bare(content_type: str | None) -> str:
 def _media_type(document: _Document, content_type: str | None) -> str:
     """Return a document's media type; its header and its ``mediaType`` must agree.
 
-    If the header is not specific, ``mediaType`` decides; if that is missing too, the fields that
-    are present decide.
+    If the header is not specific, ``mediaType`` decides; without one, the fields present.
     """
     sent = _bare(content_type)
     declared = document.media_type

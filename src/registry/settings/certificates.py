@@ -41,8 +41,7 @@ class AcmeSettings:
     tls_acme_directory: str = _DIRECTORY
     """URL of the authority's directory; by default that of Let's Encrypt."""
     tls_acme_roots: str = ""
-    """PEM file of the root certificates that the directory's own certificate is verified with;
-    empty: the public ones."""
+    """PEM file of the roots that verify the directory's own certificate; empty: the public ones."""
     tls_acme_http: str = ""
     """``host:port`` that answers the authority by plain HTTP (http-01), and redirects clients to
     https; empty: the authority is answered where TLS is served (tls-alpn-01)."""
@@ -99,8 +98,7 @@ class CertificateSettings:
     certificate_acme_email: str = ""
     """Address for that authority's messages to the operator."""
     certificate_acme_roots: str = ""
-    """PEM file of the root certificates that the directory's own certificate is verified with;
-    empty: the public ones."""
+    """PEM file of the roots that verify the directory's own certificate; empty: the public ones."""
     dns_listen: str = ""
     """``host:port``, over UDP and TCP, of the name server of `certificate_zone`; empty: none."""
     dns_name_servers: str = ""

@@ -68,8 +68,7 @@ class SettingFields:
     that terminates TLS. Without this setting, all clients of the proxy count as one address, and
     can block each other's sign-in."""
     tls: Literal["own", ""] = ""
-    """``own``: without certificate files, serve TLS with a certificate of the install's own
-    authority."""
+    """``own``: without files, serve TLS with a certificate of the install's own authority."""
     tls_certificate: str = ""
     """File of the certificate to serve, followed by those of its issuers; empty: plain HTTP."""
     tls_key: str = ""

@@ -105,15 +105,15 @@ class Limits:
     """Limits of blobs, uploads and requests. Sizes in bytes, times in seconds."""
 
     max_blob_bytes: int = 100 * 1024**3
-    """Maximum of the bytes of a blob."""
+    """Maximum bytes of a blob."""
     upload_idle_seconds: int = 24 * 3600
     """Time without a request after which an upload session ends."""
     max_open_uploads: int = 5000
-    """Maximum of open upload sessions of an account; one more is answered 429."""
+    """Maximum number of open upload sessions of an account; one more is answered 429."""
     max_open_uploads_per_repository: int = 1000
-    """Maximum of open upload sessions of a repository."""
+    """Maximum number of open upload sessions of a repository."""
     max_bucket_bytes: int = 1024**4
-    """Maximum of the bytes that an account has in buckets."""
+    """Maximum bytes that an account has in buckets."""
     inline_max_bytes: int = MOST_INLINE_BYTES
     """Size up to which a blob is stored in the database, and not in a file; 0: none is."""
     kept_answers_bytes: int = 32 * 1024**2
@@ -122,8 +122,7 @@ class Limits:
     """Age of a blob's last use in a repository from which a HEAD renews it, while no manifest
     refers to the blob; at most half of `gc_grace_seconds` counts."""
     request_seconds: int = 0
-    """Time after which the server ends any request, whether it is receiving or sending; 0: no
-    limit."""
+    """Time after which the server ends any request, receiving or sending; 0: no limit."""
     drain_seconds: int = 0
     """Time after SIGTERM in which the server still takes requests but reports that it is not ready,
     before it drains."""

@@ -45,8 +45,7 @@ class NodeSettings:
     balancer_driver: BalancerDriver = "embedded"
     """Driver of load balancers: ``embedded``, or ``haproxy``, which must be installed."""
     balancer_vips: str = ""
-    """Networks, separated by commas, from which load balancers get their addresses; empty: there
-    are no load balancers."""
+    """Networks, separated by commas, with addresses for load balancers; empty: there are none."""
     balancer_targets: str = ""
     """Networks, separated by commas, that load balancers may connect to by address if
     `network_driver` is ``render``: they connect from this machine then, and a VPC may have any

@@ -65,7 +65,7 @@ NAMES: Final = (
     *(item.name for item in fields(Settings) if item.name not in GROUPS),
     *_GROUP_OF,
 )
-"""The names of all settings, also of those in groups."""
+"""The names of all settings, including those in groups."""
 
 
 def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings:

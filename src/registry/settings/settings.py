@@ -151,7 +151,7 @@ class Settings(SettingFields):
 
     @property
     def own_folder(self) -> Path | None:
-        """Return the folder of the built-in authority's certificate; None if that is not used."""
+        """Return the folder of a certificate of the built-in authority; None if none is used."""
         if not self.tls or self.tls_certificate or self.acme.names:
             return None
         return local_folder(self.root_key.absolute().parent)

@@ -44,8 +44,7 @@ class StoreSettings:
     store_s3_read_seconds: int = 10
     """Maximum time without a byte of a response."""
     store_s3_encryption: str = ""
-    """Encryption by the S3 service: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: its own
-    default."""
+    """Encryption by S3: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: its own default."""
     store_s3_buffer_mb: int = 256
     """Maximum MiB of uploads that a process keeps in memory until they are sent: for blobs, and as
     many again for accounts' buckets."""

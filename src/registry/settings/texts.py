@@ -143,7 +143,7 @@ def without_port(host: str) -> str:
 
 
 def is_every_address(host: str) -> bool:
-    """Return True if listening on `host` means to listen on every address of the machine."""
+    """Return True if listening on `host` means listening on every address of the machine."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:

@@ -123,8 +123,7 @@ class RegistryClient:
     async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
         """Return a manifest, of at most `oci.manifest.MAX_BYTES`.
 
-        Its bytes match the requested digest, and the digest in the response's headers, if there is
-        one.
+        Its bytes match the digests in the request and in the response's headers, if any.
         """
         path = _path(remote, "manifests", reference)
         async with self._asked(remote, "GET", path, _ACCEPT_MANIFESTS, _OK) as answer:

@@ -26,8 +26,7 @@ from registry.upstream.response_headers import failure_of, failure_of_status, or
 
 MAX_REDIRECTS: Final = 5
 ANSWER_SECONDS: Final = 60
-"""Seconds until the head of the response must have arrived, with the token request and
-redirects."""
+"""Seconds until the response's head must have arrived, with token request and redirects."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MISSING: Final = frozenset({404, 410})
 _UNAUTHORIZED: Final = 401

@@ -105,7 +105,7 @@ def is_etag(text: str) -> bool:
 
 
 def media_type(head: AnswerHead) -> str | None:
-    """Return the ``Content-Type`` without parameters in lower case, or None if malformed."""
+    """Return the lower-case ``Content-Type`` without parameters; None if missing or malformed."""
     text = (head.get("content-type") or "").partition(";")[0].strip().lower()
     return text if _MEDIA_TYPE.fullmatch(text) else None
 

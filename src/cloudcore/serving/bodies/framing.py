@@ -10,8 +10,7 @@ MAX_LINE_BYTES = 4096
 """Longest chunk-size line (with extensions) or trailer line."""
 
 MAX_OVERHEAD_BYTES = 16 * 1024
-"""Maximum bytes of framing in excess of the content, against bodies of extensions or trailers
-only."""
+"""Maximum bytes of framing in excess of content, against bodies of only extensions or trailers."""
 
 FREE_OVERHEAD_BYTES = 16
 """Bytes of framing per chunk that do not count as overhead."""

@@ -159,7 +159,7 @@ class ReceiveJob(BulkJob[T]):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes in the socket of a waiting job, which are too few to wake it; else 0."""
+        """Return how many bytes are in a waiting job's socket, too few to wake it; else 0."""
         return queued_bytes(self.sock, FIONREAD) if self.waiting and self.sock else 0
 
     @property

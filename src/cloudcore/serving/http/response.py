@@ -100,7 +100,7 @@ def guess_path(data: bytes | bytearray) -> bytes:
 
 
 def guess_host(data: bytes | bytearray) -> list[tuple[bytes, bytes]]:
-    """Return a list of the first ``Host`` field of a possibly malformed head; empty without one."""
+    """Return the first ``Host`` field of a malformed or incomplete head in a list, or []."""
     for line in bytes(data).split(b"\n")[1:-1]:
         name, colon, value = line.partition(b":")
         if not line.strip():

@@ -72,10 +72,7 @@ class ServerWorker:
             connection.sweep(now)
 
     def common_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return uvicorn's default headers (the date) as lines, cached for this list of headers.
-
-        Uvicorn makes a new list each second.
-        """
+        """Return uvicorn's default headers (the date), a new list each second, as lines."""
         if self._common[0] is not headers:
             lines = b"".join(b"%s: %s\r\n" % header for header in headers)
             self._common = (headers, lines)

@@ -159,10 +159,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard limit, and return the limit.
-
-    Many slow clients need many descriptors.
-    """
+    """Raise the soft limit of open files to the hard limit, for slow clients; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

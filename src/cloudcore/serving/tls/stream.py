@@ -32,15 +32,13 @@ class TlsStream:
         self._ended = False
         self._awaited = 0
         self.waits_to_write = False
-        """True if the last `BlockingIOError` was for lack of room in the socket, not of bytes to
-        read."""
+        """True if the last `BlockingIOError` was for lack of room in the socket, not of bytes."""
         self.piece_bytes = MOST_PIECE_BYTES
         """Maximum bytes that the next call of `send` takes. After a call that blocked, this is only
         one record: until a slow client has a whole piece, nobody knows how much of it has
         arrived."""
         self.owed = 0
-        """Size of a piece that is partly sent; the next call of `send` must begin with the same
-        bytes."""
+        """Size of a partly sent piece; the next call of `send` must begin with its bytes."""
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""

@@ -204,11 +204,7 @@ def send_public(
 
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
-    """Return a client of the registry at `url`.
-
-    The client uses the access key in the environment if that is for this registry, else the stored
-    sign-in.
-    """
+    """Return a client with the environment's access key for this registry, else the sign-in."""
     transport = transport_to(url, credentials_path(environ))
     key = find_key(environ, transport.url)
     if key is not None:

@@ -89,8 +89,7 @@ class _Deletion:
         """Delete images in batches; retry children that were refused because an index lists them.
 
         With several batches, `force` is sent only at the end, for images that are still refused:
-        sent earlier, it would delete a child while its index, which a later batch deletes, still
-        lists it.
+        earlier, it would take a child from an index that a later batch deletes.
         """
         waiting = digests
         force = self._force and len(digests) <= BATCH

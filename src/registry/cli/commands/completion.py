@@ -147,7 +147,7 @@ _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
 _TIMEOUT_SECONDS: Final = 2
 _MOST: Final = 100
 _MOST_ARGUMENTS: Final = 3
-"""Maximum of typed arguments that are tried as the name of a repository."""
+"""Maximum number of typed arguments that are tried as the name of a repository."""
 
 
 def add_complete(commands: Verbs) -> None:

@@ -101,7 +101,7 @@ def sign_in(options: argparse.Namespace) -> None:
 def _with_role(
     options: argparse.Namespace, transport: Transport, credential: Credential
 ) -> Credential:
-    """Assume the role of ``--role``, or one that the person chooses; return the new credential.
+    """Assume the role of ``--role``, or the person's only or chosen one; return the new credential.
 
     Return the credential unchanged if no role is chosen, and for a service account without
     ``--role``.
@@ -141,7 +141,10 @@ def _sign_client_in(
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """Delete the stored credential, and end the sign-in at the registry; return the exit status."""
+    """Delete the stored credential in any case, and end the sign-in at the registry.
+
+    Return the exit status, which is not 0 if the registry could not end it.
+    """
     path = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, path), path)
     with changing(path) as credentials:

@@ -23,8 +23,7 @@ from registry.settings.texts import PREFIX, SettingsError
 def prepare_own_certificate(settings: Settings) -> tuple[OwnCertificate, str]:
     """Return the renewer of the certificate, and a note for the operator, which may be empty.
 
-    Raise `SettingsError` if the certificate's folder cannot be written, or this machine's clock is
-    behind.
+    Raise `SettingsError` if the certificate's folder cannot be written, or the clock is behind.
     """
     folder = settings.acme_folder or settings.own_folder
     assert folder is not None

@@ -88,10 +88,7 @@ async def show_list(
 
 
 def _sorted(rows: Sequence[RecordJson], order: str) -> Sequence[RecordJson]:
-    """Sort the rows of a page by a field, descending if `order` begins with a dash.
-
-    Rows without a value are last.
-    """
+    """Sort rows by a field, descending after a dash in `order`; rows without a value go last."""
     field = order.removeprefix("-")
     known = [each for each in rows if isinstance(each.get(field), str | int)]
     others = [each for each in rows if each not in known]

@@ -19,13 +19,8 @@ from registry.console.page_request import PageRequest, PageResponse
 RecordJson = Mapping[str, Any]
 """A record in a response of ``/v1``."""
 Form = Literal["text", "number", "time", "until", "size", "duration", "texts", "reference", "mark"]
-"""How a value is shown. These are not self-evident:
-
-``time``
-    the time since then
-``mark``
-    a word that stands out if it is not the usual one
-"""
+"""How a value is shown: ``time`` as the time since then, ``mark`` as a word that stands out unless
+it is the usual one."""
 InputKind = Literal[
     "line",
     "code",
@@ -40,22 +35,13 @@ InputKind = Literal[
     "pem",
     "secret",
 ]
-"""How a person writes a value. These are not self-evident:
+"""How a person writes a value:
 
-``code``
-    a line in which browsers correct nothing, such as a name
-``lines``
-    several such lines
-``texts``
-    one text to a line
-``tags``
-    one ``KEY=VALUE`` to a line
-``moment``, ``instant``
-    a time in UTC, to the minute or to the second
-``pem``
-    PEM text, which is not shown again if it has a private key
-``secret``
-    a text that is never shown again
+- ``code``: a line in which browsers correct nothing, such as a name; ``lines``: several of these.
+- ``texts``: one text to a line; ``tags``: one ``KEY=VALUE`` to a line.
+- ``moment``, ``instant``: a time in UTC, to the minute or to the second.
+- ``pem``: PEM text, which is not shown again if it has a private key.
+- ``secret``: a text that is never shown again.
 """
 
 
@@ -112,8 +98,8 @@ def read_inputs(
     """Build the body of a request from the fields of a form.
 
     An empty field is left out, but a required text is sent empty. In a change, an empty field
-    becomes null if it may be null, and empty otherwise; but an empty number or choice stays as it
-    is. Raise `WrongInput` if a field cannot be read.
+    becomes null if it may be null; otherwise a number or choice stays as it is, and any other field
+    becomes empty. Raise `WrongInput` if a field cannot be read.
     """
     body: dict[str, Any] = {}
     for each in inputs:
@@ -294,16 +280,14 @@ class NounPages:
     """Returns True if a record can be changed."""
     methods: tuple[CustomMethod, ...] = ()
     commands: tuple[tuple[str, str], ...] = ()
-    """Commands to copy: (what it does, command); ``NAME`` stands for the name of the shown
-    resource."""
+    """Commands to copy: (what it does, command); ``NAME`` stands for the resource's name."""
     parts: str = "noun_plain.html"
     """The template with the noun's own macros, all of them optional: ``list_panel``, ``creation``,
     ``panel`` and ``question``."""
     shows: Mapping[str, Any] = field(default_factory=dict)
     """Constants for these macros."""
     more: Callable[[PageRequest, RecordJson], Awaitable[Mapping[str, Any]]] = _nothing
-    """Reads the values that the macro ``panel`` shows; a value ``headers`` becomes headers of the
-    response."""
+    """Reads the values that the macro ``panel`` shows; a value ``headers`` has response headers."""
     more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing_of_all
     """Reads the values that the macro ``list_panel`` shows."""
     rights_on: Callable[[str], tuple[str, ...]] = lambda crn: (crn,)

@@ -26,7 +26,7 @@ from registry.console.page_request import PageRequest
 FIELD: Final = "kms_key"
 """The field of the form that binds a key."""
 _SHOWN: Final = 20
-"""Maximum of bindings in the history on a page."""
+"""Maximum number of bindings in the history on a page."""
 _MOST_KEYS: Final = 200
 
 
@@ -47,8 +47,7 @@ async def read_encryption_card(
 ) -> EncryptionCard | None:
     """Read the card of the account or a repository; None if the role may not read the binding.
 
-    `scope` is the path of the account or repository on ``/v1``; `refusal` is about a form of the
-    page.
+    `scope` is the path of either on ``/v1``; `refusal` is about a form of the page.
     """
     found = await unless_refused(page.api.get(f"{scope}/encryption-binding"))
     if found is None:

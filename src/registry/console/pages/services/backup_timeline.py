@@ -15,7 +15,7 @@ from cloudcore.databases.backups.cron import read_cron
 from cloudcore.wire import rfc3339
 
 MOST: Final = 200
-"""Maximum of backups that are drawn: the newest."""
+"""Maximum number of backups that are drawn: the newest."""
 _WIDTH: Final = 1000
 _LEFT: Final = 130
 _RIGHT: Final = 960

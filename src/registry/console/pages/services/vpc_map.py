@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 WIDTH: Final = 1000
 MOST_SUBNETS: Final = 24
-"""Maximum of subnets that are drawn; the table has all."""
+"""Maximum number of subnets that are drawn; the table has all."""
 MOST_FLOWS: Final = 60
 _LONGEST: Final = 44
 """Maximum characters of a name in the picture."""
