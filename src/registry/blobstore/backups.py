@@ -60,10 +60,7 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
 
 
 def lock_alone(descriptor: int, patience_seconds: float) -> None:
-    """Lock a descriptor exclusively. Blocks.
-
-    Raise `HeldByAnother` if it stays locked for longer than `patience_seconds`.
-    """
+    """Lock a descriptor exclusively; raise `HeldByAnother` if it stays locked too long. Blocks."""
     given_up_at = time.monotonic() + patience_seconds
     while not try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > given_up_at:

@@ -102,10 +102,7 @@ class BlockingGrowing:
         raise NotImplementedError
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes within the size that `growth` returned.
-
-        Raise `StagedDropped` if the bytes were cut off.
-        """
+        """Return bytes within the size that `growth` returned; or raise `StagedDropped`."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ def sealed_size(size: int) -> int:
 
 
 def unsealed_size(stored_size: int) -> int:
-    """Compute the size of a sealed object that is not packed from the number of its stored bytes.
+    """Return the size of a sealed object with `stored_size` stored bytes that is not packed.
 
     Raise `SealBroken` if no such object has this number of bytes.
     """

@@ -137,11 +137,7 @@ class SharedFrames:
             self._give_back(reader)
 
     def leave(self, reader: FrameReader) -> None:
-        """Remove a reader.
-
-        The last reader of an object frees the object's frames; the last reader of all frees the
-        unused buffers, too.
-        """
+        """Remove a reader; the last of an object frees its frames, the last of all the memory."""
         with self._lock:
             self._give_back(reader)
             others = self._readers[reader.seal]
@@ -170,7 +166,7 @@ class SharedFrames:
             self._slots.move_to_end(key)
 
     def _new(self, key: tuple[bytes, int]) -> _Slot | None:
-        """Return a new slot, if full in place of the least recently used; None if all are used."""
+        """Return a new slot; if full, drop the least recently used; None if all are in use."""
         if not self._spare and len(self._slots) >= self._limit:
             unused = next((at for at, slot in self._slots.items() if not slot.users), None)
             if unused is None:
