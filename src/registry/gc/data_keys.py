@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 async def shred_deleted_keys(ctx: ServiceContext) -> int:
     """Erase the wraps under deleted KMS keys; return the number of blobs that lost a wrap.
 
-    If interrupted, the next turn, in any process, continues.
+    The next turn, in any process, continues an interrupted one.
     """
     erased = 0
     after = ""
@@ -109,8 +109,7 @@ class KeyFault(NamedTuple):
 async def find_key_faults(database: Database) -> list[KeyFault]:
     """Return blobs whose links, wraps and objects are inconsistent; at most 500 for each fault.
 
-    Faults are looked up twice, and only those found both times are returned, since a push may have
-    changed the rows meanwhile.
+    Only faults found in two reads are returned, since a push may have changed the rows meanwhile.
     """
     found = await database.read(key_faults, _MOST)
     if found:
