@@ -180,10 +180,7 @@ if only this object cannot be read; any other exception ends the copying. `size`
 
 
 def _is_unreadable(path: Path) -> bool:
-    """Return True if a file cannot be read.
-
-    Raise `OSError` if its folder cannot be listed either.
-    """
+    """Return True if a file cannot be read; raise `OSError` if nor can its folder be listed."""
     try:
         with path.open("rb") as file:
             while file.read(_CHUNK):
@@ -196,10 +193,7 @@ def _is_unreadable(path: Path) -> bool:
 
 
 def _with_retries(call: Callable[[], T]) -> T:
-    """Call the bucket, with retries after pauses, and return the result.
-
-    Raise `StoreUnavailable` if the last attempt fails.
-    """
+    """Call the bucket, with retries after pauses, and return the result."""
     for pause in _PAUSES:
         try:
             return call()

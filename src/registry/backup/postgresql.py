@@ -248,8 +248,7 @@ def _check_revision(raw: psycopg.Connection) -> None:
 def _our_tables() -> Sequence[str]:
     """Return the names of all tables that the migrations create, by running them on SQLite.
 
-    This takes a second. The tables of the modules imported so far would be quicker to list, but
-    some may be missing.
+    This takes a second. To list those of the modules imported so far is quicker, but may miss some.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tables.db"
