@@ -94,7 +94,7 @@ class OpenPieces:
         return self.stop - self.start
 
     def file_region(self) -> FileRegion | None:
-        """Return the range as a region of the first piece's file; None if not all is in there."""
+        """Return the range as a region of the first piece's file; None if it is not all there."""
         if self.stop > self.pieces[0].size:
             return None
         return self.first.file_region(self.start, self.stop)

@@ -222,10 +222,7 @@ class KmsBucketKeys(BucketKeys):
 
 
 def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
-    """Return the KMS key with this id, or None.
-
-    For the id None, return the account's platform key, or None if it has none yet.
-    """
+    """Return the KMS key with this id, or for None the platform key (`BucketKeys.describe`)."""
     if key_id is None:
         return find_platform_key(tx, account_id)
     return KEY_ROWS.find(tx, account_id, key_id)
