@@ -216,7 +216,7 @@ _ONE: Final = Statement(
 
 
 def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
-    """Record that `user_id` needs a bucket; `words` name the user: ``database cluster shop``.
+    """Record that a user needs a bucket; `words` name it, such as ``database cluster shop``.
 
     Raise `NoSuchBucket` if the bucket was deleted since it was read.
     """

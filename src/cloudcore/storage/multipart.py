@@ -160,8 +160,7 @@ def complete_upload(
 ) -> StoredObject:
     """Make an object from the listed parts of an upload; it replaces the existing one.
 
-    Parts that are not listed are deleted. A repeated completion returns the object that the first
-    has made.
+    Parts that are not listed are deleted. A repeated completion returns the object of the first.
 
     Raises:
         NoSuchUpload: it was aborted, or completed with other parts.
@@ -212,10 +211,7 @@ def checked_open(upload: Upload | None) -> Upload:
 
 
 def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
-    """Return the pieces of the parts that a completion lists.
-
-    Raise `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall` or `UnknownChecksum`.
-    """
+    """Check the parts that a completion lists, and return their pieces."""
     if not asked:
         raise errors.InvalidPart("parts: at least one", field="parts", reason="out_of_range")
     if any(one.number >= other.number for one, other in pairwise(asked)):
@@ -265,10 +261,7 @@ def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
 def _check_whole(
     upload: Upload, asked: Completion, whole: ObjectChecksum | None, size: int
 ) -> None:
-    """Compare the assembled object with the size and checksum in the request.
-
-    Raise `UnknownChecksum`, `BadDigest` or `SizeDiffers`.
-    """
+    """Compare the assembled object with the size and checksum in the request."""
     if asked.checksum is not None:
         name, value = asked.checksum
         if whole is None or name != whole.algorithm:
@@ -309,10 +302,7 @@ def _assembled(
 
 
 def _checksum(upload: Upload, chosen: Sequence[Piece]) -> ObjectChecksum | None:
-    """Compute the checksum of the object from those of its parts.
-
-    Return None if the upload has no checksum algorithm.
-    """
+    """Compute the checksum of the object from those of its parts; None without an algorithm."""
     if upload.checksum_algorithm is None:
         return None
     algorithm = Algorithm(upload.checksum_algorithm)

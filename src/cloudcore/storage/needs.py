@@ -141,10 +141,7 @@ class BucketBytes(Protocol):
         """Return True if new pieces are sealed."""
 
     def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
-        """Check that a KMS key is usable, and return the access for `stage`.
-
-        For None, check the account's platform key.
-        """
+        """Check that a KMS key is usable, for `stage`; None means the account's platform key."""
 
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
@@ -152,7 +149,7 @@ class BucketBytes(Protocol):
         """Check that the KMS keys of pieces are usable, and return the access for `open`."""
 
     async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
-        """Begin a new piece, with the `usable` of `key_to_write`. Stores nothing yet."""
+        """Begin a new piece, with the result of `key_to_write`; the first write stores bytes."""
 
     async def open(
         self,

@@ -256,7 +256,7 @@ def _rows(
 ) -> Iterator[ObjectEntry | str]:
     """Yield the objects and common prefixes of a listing, in order.
 
-    `wanted` is the number of rows that the caller will take, a hint for how many to read.
+    `wanted`, a hint, is the number of rows that the caller will take.
     """
 
     def common_of(key: str) -> str | None:

@@ -32,8 +32,7 @@ class Upload(NamedTuple):
     ended_at: int | None = None
     """When the upload was completed; None while it is open."""
     completion: str | None = None
-    """As JSON, a hash of the completing request and the resulting object (`multipart._Done`); None
-    while the upload is open."""
+    """As JSON, a hash of the listed parts, and the object (`multipart._Done`); None while open."""
 
 
 _COLUMNS: Final = (

@@ -88,10 +88,7 @@ def start_rewrap(
     started_by_source: str | None,
     now: int,
 ) -> Run:
-    """Start to rewrap a bucket, and return the run; if a run is unfinished, return that one.
-
-    The caller has locked the bucket.
-    """
+    """Start to rewrap a bucket, which the caller has locked; or return the unfinished run."""
     new = NewRun(
         id=run_id,
         kind=KIND,

@@ -265,10 +265,7 @@ async def delete_bucket_cors(bucket: FromPath[str], ctx: Context) -> None:
 
 
 async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | None) -> str | None:
-    """Return the id of the KMS key that a request names; None if it names none.
-
-    Raise `AccessDenied` if the caller may not use the key (see `BucketKeys.resolve`).
-    """
+    """Return the id of the KMS key that a request names, if the caller may use it; or None."""
     if value is None:
         return None
     authorize = ctx.right_to(_USE_KEY)

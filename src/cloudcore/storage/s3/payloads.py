@@ -334,10 +334,7 @@ def refuse_checksum(call: S3Call) -> None:
 
 
 def _named_checksum(call: S3Call) -> tuple[Algorithm | None, str]:
-    """Return (algorithm, value) of the only checksum header, or (None, "").
-
-    Raise `S3Error` if there are several, or the algorithm is unknown.
-    """
+    """Return (algorithm, value) of the only checksum header, or (None, "")."""
     given = [
         name
         for name in call.request.headers
