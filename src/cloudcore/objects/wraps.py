@@ -106,10 +106,7 @@ async def _open(
     opened: dict[str, K],
     kept: dict[str, str],
 ) -> None:
-    """Open wraps into `opened`; note the reasons for those that cannot be opened in `kept`.
-
-    Try all at once; if that fails, separately for each KMS key, and then one by one.
-    """
+    """Open all at once; if that fails, separately for each KMS key, and then one by one."""
     try:
         found = await keys.open_all(account_id, wraps)
     except (*CLOSED, WrapBroken) as error:

@@ -120,19 +120,13 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
 def list_parts(
     tx: Connection, bucket: Bucket, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
-    """Return up to `limit` parts of an open upload whose numbers are greater than `after`.
-
-    Raise `NoSuchUpload` if the upload is not open.
-    """
+    """Return up to `limit` parts numbered above `after`; raise `NoSuchUpload` if it is not open."""
     upload = find_upload(tx, bucket, upload_id)
     return piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
 
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
-    """Delete an open upload and its parts, and return it.
-
-    Raise `NoSuchUpload` if it was completed or aborted.
-    """
+    """Delete an open upload and its parts, and return it; or raise `NoSuchUpload`."""
     upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     return abort(tx, upload, now)
 

@@ -161,8 +161,6 @@ class BucketBytes(Protocol):
     ) -> OpenBytes:
         """Open the range ``[start, stop)`` of pieces of one account, in this order.
 
-        `usable` is from `keys_to_read`.
-
         Raise `BytesDamaged` if the first piece is absent, has another size, or cannot be opened,
         `Unavailable` if the store failed.
         """
@@ -206,10 +204,7 @@ class BucketKeys(Protocol):
         """
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
-        """Return the key with this id, or None.
-
-        For the id None, return the account's platform key, or None if the account has none yet.
-        """
+        """Return the key with this id; for None, the account's platform key; or None if absent."""
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")

@@ -246,9 +246,7 @@ class _Staging:
     async def record(
         self, bucket: Bucket, piece: Piece, change: Callable[[Connection, Bucket, Piece], T]
     ) -> T:
-        """Write the row with `change` in a transaction; return its result.
-
-        The bytes are kept if the outcome of the transaction is unknown.
+        """Write the row with `change` in a transaction; keep the bytes if its outcome is unknown.
 
         If the bucket was bound to another KMS key while the bytes were received, wrap their data
         key under that KMS key first: the run that moves the bucket's pieces may already be over.

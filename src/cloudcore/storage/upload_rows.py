@@ -113,10 +113,7 @@ def list_uploads(
     after: tuple[bytes, str],
     limit: int,
 ) -> list[Upload]:
-    """Return open uploads whose keys are within `span`, sorted by key and id.
-
-    They come after the position `after`, (key, upload id).
-    """
+    """Return open uploads with keys in `span`, after (key, upload id), sorted by key and id."""
     first, end = span
     key, upload_id = after
     rows = tx.rows(

@@ -71,10 +71,7 @@ WHERE datname = current_database() AND application_name = %s
 
 
 def first_account_of(url: str) -> str | None:
-    """Return the id of the first account, or None before it exists.
-
-    Raise `Unavailable` if the database cannot be reached.
-    """
+    """Return the id of the first account, or None before it exists; or raise `Unavailable`."""
     with _session(url) as raw:
         return first_account(PostgresqlConnection(raw))
 

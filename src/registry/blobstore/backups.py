@@ -121,10 +121,7 @@ def backup_times(root: Path) -> BackupTimes:
 
 
 def _read(file: Path, *, locked: bool) -> int | None:
-    """Return the time in a record, or None if there is no such file or no number in it.
-
-    With `locked`, return None also if no process holds the lock of the file.
-    """
+    """Return the time in a record; None if there is none, or no process holds a `locked` one."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

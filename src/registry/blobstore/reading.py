@@ -16,10 +16,7 @@ from registry.blobstore.staging import checked_range
 
 
 class BlockingObject:
-    """An object open for reading (`OpenObject`).
-
-    Unless a subclass overrides `file_region`, its bytes are not in a file.
-    """
+    """An object open for reading (`OpenObject`), in no file unless `file_region` is overridden."""
 
     __slots__ = ()
 

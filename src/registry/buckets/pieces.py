@@ -142,10 +142,7 @@ class OpenPieces:
 
 
 async def open_piece(store: FileStore, piece: StoredPiece, key: DataKey | None) -> OpenObject:
-    """Open the bytes of a piece, from its row or the store.
-
-    Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `BlobReader.open` does.
-    """
+    """Open the bytes of a piece, from its row or the store; raise as `BlobReader.open` does."""
     if piece.body is not None:
         return open_inline(piece.body, piece.id, piece.size, key)
     return await store.open(piece.id, piece.size, key)

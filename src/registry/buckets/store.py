@@ -55,8 +55,7 @@ class BucketOrphans:
     """The orphan scans of one process: each turn scans staged bytes and one partition.
 
     The first turn also scans recent bytes of all partitions, for orphans of a process that died
-    just before this one began. `may_judge` returns False if the bytes do not belong to this
-    database.
+    just before this one began. `may_judge` returns False if the database is not that of the bytes.
     """
 
     store: BlobStore

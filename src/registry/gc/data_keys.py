@@ -153,10 +153,9 @@ class WrapCheck:
                 yield fault
 
     async def _try(self, wrap: StoredWrap) -> str | None:
-        """Return the fault of a wrap, or None.
+        """Return the fault of a wrap, or None; if its KMS key is unavailable, note it in `untried`.
 
-        If the KMS key is unavailable, record that in `untried`. Wraps under disabled or deleted KMS
-        keys are skipped.
+        Skip wraps under disabled or deleted KMS keys.
         """
         is_over = len(self.untried) - len(self._broken) >= _MOST_AWAY
         if is_over or wrap.kms_key_id in self.untried:

@@ -359,10 +359,7 @@ def _hash(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectSta
 
 
 def _marked_before(row: ObjectRow) -> ObjectState:
-    """Return the state of bytes that were not read.
-
-    It has a problem if the object has a damage mark that only reading the bytes can remove.
-    """
+    """Return the state of unread bytes: a problem if only reading can remove their damage mark."""
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
         return ObjectState("it was found damaged before; without --quick its bytes are read again")
     return ObjectState()

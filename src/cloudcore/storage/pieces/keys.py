@@ -137,10 +137,7 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
 def rewrap(
     tx: Connection, account_id: str, piece: StoredPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
-    """Replace the wrap of a piece.
-
-    Return False if the piece was deleted or shredded, or is no longer under `piece.kms_key_id`.
-    """
+    """Replace the wrap of a piece; return False if it is gone, shredded, or has another KMS key."""
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
     return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1
 
@@ -156,9 +153,8 @@ def list_pieces(
 ) -> list[tuple[tuple[str, int], StoredPiece]]:
     """Return (position, piece) of a bucket's pieces after the position `after`, without bodies.
 
-    With `of_objects`, they are the pieces of objects, and a position is (key, number). Otherwise
-    they are the parts of uploads, and a position is (upload id, number). They are sorted by
-    position.
+    With `of_objects`, they are those of objects, with positions (key, number), else the parts of
+    uploads, with positions (upload id, number). They are sorted by position.
     """
     position, number = after
     rows = tx.rows(

@@ -87,8 +87,7 @@ class BucketRecord(ResponseBody):
     kms_key: KeyReference | UnsetType | None = UNSET
     """Only for a single bucket. Null: the account has no key yet."""
     rewrap: Rewrap | UnsetType | None = UNSET
-    """Only for a single bucket: the last run that moved stored bytes to the bucket's key. Null:
-    none yet."""
+    """Only for a single bucket: the last run that moved stored bytes to its key. Null: none yet."""
     faults: Sequence[FaultRecord] | UnsetType = UNSET
     """Only for a single bucket."""
 

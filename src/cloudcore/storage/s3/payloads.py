@@ -144,9 +144,8 @@ def read_promise(call: S3Call, *, of_object: bool = False, is_empty: bool = Fals
 async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object: bool = False) -> T:
     """Parse a document, possibly a large one, while it arrives, and return its content.
 
-    With `checksum_of_object`, checksum headers are not about the document.
-
-    Raise `S3Error` as `read_document` does, or if `incoming` refuses the document.
+    With `checksum_of_object`, checksum headers are not about the document. Raise `S3Error` as
+    `read_document` does, or if `incoming` refuses the document.
     """
     reader = incoming.reader
     try:

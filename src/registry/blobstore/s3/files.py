@@ -450,8 +450,7 @@ class S3Files:
         """Return True if an upload was committed; then delete tails and parts older than it.
 
         An object that is being turned back into staged bytes has newer tails and parts, which stay.
-        A tail may have been stored anew since it was listed, so tails are listed after the object
-        is found.
+        A tail may have been stored anew since it was listed, so tails are listed after the object.
         """
         head = self.bucket.find(object_key(upload_id))
         if head is None or self.held(upload_id) is not None:

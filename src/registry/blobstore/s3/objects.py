@@ -161,8 +161,7 @@ class _Stream:
     def fill(self, view: memoryview) -> None:
         """Fill `view` with the next bytes; if the connection breaks, request the rest again.
 
-        Raise `StoreUnavailable` if the connection broke too often, or the object was replaced
-        meanwhile.
+        Raise `StoreUnavailable` if it broke too often, or the object was replaced meanwhile.
         """
         broken, began = 0, time.monotonic()
         patience = _PATIENCE * self._bucket.settings.store_s3_read_seconds

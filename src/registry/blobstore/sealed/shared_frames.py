@@ -1,9 +1,8 @@
 """Decrypt a frame once for all readers of the same object at about the same time.
 
-When many machines start at once, they pull the same layers. A reader leaves a frame in memory for
-other readers that will reach the frame soon. The memory is bounded, and freed with the last reader.
-Only frames with a verified tag are shared, and only among readers that have opened the object with
-its key.
+Machines that start together pull the same layers. A reader leaves a frame in memory for others that
+will reach it soon. The memory is bounded, and freed with the last reader. Only frames with a
+verified tag are shared, and only among readers that have opened the object with its key.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ FRAMES: Final = 16
 """Maximum frames in memory, each of 1 MiB."""
 
 Make = Callable[[int, memoryview], memoryview]
-"""Decrypts the frame with a number into a buffer; returns the part of the buffer that has the
-bytes."""
+"""Decrypts the frame with a number into a buffer; returns the part of it that has the bytes."""
 
 
 class _Slot:
