@@ -88,7 +88,7 @@ _DAMAGED: Final = paged(
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
-    """Return the region's bucket with a name, or None, for unauthenticated browser requests."""
+    """Return a bucket by its name alone, or None: for CORS, where no caller is known yet."""
     row = tx.row(_FIND_PUBLIC, region=region, name=name)
     return None if row is None else tables.BUCKET_ROWS.record_of(row)
 
