@@ -88,7 +88,7 @@ _DAMAGED: Final = paged(
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
-    """Return a bucket by its name alone, or None: for CORS, where no caller is known yet."""
+    """Return a bucket by region and name, or None: for CORS, which ignores who the caller is."""
     row = tx.row(_FIND_PUBLIC, region=region, name=name)
     return None if row is None else tables.BUCKET_ROWS.record_of(row)
 

@@ -120,7 +120,7 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
 def list_parts(
     tx: Connection, bucket: Bucket, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
-    """Return up to `limit` parts numbered above `after`; raise `NoSuchUpload` if it is not open."""
+    """Return up to `limit` parts of an upload, numbered above `after`; or raise `NoSuchUpload`."""
     upload = find_upload(tx, bucket, upload_id)
     return piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
 

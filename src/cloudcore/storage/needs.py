@@ -149,7 +149,7 @@ class BucketBytes(Protocol):
         """Check that the KMS keys of pieces are usable, and return the access for `open`."""
 
     async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
-        """Begin a new piece, by the result of `key_to_write`; store nothing before bytes come."""
+        """Begin a piece with the result of `key_to_write`; store nothing before its first bytes."""
 
     async def open(
         self,

@@ -254,7 +254,7 @@ def span_of(prefix: str) -> tuple[bytes, bytes]:
 def _rows(
     tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str, wanted: int
 ) -> Iterator[ObjectEntry | str]:
-    """Yield the objects and common prefixes of a listing, in order; `wanted` will be taken."""
+    """Yield the objects and common prefixes of a listing, in order; `wanted` is a hint."""
 
     def common_of(key: str) -> str | None:
         """Return the common prefix of a key, or None."""

@@ -113,7 +113,7 @@ def list_uploads(
     after: tuple[bytes, str],
     limit: int,
 ) -> list[Upload]:
-    """Return open uploads with keys in `span`, after (key, upload id), sorted by key and id."""
+    """Return open uploads with keys in `span`, after `after` (key, id), sorted by key and id."""
     first, end = span
     key, upload_id = after
     rows = tx.rows(

@@ -180,7 +180,7 @@ if only this object cannot be read; any other exception ends the copying. `size`
 
 
 def _is_unreadable(path: Path) -> bool:
-    """Return True if a file cannot be read; raise `OSError` if nor can its folder be listed."""
+    """Return True if a file cannot be read; raise `OSError` if its folder cannot either."""
     try:
         with path.open("rb") as file:
             while file.read(_CHUNK):

@@ -88,7 +88,7 @@ def sealed_size(size: int) -> int:
 
 
 def unsealed_size(stored_size: int) -> int:
-    """Return the size of a sealed object with `stored_size` stored bytes that is not packed.
+    """Return the size of a sealed object, which is not packed, from its number of stored bytes.
 
     Raise `SealBroken` if no such object has this number of bytes.
     """
