@@ -1,6 +1,6 @@
 """Rewrap: move stored bytes to another KMS key, in steps of a job.
 
-A *use* is a row through which a KMS key opens stored bytes. Each step takes some uses, wraps their
+A *use* is a row that uses stored bytes through a KMS key. Each step takes some uses, wraps their
 data keys under the new KMS key, and points the uses to these wraps in one transaction. If another
 new KMS key is chosen meanwhile, the run starts again with it.
 
@@ -42,7 +42,7 @@ class WrapUse(Protocol):
 
     @property
     def obstacle(self) -> str | None:
-        """Return the counter in `COUNTS` for why the use cannot move, as its row says, or None."""
+        """Return why the use cannot move, judged by its row: a name in `COUNTS`, or None."""
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:

@@ -35,7 +35,7 @@ EVER: Final = 1 << 62
 """A time later than every `verified_at`."""
 _PAGE: Final = 500
 Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
-"""From some stored ids, returns those to which a row of any kind refers."""
+"""Returns those of some stored ids to which a row of any kind refers."""
 
 
 class ObjectRow(NamedTuple):

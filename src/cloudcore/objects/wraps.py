@@ -69,7 +69,7 @@ class DataKeys(Protocol[K]):
 
 
 class Rewrapped(NamedTuple):
-    """New wraps by stored id, and by stored id the reasons why others have none."""
+    """New wraps, and the reasons why other bytes have none; both by stored id."""
 
     wraps: dict[str, bytes]
     kept: dict[str, str]
@@ -79,10 +79,9 @@ class Rewrapped(NamedTuple):
 async def rewrap(
     keys: DataKeys[K], account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]]
 ) -> Rewrapped:
-    """Wrap data keys under a KMS key.
+    """Wrap data keys under a KMS key; `wraps` has the wraps of each, the preferred one first.
 
-    Each element of `wraps` has the wraps of one data key; the first of them that can be opened is
-    used.
+    Each data key is opened with the first of its wraps that can be opened.
 
     Raises:
         KeyDeleted, KeyDisabled: the KMS key to wrap under cannot be used.
@@ -107,10 +106,7 @@ async def _open(
     opened: dict[str, K],
     kept: dict[str, str],
 ) -> None:
-    """Open wraps into `opened`; note the reasons for those that cannot be opened in `kept`.
-
-    Try all at once; if that fails, separately for each KMS key, and then one by one.
-    """
+    """Open all at once; if that fails, separately for each KMS key, and then one by one."""
     try:
         found = await keys.open_all(account_id, wraps)
     except (*CLOSED, WrapBroken) as error:

@@ -88,7 +88,7 @@ _DAMAGED: Final = paged(
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
-    """Return the region's bucket with a name, or None, for unauthenticated browser requests."""
+    """Return a bucket by region and name, or None: for CORS, which ignores who the caller is."""
     row = tx.row(_FIND_PUBLIC, region=region, name=name)
     return None if row is None else tables.BUCKET_ROWS.record_of(row)
 
@@ -217,7 +217,7 @@ _ONE: Final = Statement(
 
 
 def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
-    """Record that `user_id` needs a bucket; `words` name the user: ``database cluster shop``.
+    """Record that a user needs a bucket; `words` name it, such as ``database cluster shop``.
 
     Raise `NoSuchBucket` if the bucket was deleted since it was read.
     """

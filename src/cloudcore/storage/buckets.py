@@ -49,7 +49,7 @@ def bucket_crn_of(ctx: RequestContext, name: str) -> str:
 
 
 async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, without authorization: the caller authorizes by key.
+    """Return a bucket of the caller's account, for operations that are then authorized by key.
 
     Raise `NoSuchBucket` if the account has no such bucket.
     """

@@ -65,8 +65,7 @@ def range_applies(conditions: RequestConditions, etag: str) -> bool:
 def check_copy(conditions: RequestConditions, etag: str, created_at: int) -> None:
     """Evaluate the conditions of a copy.
 
-    Raise `ConditionFailed` if the object must not be copied, even for the condition on which a read
-    would answer "not modified".
+    Raise `ConditionFailed` if the object must not be copied, also if it is unmodified.
     """
     if check_read(conditions, etag, created_at) == "not_modified":
         given = conditions.if_none_match is not None

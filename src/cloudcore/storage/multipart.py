@@ -120,19 +120,13 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
 def list_parts(
     tx: Connection, bucket: Bucket, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
-    """Return up to `limit` parts of an open upload whose numbers are greater than `after`.
-
-    Raise `NoSuchUpload` if the upload is not open.
-    """
+    """Return up to `limit` parts of an upload, numbered above `after`; or raise `NoSuchUpload`."""
     upload = find_upload(tx, bucket, upload_id)
     return piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
 
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
-    """Delete an open upload and its parts, and return it.
-
-    Raise `NoSuchUpload` if it was completed or aborted.
-    """
+    """Delete an open upload and its parts, and return it; or raise `NoSuchUpload`."""
     upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     return abort(tx, upload, now)
 
@@ -160,8 +154,7 @@ def complete_upload(
 ) -> StoredObject:
     """Make an object from the listed parts of an upload; it replaces the existing one.
 
-    Parts that are not listed are deleted. A repeated completion returns the object that the first
-    has made.
+    Parts that are not listed are deleted. A repeated completion returns the object of the first.
 
     Raises:
         NoSuchUpload: it was aborted, or completed with other parts.
@@ -212,10 +205,7 @@ def checked_open(upload: Upload | None) -> Upload:
 
 
 def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
-    """Return the pieces of the parts that a completion lists.
-
-    Raise `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall` or `UnknownChecksum`.
-    """
+    """Check the parts that a completion lists, and return their pieces."""
     if not asked:
         raise errors.InvalidPart("parts: at least one", field="parts", reason="out_of_range")
     if any(one.number >= other.number for one, other in pairwise(asked)):
@@ -265,10 +255,7 @@ def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
 def _check_whole(
     upload: Upload, asked: Completion, whole: ObjectChecksum | None, size: int
 ) -> None:
-    """Compare the assembled object with the size and checksum in the request.
-
-    Raise `UnknownChecksum`, `BadDigest` or `SizeDiffers`.
-    """
+    """Compare the assembled object with the size and checksum in the request."""
     if asked.checksum is not None:
         name, value = asked.checksum
         if whole is None or name != whole.algorithm:
@@ -309,10 +296,7 @@ def _assembled(
 
 
 def _checksum(upload: Upload, chosen: Sequence[Piece]) -> ObjectChecksum | None:
-    """Compute the checksum of the object from those of its parts.
-
-    Return None if the upload has no checksum algorithm.
-    """
+    """Compute the checksum of the object from those of its parts; None without an algorithm."""
     if upload.checksum_algorithm is None:
         return None
     algorithm = Algorithm(upload.checksum_algorithm)

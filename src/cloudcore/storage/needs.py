@@ -141,10 +141,7 @@ class BucketBytes(Protocol):
         """Return True if new pieces are sealed."""
 
     def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
-        """Check that a KMS key is usable, and return the access for `stage`.
-
-        For None, check the account's platform key.
-        """
+        """Check that a KMS key is usable, for `stage`; None means the account's platform key."""
 
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
@@ -152,7 +149,7 @@ class BucketBytes(Protocol):
         """Check that the KMS keys of pieces are usable, and return the access for `open`."""
 
     async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
-        """Begin a new piece, with the `usable` of `key_to_write`. Stores nothing yet."""
+        """Begin a piece with the result of `key_to_write`; store nothing before its first bytes."""
 
     async def open(
         self,
@@ -163,8 +160,6 @@ class BucketBytes(Protocol):
         stop: int,
     ) -> OpenBytes:
         """Open the range ``[start, stop)`` of pieces of one account, in this order.
-
-        `usable` is from `keys_to_read`.
 
         Raise `BytesDamaged` if the first piece is absent, has another size, or cannot be opened,
         `Unavailable` if the store failed.
@@ -209,10 +204,7 @@ class BucketKeys(Protocol):
         """
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
-        """Return the key with this id, or None.
-
-        For the id None, return the account's platform key, or None if the account has none yet.
-        """
+        """Return the key with this id; for None, the account's platform key; or None if absent."""
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")

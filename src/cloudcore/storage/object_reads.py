@@ -188,10 +188,7 @@ def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
 def _span_of_part(
     found: StoredObject, listed: Sequence[ListedPiece], part_number: int
 ) -> tuple[int, int, bool]:
-    """Return (start, stop, has_bytes) of the `part_number`th part; numbers of pieces may have gaps.
-
-    Raise `InvalidPartNumber` below 1, `NoSuchPart` if the object has fewer parts.
-    """
+    """Return (start, stop, has_bytes) of a part, counted from 1; piece numbers may have gaps."""
     if part_number < 1:
         raise InvalidPartNumber
     if part_number > len(listed):

@@ -227,7 +227,7 @@ def list_page(
 
     With a `delimiter`, keys that contain the delimiter after `prefix` are grouped: only their
     common prefix, up to and including the delimiter, is returned. `limit` counts objects and common
-    prefixes; with 0 the page is empty, and no next page is announced.
+    prefixes; with 0 there is no next page.
     """
     found = Listing([], [], None)
     last = ""
@@ -254,10 +254,7 @@ def span_of(prefix: str) -> tuple[bytes, bytes]:
 def _rows(
     tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str, wanted: int
 ) -> Iterator[ObjectEntry | str]:
-    """Yield the objects and common prefixes of a listing, in order.
-
-    `wanted` is the number of rows that the caller will take, a hint for how many to read.
-    """
+    """Yield the objects and common prefixes of a listing, in order; `wanted` is a hint."""
 
     def common_of(key: str) -> str | None:
         """Return the common prefix of a key, or None."""

@@ -1,6 +1,6 @@
 """Store request bodies as objects or parts of uploads, and copy objects.
 
-The bytes are stored first. Then one transaction writes the row and removes the row that it
+The bytes are stored first. Then one transaction writes the row and condemns the pieces that it
 replaces. A crash in between leaves bytes without a row, which the scan finds.
 """
 
@@ -81,9 +81,7 @@ async def store_object(
     terms: Terms = Terms(),  # noqa: B008 - immutable
     conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject:
-    """Store a body as the object with this key, and return it; it replaces the existing object.
-
-    The event is published to `events`.
+    """Store a body as the object with this key, replacing an existing one; publish to `events`.
 
     Raises:
         KeyTooLong, EntityTooLarge, IncompleteBody: see `errors`.
@@ -217,10 +215,7 @@ class _Staging:
             await self.staged.aclose()
 
     async def receive(self, body: Body, terms: Terms) -> tuple[StoredPiece, Digests]:
-        """Store a body; return the piece and the hashes of the body.
-
-        Raise `EntityTooLarge`, `IncompleteBody` or `Unavailable`, or what `terms.verify` raises.
-        """
+        """Store a body; return the piece and the hashes of the body."""
         assert self.staged is not None
         staged = self.staged
         md5 = hashlib.md5(usedforsecurity=False)
@@ -251,9 +246,7 @@ class _Staging:
     async def record(
         self, bucket: Bucket, piece: Piece, change: Callable[[Connection, Bucket, Piece], T]
     ) -> T:
-        """Write the row with `change` in a transaction, and return its result.
-
-        The bytes are kept if the outcome of the transaction is unknown.
+        """Write the row with `change` in a transaction; keep the bytes if its outcome is unknown.
 
         If the bucket was bound to another KMS key while the bytes were received, wrap their data
         key under that KMS key first: the run that moves the bucket's pieces may already be over.

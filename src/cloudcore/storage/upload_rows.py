@@ -32,8 +32,7 @@ class Upload(NamedTuple):
     ended_at: int | None = None
     """When the upload was completed; None while it is open."""
     completion: str | None = None
-    """As JSON, a hash of the completing request and the resulting object (`multipart._Done`); None
-    while the upload is open."""
+    """As JSON, a hash of the listed parts, and the object (`multipart._Done`); None while open."""
 
 
 _COLUMNS: Final = (
@@ -114,10 +113,7 @@ def list_uploads(
     after: tuple[bytes, str],
     limit: int,
 ) -> list[Upload]:
-    """Return open uploads whose keys are within `span`, sorted by key and id.
-
-    They come after the position `after`, (key, upload id).
-    """
+    """Return open uploads with keys in `span`, after `after` (key, id), sorted by key and id."""
     first, end = span
     key, upload_id = after
     rows = tx.rows(

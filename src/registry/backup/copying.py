@@ -190,10 +190,7 @@ def _raising_unreadable(path: Path) -> Iterator[None]:
 
 
 def _is_unreadable(path: Path) -> bool:
-    """Return True if a file cannot be read.
-
-    Raise `OSError` if its folder cannot be listed either.
-    """
+    """Return True if a file cannot be read; raise `OSError` if its folder cannot either."""
     try:
         with path.open("rb") as file:
             while file.read(_CHUNK):
@@ -206,10 +203,7 @@ def _is_unreadable(path: Path) -> bool:
 
 
 def _with_retries(call: Callable[[], T]) -> T:
-    """Call the bucket, with retries after pauses, and return the result.
-
-    Raise `StoreUnavailable` if the last attempt fails.
-    """
+    """Call the bucket, with retries after pauses, and return the result."""
     for pause in _PAUSES:
         try:
             return call()

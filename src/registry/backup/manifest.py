@@ -99,7 +99,7 @@ class BackupManifest(msgspec.Struct, frozen=True):
     """True if every blob was hashed in the backup, False if only its size was compared."""
     damaged: list[Damage]
     pieces: int
-    """Pieces of buckets, except those in the database."""
+    """Number of pieces of buckets, except those in the database."""
     piece_bytes: int
 
 

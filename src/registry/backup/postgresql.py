@@ -71,10 +71,7 @@ WHERE datname = current_database() AND application_name = %s
 
 
 def first_account_of(url: str) -> str | None:
-    """Return the id of the first account, or None before it exists.
-
-    Raise `Unavailable` if the database cannot be reached.
-    """
+    """Return the id of the first account, or None before it exists; or raise `Unavailable`."""
     with _session(url) as raw:
         return first_account(PostgresqlConnection(raw))
 
@@ -248,8 +245,7 @@ def _check_revision(raw: psycopg.Connection) -> None:
 def _our_tables() -> Sequence[str]:
     """Return the names of all tables that the migrations create, by running them on SQLite.
 
-    This takes a second. The tables of the modules imported so far would be quicker to list, but
-    some may be missing.
+    This takes a second. To list those of the modules imported so far is quicker, but may miss some.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tables.db"

@@ -47,8 +47,7 @@ def restore_backup(
 ) -> BackupManifest:
     """Restore the backup in `source` into the data folder, which must be absent or empty. Blocks.
 
-    With a bucket in the settings, the objects are copied to the bucket, even if they were on disk
-    before.
+    With a bucket in the settings, the objects go there, even if they were on disk before.
 
     An interrupted restoration is continued. The database comes last, so an unfinished one is not
     taken for a registry. Upload sessions and the quarantine are not restored: a backup does not
@@ -154,7 +153,7 @@ async def _forget_unrestored(settings: Settings) -> None:
 
 
 def place_of(settings: Settings) -> str:
-    """Describe, in words, where the configured store keeps its objects."""
+    """Return, in words, where the configured store keeps its objects."""
     store = settings.store
     if not store.store_s3_bucket:
         return str(settings.data)

@@ -151,8 +151,7 @@ def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
 def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
     """Hold the deletions of all nodes in the block; yield a check that they are still held.
 
-    Raise `HeldByAnother` if another process holds them for longer than `patience_seconds`. The
-    check raises `HoldLost`.
+    Raise `HeldByAnother` if others hold them for too long. The check raises `HoldLost`.
     """
     with ExitStack() as held:
         locks: list[HeldDeletions] = []

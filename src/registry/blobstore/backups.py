@@ -60,10 +60,7 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
 
 
 def lock_alone(descriptor: int, patience_seconds: float) -> None:
-    """Lock a descriptor exclusively. Blocks.
-
-    Raise `HeldByAnother` if it stays locked for longer than `patience_seconds`.
-    """
+    """Lock a descriptor exclusively; raise `HeldByAnother` if it stays locked too long. Blocks."""
     given_up_at = time.monotonic() + patience_seconds
     while not try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > given_up_at:
@@ -124,10 +121,7 @@ def backup_times(root: Path) -> BackupTimes:
 
 
 def _read(file: Path, *, locked: bool) -> int | None:
-    """Return the time in a record, or None if there is no such file or no number in it.
-
-    With `locked`, return None also if no process holds the lock of the file.
-    """
+    """Return the time in a record; None if there is none, or no process holds a `locked` one."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

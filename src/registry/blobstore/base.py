@@ -30,7 +30,7 @@ class ObjectChanged(StoreUnavailable):
 
 
 class StageBusy(Exception):
-    """Another writer holds these staged bytes, or the new id is already in use."""
+    """Another writer, in any process, holds these staged bytes, or the new id is in use."""
 
 
 class StagedDropped(Exception):
@@ -56,8 +56,7 @@ class DataKey:
     plaintext: bytes = field(repr=False)
     """32 random bytes, made for this object alone."""
     context: bytes
-    """Context that is bound to the sealed bytes besides the object's id, such as the owner; at most
-    64 KiB."""
+    """Bound to the sealed bytes beside the object's id, such as its owner; less than 64 KiB."""
 
     def __post_init__(self) -> None:
         if len(self.plaintext) != _KEY_BYTES:
@@ -108,10 +107,7 @@ class OpenObject(Protocol):
         """
 
     def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Yield a range as `stream` does, but end early once `whole` can return the object.
-
-        So the caller can read the rest of the range from the object.
-        """
+        """Yield a range as `stream` does, but end early once `whole` has the rest."""
         return self.stream(start, stop)
 
     async def whole(self) -> OpenObject:
@@ -152,7 +148,7 @@ class ListedBytes(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """Stored bytes for which no row was found, so that they were set aside, to be deleted later."""
+    """Stored bytes that had no row when found, and were set aside for some days before deletion."""
 
     object_id: str
     set_aside_at: int

@@ -110,7 +110,4 @@ class BlockingFiles(Protocol):
         """Delete an object's bytes; do nothing if it is absent."""
 
     def deleting(self) -> AbstractContextManager[None]:
-        """Prevent backups from beginning in the block.
-
-        Raise `DeletionsHeld` if a backup is under way.
-        """
+        """Prevent backups from beginning in the block; raise `DeletionsHeld` if one is running."""

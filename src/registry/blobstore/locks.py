@@ -61,9 +61,7 @@ class FleetLocks:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Hold the lock of orphan scans in the block.
-
-        Yield True, or False if another process has the lock.
+        """Hold the lock of orphan scans in the block; yield False if another process has it.
 
         Raise `StoreUnavailable` if the database cannot be reached.
         """

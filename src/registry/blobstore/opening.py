@@ -23,7 +23,7 @@ from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
 FileStore = FilesystemStore | S3Store
-"""The stores, whose `files` have the blocking calls, for bulk threads."""
+"""A store with its blocking `files`, which bulk threads call."""
 BUCKETS: Final = "buckets/"
 """Prefix of the keys of buckets' bytes, after the key prefix in the settings."""
 
@@ -32,7 +32,7 @@ BUCKETS: Final = "buckets/"
 async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncIterator[BlobStore]:
     """Open the configured store of blobs for the block; create its folders if they are missing.
 
-    `count` counts reads of the cache, and may be called in any thread.
+    `count` counts the uses of the disk cache, and may be called in any thread.
 
     Raise `OSError` if a folder cannot be created or opened, `SettingsError` if the store needs a
     package that is not installed.

@@ -16,10 +16,7 @@ from registry.blobstore.staging import checked_range
 
 
 class BlockingObject:
-    """An object open for reading (`OpenObject`).
-
-    Unless a subclass overrides `file_region`, its bytes are not in a file.
-    """
+    """An object open for reading (`OpenObject`), in no file unless `file_region` is overridden."""
 
     __slots__ = ()
 
@@ -102,10 +99,7 @@ class BlockingGrowing:
         raise NotImplementedError
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes within the size that `growth` returned.
-
-        Raise `StagedDropped` if the bytes were cut off.
-        """
+        """Return bytes within the size that `growth` returned; or raise `StagedDropped`."""
         raise NotImplementedError
 
     def close(self) -> None:

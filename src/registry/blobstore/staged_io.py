@@ -17,9 +17,8 @@ _EDGE_BYTES: Final = 64 * 1024
 class StagedIO:
     """The descriptor of a locked staged file.
 
-    Every method raises `OSError` if the disk fails. After a failed flush, `on_failed_flush` is
-    called before the error is raised: the kernel forgets which pages it lost, so a second flush
-    that succeeds proves nothing.
+    Every method raises `OSError` if the disk fails; a failed flush first calls `on_failed_flush`:
+    the kernel forgets which pages it lost, so a second flush that succeeds proves nothing.
     """
 
     def __init__(self, descriptor: int, on_failed_flush: Callable[[], None]) -> None:

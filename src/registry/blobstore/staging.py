@@ -83,10 +83,7 @@ class State(Enum):
 
 
 def check_held(state: State) -> None:
-    """Check that a writer's staged bytes are held.
-
-    Raise `StoreUnavailable` if they are condemned, `ValueError` in any other state.
-    """
+    """Raise `StoreUnavailable` for condemned bytes, `ValueError` if otherwise not held."""
     if state is State.CONDEMNED:
         raise StoreUnavailable("the blob store failed; what was written since is discarded")
     if state is not State.HELD:

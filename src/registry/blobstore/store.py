@@ -126,9 +126,8 @@ class BlobWriter(_Store):
     ) -> Staged:
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
-        Hash with sha256, and with `algorithm` if it is not None. `is_fresh` promises that the id is
-        unused: then the store may begin only with the first write in the bulk thread, and raise its
-        errors there.
+        Hash with sha256, and `algorithm` if not None. `is_fresh` promises that the id is unused, so
+        the store may begin only with the first write in the bulk thread, and raise errors there.
 
         Raise `StageBusy` if something is already stored under this id, `StoreUnavailable` if the
         store failed.
@@ -278,8 +277,7 @@ class BlobSweeper(_Store):
     async def take_back(self, object_id: str) -> bool:
         """Turn an orphan back into an object or staged bytes, durably; return False if absent.
 
-        `BlobReader.open` and `BlobWriter.resume` do this when the id is absent, since a row names
-        it.
+        `BlobReader.open` and `BlobWriter.resume` do this for an absent id, since a row names it.
         """
         return await self._run(self._blocking.take_back, object_id)
 

@@ -94,7 +94,7 @@ class OpenPieces:
         return self.stop - self.start
 
     def file_region(self) -> FileRegion | None:
-        """Return the range as a region of the first piece's file; None if not all is in there."""
+        """Return the range as a region of the first piece's file; None if it is not all there."""
         if self.stop > self.pieces[0].size:
             return None
         return self.first.file_region(self.start, self.stop)
@@ -142,10 +142,7 @@ class OpenPieces:
 
 
 async def open_piece(store: FileStore, piece: StoredPiece, key: DataKey | None) -> OpenObject:
-    """Open the bytes of a piece, from its row or the store.
-
-    Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `BlobReader.open` does.
-    """
+    """Open the bytes of a piece, from its row or the store; raise as `BlobReader.open` does."""
     if piece.body is not None:
         return open_inline(piece.body, piece.id, piece.size, key)
     return await store.open(piece.id, piece.size, key)

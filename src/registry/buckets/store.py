@@ -55,8 +55,7 @@ class BucketOrphans:
     """The orphan scans of one process: each turn scans staged bytes and one partition.
 
     The first turn also scans recent bytes of all partitions, for orphans of a process that died
-    just before this one began. `is_right_database` returns False if the bytes do not belong to this
-    database.
+    just before this one began. `is_right_database` returns False if the database is not that of the bytes.
     """
 
     store: BlobStore
@@ -224,10 +223,7 @@ class KmsBucketKeys(BucketKeys):
 
 
 def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
-    """Return the KMS key with this id, or None.
-
-    For the id None, return the account's platform key, or None if it has none yet.
-    """
+    """Return the KMS key with this id, or for None the platform key (`BucketKeys.describe`)."""
     if key_id is None:
         return find_platform_key(tx, account_id)
     return KEY_ROWS.find(tx, account_id, key_id)

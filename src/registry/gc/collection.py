@@ -46,7 +46,7 @@ _BATCH: Final = 100
 
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
-    """Return the job kind of the collector, the only job that gets a `sweeper`."""
+    """Return the job kind of the collector, the only job that gets a `sweeper` to delete bytes."""
     return RUNS.job_kind(ctx, partial(_step, ctx, sweeper), partial(_count_freed, ctx))
 
 
@@ -70,8 +70,7 @@ async def _make_room(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> boo
 async def _step(ctx: ServiceContext, sweeper: BlobSweeper, run: Run, job: Job) -> Next | Done:
     """Do some batches of the run's current phase.
 
-    Raise `StepFailed` if the store or the database is unavailable, or if collecting is not safe
-    now.
+    Raise `StepFailed` if the store or database is unavailable, or collecting is not safe now.
     """
     number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)
     phases = phases_of(sweeper)

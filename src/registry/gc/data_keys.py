@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 async def shred_deleted_keys(ctx: ServiceContext) -> int:
     """Erase the wraps under deleted KMS keys; return the number of blobs that lost a wrap.
 
-    If interrupted, the next turn, in any process, continues.
+    The next turn, in any process, continues an interrupted one.
     """
     erased = 0
     after = ""
@@ -109,8 +109,7 @@ class KeyFault(NamedTuple):
 async def find_key_faults(database: Database) -> list[KeyFault]:
     """Return blobs whose links, wraps and objects are inconsistent; at most 500 for each fault.
 
-    Faults are looked up twice, and only those found both times are returned, since a push may have
-    changed the rows meanwhile.
+    Only faults found in two reads are returned, since a push may have changed the rows meanwhile.
     """
     found = await database.read(key_faults, _MOST)
     if found:
@@ -154,10 +153,9 @@ class WrapCheck:
                 yield fault
 
     async def _try(self, wrap: StoredWrap) -> str | None:
-        """Return the fault of a wrap, or None.
+        """Return the fault of a wrap, or None; if its KMS key is unavailable, note it in `untried`.
 
-        If the KMS key is unavailable, record that in `untried`. Wraps under disabled or deleted KMS
-        keys are skipped.
+        Skip wraps under disabled or deleted KMS keys.
         """
         is_over = len(self.untried) - len(self._broken) >= _MOST_AWAY
         if is_over or wrap.kms_key_id in self.untried:

@@ -27,8 +27,7 @@ _LONGEST: Final = 300 * MICROSECONDS
 _LAST_SECONDS: Final = 2.0
 """Time limit for the last generation, when the process stops."""
 _NOTED_WITHIN_SECONDS: Final = 5.0
-"""After this time, a process that has committed a generation has saved it in the store, or has
-died."""
+"""Within this time a process saves a generation that it has committed, unless it has died."""
 _LOOK_SECONDS: Final = 0.1
 """Seconds between two checks whether the store has the generation."""
 
@@ -66,8 +65,7 @@ async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Begin a new generation, in the database and then in the store.
 
-    Raise `DatabaseWentBack` if the database lacks the generation saved in the store, which then
-    stays.
+    Raise `DatabaseWentBack` if the database lacks the store's generation, which then stays.
     """
     noted, new = await sweeper.generation(), ctx.new_id()
     if not await ctx.database.write(generations.follow, noted, new, ctx.clock()):

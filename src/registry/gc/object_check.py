@@ -1,7 +1,7 @@
 """Check many stored objects, blobs and pieces of buckets, by several readers at a limited rate.
 
 The stored bytes are compared with their BLAKE3 checksum or, if plain, with the object's digest.
-This needs no data key, even for sealed bytes. fsck and the scrub use this module.
+This needs no data key, even for sealed bytes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class CheckedObjects(Generic[F]):
     what: str
     stored_rows: StoredRows
     describe: Callable[[Connection, ObjectRow, str, bool], F]
-    """From a damaged object, its problem, and whether the damage is new, returns the finding."""
+    """Returns the finding for a damaged object, from its problem and whether the damage is new."""
 
 
 def _blob(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> FoundDamage:  # noqa: FBT001
@@ -327,7 +327,7 @@ async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool)
 
 
 async def _inspect_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
-    """Do as `inspect`, for an object whose stored bytes are in the database."""
+    """Inspect an object whose stored bytes are in the database."""
     if row.body is None:
         return ObjectState("its bytes are gone", damage.ABSENT)
     if len(row.body) != row.stored_size:
@@ -359,10 +359,7 @@ def _hash(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectSta
 
 
 def _marked_before(row: ObjectRow) -> ObjectState:
-    """Return the state of bytes that were not read.
-
-    It has a problem if the object has a damage mark that only reading the bytes can remove.
-    """
+    """Return the state of unread bytes: a problem if only reading can remove their damage mark."""
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
         return ObjectState("it was found damaged before; without --quick its bytes are read again")
     return ObjectState()

@@ -208,12 +208,9 @@ def _switch(
     quarantined_id: str,
     now: int,
 ) -> bool:
-    """Write all rows of the switch.
+    """Write all rows of the switch; return False if the object was deleted or has other bytes.
 
-    Return False if the object was deleted or has other bytes.
-
-    Raise `_KeysChanged` if the object needs a KMS key without a wrap, or if one is no longer
-    enabled.
+    Raise `_KeysChanged` if the object needs a KMS key without a wrap, or one is no longer enabled.
     """
     new = new_object(stored)._replace(id=row.id)
     if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):

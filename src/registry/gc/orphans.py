@@ -116,8 +116,7 @@ class Tenant:
     async def find(self, place: str, since: int) -> tuple[int, Sequence[str]]:
         """Return the number of a place's files, and the ids without a row among them.
 
-        Files whose upload began before `since` (microseconds since the epoch) are not counted; 0
-        means all.
+        Count only files begun at `since` (microseconds since the epoch) or later; 0 means all.
         """
         ids = ids_in(self.sweeper, place)
         listed = [each async for each in ids if not since or begun_at(each) >= since]

@@ -67,8 +67,7 @@ async def recover_blob(
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
         DigestMismatch: the quarantined bytes are damaged.
-        KmsKeyDisabled: no KMS key opens its data key now, or the repository's KMS key cannot be
-            used.
+        KmsKeyDisabled: no KMS key opens its data key now, or the repository's cannot be used.
         NameUnknown: the repository was deleted meanwhile.
         Unavailable: the provider of a KMS key is unavailable.
 
@@ -240,7 +239,7 @@ def _list(tx: Connection, account_id: str, digest: str) -> list[tuple[Swept, lis
 async def _verify(ctx: ServiceContext, swept: Swept, data_key: DataKey | None) -> None:
     """Verify the bytes by their digest or, if they cannot be decrypted, by their checksum.
 
-    Raise `BlobUnknown` or `DigestMismatch`, or `StoreUnavailable` if they cannot be read.
+    Raise `BlobUnknown` or `DigestMismatch`; for bytes without a data key, also `StoreUnavailable`.
     """
     is_closed = swept.encoding != PLAIN and data_key is None
     try:

@@ -105,8 +105,7 @@ class ObjectScrub:
 
         End early while a backup is under way, or if the database does not belong to the blobs.
 
-        Raise `StoreUnavailable` if the first objects are all damaged, as if the disk was not
-        mounted.
+        Raise `StoreUnavailable` if the first objects are all damaged, as on an unmounted disk.
         """
         try:
             await check_generation(self.ctx, self.store)

@@ -143,7 +143,7 @@ class SealTurns:
 
 
 class SealStatus(NamedTuple):
-    """Numbers of plain blobs and of all blobs, and the last turn; times in microseconds."""
+    """Numbers and bytes of plain and of all blobs, and the last turn; times in microseconds."""
 
     plain: PlainTotals
     object_count: int

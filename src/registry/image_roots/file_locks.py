@@ -1,4 +1,4 @@
-"""Locks on names, each an empty file, which the processes of a machine hold."""
+"""Locks on names (empty files) between processes of a machine; a lock ends with its process."""
 
 from __future__ import annotations
 

@@ -80,10 +80,7 @@ class RegistryImages:
 
 
 async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManifest, Manifest]:
-    """Return the image to which a reference leads, through indexes if necessary.
-
-    Raise `ImageRefused` if there is none for this machine.
-    """
+    """Return the image to which a reference leads, through indexes if necessary."""
     for _ in range(_MOST_INDEXES + 1):
         stored = await pull.manifest(reference)
         if len(stored.body) > MAX_CONFIGURATION_BYTES:  # a parser would hold up others

@@ -203,10 +203,7 @@ class LayerStore:
             return _Size(**json.loads((at / "size.json").read_text()))
 
     async def _start(self, layer: WantedLayer, left: _Size, open_blob: OpenBlob) -> _Size:
-        """Run the program that unpacks a layer; send it the blob if requested; return the size.
-
-        Raise `ImageRefused` or `Unavailable` as `unpack` does.
-        """
+        """Run the program that unpacks a layer, send it the blob if requested; return the size."""
         task = {
             "folder": str(self._folder),
             **layer._asdict(),

@@ -38,8 +38,7 @@ class LayerTree:
         self._first = first_uid
         self._opaque = f"{'user' if os.geteuid() else 'trusted'}.overlay.opaque"
         self._parent: tuple[Path, int] = (), os.dup(root)
-        """Path and descriptor of the folder that was last written to: entries come folder by
-        folder."""
+        """The folder last written to, as path and descriptor: entries come folder by folder."""
         self._own_folder(root, 0o755, 0, 0)
 
     def close(self) -> None:

@@ -101,10 +101,7 @@ class TarEntries:
             raise LayerRefused("the tar ends after an extended header")
 
     def data(self) -> Iterator[bytes]:
-        """Yield the remaining bytes of the current entry's file.
-
-        Raise `LayerRefused` if the tar is truncated.
-        """
+        """Yield the remaining bytes of the current file; raise `LayerRefused` if truncated."""
         while self._left:
             part = self._source.read(min(self._left, CHUNK))
             if not part:

@@ -115,10 +115,7 @@ def _unpack(task: Task) -> None:
 
 
 def _write(task: Task, staged: Path, blob: Blob, tar: Tar) -> dict[str, int]:
-    """Unpack the tar into `staged`, and verify it; return its bytes and entries.
-
-    Raise `LayerRefused`, `DiskFull` or `OSError`.
-    """
+    """Unpack the tar into `staged`, and verify it; return its bytes and entries."""
     for each in (staged, staged / "blobs", staged / "tree"):
         each.mkdir(mode=0o711)
         each.chmod(0o711)
@@ -177,7 +174,7 @@ class _Room:
 
 
 def _flush(folder: Path) -> None:
-    """Flush all files of the file system of `folder` with syncfs(2): faster than each file."""
+    """Flush the whole file system of `folder` with syncfs(2), faster than file by file."""
     libc = ctypes.CDLL(None, use_errno=True)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -137,10 +137,7 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
 def rewrap(
     tx: Connection, account_id: str, piece: StoredPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
-    """Replace the wrap of a piece.
-
-    Return False if the piece was deleted or shredded, or is no longer under `piece.kms_key_id`.
-    """
+    """Replace the wrap of a piece; return False if it is gone, shredded, or has another KMS key."""
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
     return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1
 
@@ -156,9 +153,8 @@ def list_pieces(
 ) -> list[tuple[tuple[str, int], StoredPiece]]:
     """Return (position, piece) of a bucket's pieces after the position `after`, without bodies.
 
-    With `of_objects`, they are the pieces of objects, and a position is (key, number). Otherwise
-    they are the parts of uploads, and a position is (upload id, number). They are sorted by
-    position.
+    With `of_objects`, they are those of objects, with positions (key, number), else the parts of
+    uploads, with positions (upload id, number). They are sorted by position.
     """
     position, number = after
     rows = tx.rows(
@@ -185,7 +181,7 @@ def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> 
 def bound_buckets(
     tx: Connection, account_id: str, kms_key_id: str, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Return the number of buckets bound to a KMS key; (id, name) of the first `limit` by name."""
+    """Return the number of buckets bound to a KMS key, and (id, name) of the first ones by name."""
     of = {"account_id": account_id, "kms_key_id": kms_key_id}
     rows = tx.rows(_BOUND, **of, limit=limit)
     return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]

@@ -88,10 +88,7 @@ def start_rewrap(
     started_by_source: str | None,
     now: int,
 ) -> Run:
-    """Start to rewrap a bucket, and return the run; if a run is unfinished, return that one.
-
-    The caller has locked the bucket.
-    """
+    """Start to rewrap a bucket, which the caller has locked; or return the unfinished run."""
     new = NewRun(
         id=run_id,
         kind=KIND,
@@ -127,10 +124,7 @@ def rewrap_record(run: Run | None) -> Rewrap | None:
 
 
 async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
-    """Wrap the data keys of the next pieces; return the change that records the wraps.
-
-    Raise `StepFailed` if the bucket's KMS key cannot be used, or the bucket was deleted.
-    """
+    """Wrap the data keys of the next pieces; return the change that records the wraps."""
     read, write = partial(_read, needs), partial(_write, needs)
     return await steps.run_step(
         needs.database, needs.bytes.rewrap, run, job, read, write, _unusable
@@ -153,10 +147,7 @@ def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UseP
 
 
 def _target(tx: Connection, needs: StorageNeeds, bucket: Bucket | None) -> str:
-    """Return the id of the KMS key that a bucket is bound to, or of the account's platform key.
-
-    Raise `StepFailed` if `bucket` is None (deleted), or the account has no platform key.
-    """
+    """Return the id of the KMS key that a bucket is bound to, or of the account's platform key."""
     if bucket is None:
         raise StepFailed("BUCKET_DELETED", "the bucket is gone", is_permanent=True)
     if bucket.kms_key_id is not None:

@@ -87,8 +87,7 @@ class BucketRecord(ResponseBody):
     kms_key: KeyReference | UnsetType | None = UNSET
     """Only for a single bucket. Null: the account has no key yet."""
     rewrap: Rewrap | UnsetType | None = UNSET
-    """Only for a single bucket: the last run that moved stored bytes to the bucket's key. Null:
-    none yet."""
+    """Only for a single bucket: the last run that moved stored bytes to its key. Null: none yet."""
     faults: Sequence[FaultRecord] | UnsetType = UNSET
     """Only for a single bucket."""
 
@@ -265,10 +264,7 @@ async def delete_bucket_cors(bucket: FromPath[str], ctx: Context) -> None:
 
 
 async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | None) -> str | None:
-    """Return the id of the KMS key that a request names; None if it names none.
-
-    Raise `AccessDenied` if the caller may not use the key (see `BucketKeys.resolve`).
-    """
+    """Return the id of the KMS key that a request names, if the caller may use it; or None."""
     if value is None:
         return None
     authorize = ctx.right_to(_USE_KEY)

@@ -157,10 +157,7 @@ def _checksum(checksum: ObjectChecksum | None) -> ChecksumRecord | None:
 
 
 async def _bucket_of(ctx: RequestContext, name: str, key: str) -> Bucket:
-    """Return a bucket after authorizing the operation on its object with this key.
-
-    Raise `KeyTooLong`, or as `authorized_bucket`.
-    """
+    """Return a bucket after authorizing the operation on its object with this key."""
     key_bytes(key)
     return await authorized_bucket(ctx, name, key)
 
@@ -364,10 +361,7 @@ async def _few_bytes(stream: RequestStream) -> bytes:
 
 
 def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
-    """Return the conditions of a write.
-
-    Raise `InvalidInput` for conditions and checksums that are not supported.
-    """
+    """Return the conditions of a write; refuse conditions and checksums that are not supported."""
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)

@@ -93,8 +93,7 @@ class Answer(NamedTuple):
     fields: Fields
     body: bytes | OpenBytes = b""
     parts: AsyncIterator[bytes] | None = None
-    """The parts of an object's body if `is_streamed`, the first of which is already read; else
-    None."""
+    """The parts of an object's body if `is_streamed`; the first is already read."""
 
 
 def empty(status: int = 200, fields: Iterable[tuple[str, str]] = ()) -> Answer:

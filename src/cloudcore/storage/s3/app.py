@@ -181,7 +181,7 @@ class S3Endpoint:
         )
 
     def _other_regions(self, operation: Operation) -> frozenset[str] | None:
-        """Return the regions that a signature may name besides the own one; None means any."""
+        """Return the regions that a signature may name besides the install's; None means any."""
         if self._needs.any_region:
             return None
         return _GLOBAL_REGION if operation.is_global else frozenset()

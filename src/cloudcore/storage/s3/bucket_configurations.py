@@ -144,7 +144,7 @@ async def put_bucket_encryption(call: S3Call) -> Answer:
 
 
 async def delete_bucket_encryption(call: S3Call) -> Answer:
-    """DeleteBucketEncryption: 204 if the bucket has the default encryption, else refused."""
+    """DeleteBucketEncryption: 204 if the bucket has the default, to which AWS would reset it."""
     if call.bucket.kms_key_id is not None:
         raise _other()
     return empty(204)

@@ -82,10 +82,7 @@ class S3Call:
         return _number(name, self.request.fields.get(name), least, most)
 
     def limit(self, name: str) -> int:
-        """Return the maximum number of rows in the answer: the query's number, at most 1,000.
-
-        Raise `S3Error` if the query's number is malformed.
-        """
+        """Return the maximum number of rows in the answer: the query's number, at most 1,000."""
         asked = self.number(name, 0, MAX_NUMBER)
         return MAX_LISTED if asked is None else min(asked, MAX_LISTED)
 

@@ -108,10 +108,7 @@ class FormReader:
         return None
 
     def _begin(self) -> bool:
-        """Skip the first delimiter, which may lack the line break before it.
-
-        Return False if it has not arrived completely.
-        """
+        """Skip the first delimiter, which may lack its line break; return False if incomplete."""
         first = self._delimiter.removeprefix(b"\r\n")
         if len(self.read) < len(first):
             return False
@@ -179,10 +176,7 @@ class FileDecoder:
 
 
 def _boundary(content_type: str) -> str:
-    """Return the boundary in a ``Content-Type``; it has no semicolon (RFC 2046 §5.1.1).
-
-    Raise `S3Error` if there is none.
-    """
+    """Return the boundary in a ``Content-Type``; it has no semicolon (RFC 2046 §5.1.1)."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.strip().partition("=")
         if name.lower() == "boundary" and (found := _BOUNDARY.fullmatch(value)):

@@ -23,7 +23,7 @@ Encode = Callable[[str], str]
 
 
 async def list_buckets(call: S3Call) -> Answer:
-    """ListBuckets: the buckets of the account by name, or a page of those with a prefix."""
+    """ListBuckets: the buckets of the account, sorted by name; all, or a page with a prefix."""
     call.ctx.authorize(call.bucket_crn("*"))
     fields = call.request.fields
     limit = call.number("max-buckets", 1, _MOST_BUCKETS_ASKED) or BUCKET.quota

@@ -146,9 +146,8 @@ def read_announced(
 async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object: bool = False) -> T:
     """Parse a document, possibly a large one, while it arrives, and return its content.
 
-    With `checksum_of_object`, checksum headers are not about the document.
-
-    Raise `S3Error` as `read_document` does, or if `incoming` refuses the document.
+    With `checksum_of_object`, checksum headers are not about the document. Raise `S3Error` as
+    `read_document` does, or if `incoming` refuses the document.
     """
     reader = incoming.reader
     try:
@@ -338,10 +337,7 @@ def refuse_checksum(call: S3Call) -> None:
 
 
 def _named_checksum(call: S3Call) -> tuple[Algorithm | None, str]:
-    """Return (algorithm, value) of the only checksum header, or (None, "").
-
-    Raise `S3Error` if there are several, or the algorithm is unknown.
-    """
+    """Return (algorithm, value) of the only checksum header, or (None, "")."""
     given = [
         name
         for name in call.request.headers

@@ -177,7 +177,7 @@ _REDIRECTS: Final = ("success_action_redirect", "redirect")
 
 
 def form_request(request: S3Request, form: PostForm) -> S3Request:
-    """Return the PutObject request that a form represents; its fields are key and headers.
+    """Return the PutObject request that a form represents: its fields become key and headers.
 
     Raise `S3Error` if the form has no `key` field, or a field is not valid as a header.
     """
@@ -270,10 +270,7 @@ def _read_promise(call: S3Call) -> AnnouncedValues:
 
 
 def _announced_size(call: S3Call, form: PostForm) -> int | None:
-    """Compute the size of the file from the body's length, or return None if unknown.
-
-    This assumes that nothing follows the file.
-    """
+    """Compute the size of the file from the body's length, as if nothing followed the file."""
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:
             ending = len(form.delimiter) + len(b"--\r\n")

@@ -71,10 +71,7 @@ def read_request(
 
 
 def bucket_of_host(received: str, host: str) -> str:
-    """Return the bucket in the ``Host`` header of a request, or "" if it names none.
-
-    `host` is the endpoint's host, or empty.
-    """
+    """Return the bucket in a ``Host`` header below the endpoint's `host`; "" if there is none."""
     name = _PORT.sub("", received.lower()).removesuffix(".")
     suffix = f".{host}"
     return name[: -len(suffix)] if host and name.endswith(suffix) else ""

@@ -302,10 +302,7 @@ def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions
 
 
 def _read_date(request: SignedRequest, signed: str) -> str:
-    """Return the time in a signed ``Date``, in the format of ``x-amz-date``.
-
-    Raise `S3Error` if the header is absent, malformed or not signed.
-    """
+    """Return the time in a signed ``Date``, in the format of ``x-amz-date``; raise `S3Error`."""
     date = _only(request, b"date") or ""
     if _DATE_FORM.fullmatch(date):
         timestamp = date
@@ -366,11 +363,7 @@ def _only(request: SignedRequest, name: bytes) -> str | None:
 
 
 def _read_scope(credential: str, timestamp: str, regions: Regions, code: str) -> tuple[str, str]:
-    """Return (access key id, scope) of a credential.
-
-    Raise `S3Error` with `code` if the credential is malformed, or its region, service or date is
-    wrong.
-    """
+    """Return (access key id, scope) of a credential; raise `S3Error` with `code` if it is wrong."""
     found = _CREDENTIAL.fullmatch(credential)
     if found is None or not credential.isascii():
         raise S3Error(code, "The credential is malformed; expecting id/date/region/s3/aws4_request")

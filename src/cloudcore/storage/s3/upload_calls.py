@@ -136,11 +136,7 @@ async def copy_part(call: S3Call) -> Answer:
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``[start, stop)`` to copy, or None for the whole object.
-
-    Unlike the range of a download, it must be well-formed and within the object: raise `S3Error` or
-    `InvalidRange`.
-    """
+    """Return ``[start, stop)`` to copy, or None for all; unlike a download's, it must be valid."""
     if header is None:
         return None
     found = _COPIED_RANGE.fullmatch(header.strip().lower())
@@ -246,7 +242,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload, in one quick transaction."""
+    """CompleteMultipartUpload: one transaction, so quick that no spaces are sent meanwhile."""
     encryption = encryption_headers(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(

@@ -103,10 +103,7 @@ def _sealed_rest(
 
 
 def _open_bytes(folders: Folders, object_id: str) -> int:
-    """Open the file of an upload for reading, whether staged or already committed.
-
-    Raise `ObjectUnknown` if there is none.
-    """
+    """Open the file of an upload for reading, staged or committed; or raise `ObjectUnknown`."""
     flags = os.O_RDONLY | os.O_NOFOLLOW
     for is_object in (False, True, False):  # it may move between two looks
         folder = folders.objects if is_object else folders.uploads

@@ -29,7 +29,7 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 def unavailable(error: OSError) -> StoreUnavailable:
-    """Convert `error`; the message names the kind of error, never a path."""
+    """Convert `error` to the error to raise, which names the kind of failure, never a path."""
     if error.errno in _FULL:
         return StoreUnavailable("the blob store is full")
     if error.errno == errno.EROFS:
@@ -41,7 +41,7 @@ def unavailable(error: OSError) -> StoreUnavailable:
 class DiskErrors:
     """Raises `StoreUnavailable` for an `OSError` in the block, after calling `on_failure`.
 
-    As a class, since a context manager made of a generator would be ten times slower.
+    A context manager made of a generator would be ten times slower.
     """
 
     __slots__ = ("_on_failure",)

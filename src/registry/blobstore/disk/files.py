@@ -209,10 +209,7 @@ class DiskFiles:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block.
-
-        Raise `DeletionsHeld` if a backup is under way.
-        """
+        """Prevent backups from beginning in the block (`BlockingFiles.deleting`)."""
         with ExitStack() as held:
             if self._locks is not None:
                 held.enter_context(self._locks.deleting())

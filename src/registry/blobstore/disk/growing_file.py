@@ -38,10 +38,7 @@ class GrowingFile(BlockingGrowing):
         return None
 
     def growth(self) -> StagedGrowth:
-        """Return the size of the file, and whether it has been committed as an object.
-
-        Raise `StagedDropped` if it was discarded.
-        """
+        """Return the size of the file, and whether it is committed (`BlockingGrowing.growth`)."""
         with disk_errors():
             # The file may move between two of these, but not twice: moving it needs the lock.
             for is_object in (False, True, False):
@@ -50,10 +47,7 @@ class GrowingFile(BlockingGrowing):
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes within the size that `growth` returned.
-
-        Raise `StagedDropped` if the bytes were cut off.
-        """
+        """Return bytes (`BlockingGrowing.read`)."""
         with disk_errors():
             found = os.pread(self.descriptor, count, offset)
         if len(found) < count:
@@ -77,8 +71,8 @@ class GrowingFile(BlockingGrowing):
 
 
 _UNSURE: Final = 4
-"""If the file extends this many frames past the start of a frame, its place has a whole frame:
-partial frames, and the file sizes that record the length of a last frame, end before."""
+"""If the file extends this many frames past the start of a frame, that frame is whole: partial
+frames, and the file sizes that record the length of a last frame, end before."""
 
 
 class GrowingSealedFile(BlockingGrowing):
@@ -99,7 +93,7 @@ class GrowingSealedFile(BlockingGrowing):
         """The bytes of the last frame as last read; its writer may be moving it."""
         self._plain = memoryview(bytearray(FRAME_BYTES))
         self._held: tuple[Record, memoryview] | None = None
-        """The record of the frame in `_plain`, and its bytes there; None if there is none."""
+        """The record of the frame in `_plain`, and its bytes there."""
 
     def growth(self) -> StagedGrowth:
         """Return the number of visible bytes, and whether the upload is committed."""
@@ -108,10 +102,7 @@ class GrowingSealedFile(BlockingGrowing):
             return StagedGrowth(self._visible(size), is_committed)
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes within the size that `growth` returned.
-
-        Raise `StagedDropped` if the bytes were cut off.
-        """
+        """Return bytes (`BlockingGrowing.read`)."""
         found = b""
         with disk_errors():
             while len(found) < count:

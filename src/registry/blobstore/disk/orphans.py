@@ -1,8 +1,7 @@
 """Orphans in a filesystem store: files in their own folder.
 
-The name of each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. It contains the
-time of setting aside, since the file's own times say when its bytes were written, and change when
-the file is copied.
+Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. The name has the time of
+setting aside, since the file's own times say when its bytes were written, and change with a copy.
 """
 
 from __future__ import annotations

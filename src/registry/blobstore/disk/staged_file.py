@@ -436,7 +436,7 @@ class StagedFile:
         self._entry_durable = True
 
     def _digests_with(self, algorithm: str) -> dict[str, str]:
-        """Return the digests of all bytes; read the bytes again if a digest is missing."""
+        """Return the digests of all bytes; read the bytes if a digest is missing."""
         stored = self._held()
         missing = self._digests.missing(wanted_algorithms(algorithm))
         if not missing:

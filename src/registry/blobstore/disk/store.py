@@ -21,8 +21,7 @@ class FilesystemStore(BlobStore):
     """Keeps blobs below `root` (`DiskFiles`).
 
     A file whose inode is in the kernel's memory is opened on the event loop. That takes a few
-    microseconds and does not wait; using a thread would cost more than the rest of a small
-    response.
+    microseconds and does not wait; a thread would cost more than the rest of a small response.
     """
 
     def __init__(

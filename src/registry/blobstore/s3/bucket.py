@@ -105,10 +105,7 @@ def crc32c(body: bytes | bytearray) -> str:
 
 
 class Bucket:
-    """A bucket below a key prefix. Calls block; several threads may make them.
-
-    They raise `StoreUnavailable` if the server does not respond, or refuses.
-    """
+    """A bucket below a key prefix. Calls block, from any thread, and raise `StoreUnavailable`."""
 
     def __init__(self, settings: StoreSettings, prefix: str = "") -> None:
         """Use the bucket in the settings; `prefix` follows the key prefix in the settings.

@@ -16,8 +16,7 @@ stored bytes after them, and for a sealed upload the partial frame, sealed. It b
 
     first line | length of the description (4 bytes) | description | bytes | partial frame
 
-An upload may have two tails: the one that was acknowledged last, and a later one that may not have
-been acknowledged.
+An upload may have two tails: the one acknowledged last, and a later one that may not be.
 """
 
 from __future__ import annotations

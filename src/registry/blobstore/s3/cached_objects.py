@@ -24,8 +24,7 @@ _AHEAD_BYTES: Final = 8 << 20
 class CachedObject(BlockingObject):
     """An object whose bytes are in the disk cache; a read that fails drops them from the cache.
 
-    Then the next read takes the bytes from the bucket, and a bad cache file is not reported as
-    damage.
+    So the next read takes the bytes from the bucket, and a bad cache file does not count as damage.
     """
 
     def __init__(

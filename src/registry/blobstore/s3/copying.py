@@ -86,10 +86,7 @@ def _prefix_of_object(
 
 
 def _readable(bucket: Bucket, name: TailName, tail: Tail, found: UploadState) -> S3Object | None:
-    """Return the object with the sent parts, completing the multipart upload if necessary.
-
-    Return None if no parts were sent; raise `ObjectUnknown` if they no longer exist.
-    """
+    """Return the object with the sent parts, completed if necessary; None if none were sent."""
     if not name.sent:
         return None
     key = object_key(name.upload_id)

@@ -26,7 +26,7 @@ _PART_BYTES: Final = 256 * 1024
 
 
 class SealedState(NamedTuple):
-    """The parts of a tail that only a sealed upload has: header, entries and partial frame."""
+    """The fields of a tail that only a sealed upload has."""
 
     header: bytes | None = None
     entries: bytes = b""
@@ -278,7 +278,7 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
 
 
 def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:
-    """Decrypt the partial frame in a tail, which has `count` bytes.
+    """Decrypt the partial frame in a tail, of `count` bytes.
 
     Raise `SealBroken` if it is another frame, or was changed.
     """

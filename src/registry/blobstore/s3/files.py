@@ -96,7 +96,7 @@ class S3Files:
 
     @property
     def budget(self) -> MemoryBudget:
-        """Return the memory budget for bytes that were not sent yet."""
+        """Return the memory budget for bytes that are not sent yet."""
         return self._senders.budget
 
     def close(self) -> None:
@@ -129,10 +129,7 @@ class S3Files:
     def _fitting(
         self, stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey | None
     ) -> StoredBytes | SealedObject:
-        """Return stored bytes as an object, decrypted with its key; on an error, close them.
-
-        Raise `ObjectDamaged` if the object has another size or does not decrypt.
-        """
+        """Return stored bytes as an object, decrypted with its key; on an error, close them."""
         if data_key is not None:
             return unseal(stored, object_id, size, data_key, self._frames)
         try:
@@ -453,8 +450,7 @@ class S3Files:
         """Return True if an upload was committed; then delete tails and parts older than it.
 
         An object that is being turned back into staged bytes has newer tails and parts, which stay.
-        A tail may have been stored anew since it was listed, so tails are listed after the object
-        is found.
+        A tail may have been stored anew since it was listed, so tails are listed after the object.
         """
         head = self.bucket.find(object_key(upload_id))
         if head is None or self.held(upload_id) is not None:

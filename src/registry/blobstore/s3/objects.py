@@ -22,10 +22,9 @@ _TRIES: Final = 5
 """Consecutive attempts of a read without a byte after which the read fails."""
 _ALL_TRIES: Final = 16
 _PAUSE_SECONDS: Final = 0.5
-"""Unit of the pauses between attempts, which grow from zero; together they are longer than the
-pause of `Circuit`."""
+"""Unit of the growing pauses between attempts; together they outlast the one of `Circuit`."""
 _PATIENCE: Final = 2
-"""A read that gets no byte is tried again for this many times `store_s3_read_seconds`."""
+"""A read that gets no byte is tried again for this multiple of `store_s3_read_seconds`."""
 
 _log = logging.getLogger(__name__)
 
@@ -162,8 +161,7 @@ class _Stream:
     def fill(self, view: memoryview) -> None:
         """Fill `view` with the next bytes; if the connection breaks, request the rest again.
 
-        Raise `StoreUnavailable` if the connection broke too often, or the object was replaced
-        meanwhile.
+        Raise `StoreUnavailable` if it broke too often, or the object was replaced meanwhile.
         """
         broken, began = 0, time.monotonic()
         patience = _PATIENCE * self._bucket.settings.store_s3_read_seconds

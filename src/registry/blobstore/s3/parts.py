@@ -29,8 +29,7 @@ MOST_PARTS: Final = 10_000
 _IN_FLIGHT: Final = 2
 _THREADS: Final = 16
 _PASSING_SHARE: Final = 4
-"""This fraction of the memory (one in four) is for bytes that are being sent, which wait for no
-client."""
+"""One byte of memory in this many is for bytes that are being sent, which wait for no client."""
 
 PartBytes = Callable[[int], int]
 

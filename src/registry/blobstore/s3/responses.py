@@ -1,8 +1,7 @@
 """Responses of an S3: errors as exceptions; a circuit breaker for a server that does not respond.
 
-A load balancer in front of S3, or a server configured by mistake, may respond instead: 404 for
-every key, or 200 with an HTML page. Neither may be taken for an absent object, an empty bucket or a
-stored part.
+A load balancer in front of S3, or a wrong server, may respond: 404 for every key, or 200 with an
+HTML page. Neither may be taken for an absent object, an empty bucket or a stored part.
 """
 
 from __future__ import annotations

@@ -52,8 +52,7 @@ class S3Staged:
         """The bytes are an object, but are not verified yet."""
         self._is_let_go = False
         self._is_remembered = False
-        """`_found` is the state that this process remembers; another process may have continued
-        since."""
+        """`_found` is what this process remembers; another process may have continued since."""
         shared.holds.set(upload_id, self)
 
     @classmethod

@@ -21,8 +21,7 @@ class UploadState(NamedTuple):
     """The state of an upload in the bucket."""
 
     head: ObjectHead | None
-    """The headers of the object that the upload has become, or of its parts, completed for reading
-    (`copying`); None if there is no object."""
+    """The headers of its object, or of its parts completed for reading (`copying`); or None."""
     tails: frozenset[TailName]
     uploads: tuple[str, ...] = ()
     """Ids of multipart uploads; looked up only if there is neither an object nor a tail."""

@@ -49,8 +49,7 @@ _local = threading.local()
 def is_worth_compressing(piece: memoryview) -> bool:
     """Return True if compressing an object that begins with this piece saves space.
 
-    Four samples of the piece are compressed, since the first bytes of a tar are always
-    compressible.
+    Four samples of it are compressed, since the first bytes of a tar are always compressible.
     """
     if len(piece) <= _LEAST_BYTES or bytes(piece[:8]).startswith(_COMPRESSED):
         return False

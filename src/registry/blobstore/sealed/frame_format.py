@@ -88,7 +88,7 @@ def sealed_size(size: int) -> int:
 
 
 def unsealed_size(stored_size: int) -> int:
-    """Compute the size of a sealed object that is not packed from the number of its stored bytes.
+    """Return the size of a sealed object, which is not packed, from its number of stored bytes.
 
     Raise `SealBroken` if no such object has this number of bytes.
     """
@@ -151,8 +151,7 @@ class FrameCipher:
     def open(self, kind: FrameKind, number: int, sealed: memoryview, out: memoryview) -> memoryview:
         """Decrypt a sealed frame into `out`; return the part of `out` that has the plaintext.
 
-        Raise `SealBroken` if it is another frame, or was changed. Then the content of `out` is
-        undefined.
+        Raise `SealBroken` if it is another frame, or was changed; `out` is then undefined.
         """
         size = len(sealed) - OVERHEAD
         if size < 0:

@@ -52,8 +52,7 @@ _local = threading.local()
 def scratch(name: str = "sealed") -> memoryview:
     """Return a buffer for a header and a frame; each thread has one buffer per `name`.
 
-    The next call with this name in this thread returns the same buffer; allocating large buffers
-    anew would cost page faults.
+    The next call with this name in this thread returns it again: new buffers cost page faults.
     """
     needed = HEADER_BYTES + ENTRY_BYTES + SLOT_BYTES
     found: memoryview | None = getattr(_local, name, None)
@@ -86,8 +85,7 @@ def open_frame(
 ) -> memoryview:
     """Decrypt and decompress a stored frame into `out`; return the part of `out` with the bytes.
 
-    Raise `SealBroken` if it is another frame, or was changed. Then the content of `out` is
-    undefined.
+    Raise `SealBroken` if it is another frame, or was changed; `out` is then undefined.
     """
     if not cipher.is_packed:
         return cipher.open(record.kind, number, stored, out)

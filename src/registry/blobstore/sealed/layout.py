@@ -196,10 +196,7 @@ def slot_bytes(layout: Layout) -> int:
 
 
 def partial(layout: Layout, number: int, place: int, length: int) -> Record:
-    """Return the record of a partial frame, `place` slots after the place of its whole frame.
-
-    `length` is the number of bytes of the object in it.
-    """
+    """Return the record of a partial frame of `length` bytes, `place` slots after its own place."""
     start = layout.start(number) + place * slot_bytes(layout)
     return Record(FrameKind.PARTIAL, start, length + layout.entry_bytes + OVERHEAD, length)
 

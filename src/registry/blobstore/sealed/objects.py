@@ -155,7 +155,7 @@ def unseal_cached(
     data_key: DataKey,
     frames: SharedFrames | None = None,
 ) -> SealedObject | None:
-    """Do as `unseal`, but close `stored` and return None if that might wait for the disk."""
+    """Like `unseal`, but close `stored` and return None if that might wait for the disk."""
     if size is not None:
         with _closing_on_error(stored):
             found = _unsealed(stored, object_id, size, data_key, frames, wait=False)

@@ -1,9 +1,8 @@
 """Decrypt a frame once for all readers of the same object at about the same time.
 
-When many machines start at once, they pull the same layers. A reader leaves a frame in memory for
-other readers that will reach the frame soon. The memory is bounded, and freed with the last reader.
-Only frames with a verified tag are shared, and only among readers that have opened the object with
-its key.
+Machines that start together pull the same layers. A reader leaves a frame in memory for others that
+will reach it soon. The memory is bounded, and freed with the last reader. Only frames with a
+verified tag are shared, and only among readers that have opened the object with its key.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ FRAMES: Final = 16
 """Maximum frames in memory, each of 1 MiB."""
 
 Make = Callable[[int, memoryview], memoryview]
-"""Decrypts the frame with a number into a buffer; returns the part of the buffer that has the
-bytes."""
+"""Decrypts the frame with a number into a buffer; returns the part of it that has the bytes."""
 
 
 class _Slot:
@@ -137,11 +135,7 @@ class SharedFrames:
             self._give_back(reader)
 
     def leave(self, reader: FrameReader) -> None:
-        """Remove a reader.
-
-        The last reader of an object frees the object's frames; the last reader of all frees the
-        unused buffers, too.
-        """
+        """Remove a reader; the last of an object frees its frames, the last of all the memory."""
         with self._lock:
             self._give_back(reader)
             others = self._readers[reader.seal]
@@ -170,7 +164,7 @@ class SharedFrames:
             self._slots.move_to_end(key)
 
     def _new(self, key: tuple[bytes, int]) -> _Slot | None:
-        """Return a new slot, if full in place of the least recently used; None if all are used."""
+        """Return a new slot; if full, drop the least recently used; None if all are in use."""
         if not self._spare and len(self._slots) >= self._limit:
             unused = next((at for at, slot in self._slots.items() if not slot.users), None)
             if unused is None:

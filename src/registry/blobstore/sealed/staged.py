@@ -105,10 +105,9 @@ class SealedBytes:
         return self._number * FRAME_BYTES + self._count
 
     def has(self, offset: int) -> bool:
-        """Return True if there are at least `offset` bytes.
+        """Return True if there are at least `offset` bytes; read the frame that contains the last.
 
-        Read the frame that contains the last of these bytes. The first call also checks the key
-        against the header.
+        The first call also checks the key against the header.
         """
         if offset <= 0:
             return offset == 0
@@ -130,8 +129,7 @@ class SealedBytes:
     def _open(self, number: int) -> bool:
         """Read the header and the layout of the frames before `number`.
 
-        Return False if the header has another key, or frames are missing. Whether the frames
-        decrypt is not checked.
+        Return False if the key is not the header's, or frames are missing; decrypt no frame.
         """
         try:
             self._cipher = read_cipher(self._file.descriptor, self._data_key, self._upload_id)

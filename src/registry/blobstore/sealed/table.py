@@ -35,10 +35,7 @@ Read = Callable[[memoryview, int], bool]
 
 
 def sealed_table(cipher: FrameCipher, packed: Packed, size: int) -> bytes:
-    """Return the table and the size that end an object of `size` bytes.
-
-    `packed` must have all frames of the object.
-    """
+    """Return the table and size that end an object of `size` bytes; `packed` has all its frames."""
     end = size.to_bytes(SIZE_BYTES, "big")
     blocks = []
     for number, start in enumerate(range(0, len(packed.entries), BLOCK_ENTRIES)):
