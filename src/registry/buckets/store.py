@@ -55,7 +55,8 @@ class BucketOrphans:
     """The orphan scans of one process: each turn scans staged bytes and one partition.
 
     The first turn also scans recent bytes of all partitions, for orphans of a process that died
-    just before this one began. `is_right_database` returns False if the database is not that of the bytes.
+    just before this one began. `is_right_database` returns False if the bytes do not belong to this
+    database.
     """
 
     store: BlobStore
