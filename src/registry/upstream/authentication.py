@@ -187,7 +187,9 @@ class Tokens:
     ) -> str:
         """Return a new header, after `refused` was refused with the challenges in `headers`.
 
-        Raise `UpstreamFailed` if there is none, or it would be the same.
+        It equals `refused` if the realm issues the same token again.
+
+        Raise `UpstreamFailed` if there is none, or Basic would be refused again.
         """
         wanted = read_challenges(headers)
         if remote.credential is None:
@@ -198,7 +200,7 @@ class Tokens:
         if len(self._challenges) >= MAX_KEPT:
             self._challenges.clear()
         self._challenges[_key(remote, "")] = wanted[0]
-        if header == refused and wanted[0].scheme == "basic":  # a realm may give a token again
+        if header == refused and wanted[0].scheme == "basic":
             raise UpstreamRefused(f"{origin_name(remote.origin)} does not take the credential")
         return header
 
