@@ -63,7 +63,7 @@ class Terms(NamedTuple):
     """The announced size and hashes of a body."""
 
     declared: int | None = None
-    """How many there are."""
+    """How many bytes there are, or at least are."""
     algorithm: Algorithm | None = None
     """The checksum to compute."""
     verify: Callable[[Digests], None] | None = None

@@ -240,7 +240,7 @@ async def post_object(call: S3Call) -> Answer:
         call.request.key,
         attributes,
         file,
-        Terms(_fewest_bytes(call, form), promise.algorithm, verify),
+        Terms(policy.least, promise.algorithm, verify),
         read_conditions(call.request.headers),
     )
     told = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
@@ -261,15 +261,6 @@ def _read_promise(call: S3Call) -> Promise:
         algorithm = wanted
     digest = content_md5(call.header("content-md5"))
     return Promise(None, None, digest, algorithm, checksum, None)
-
-
-def _fewest_bytes(call: S3Call, form: PostForm) -> int | None:
-    """Compute the size of the file from the body's length, as if nothing followed the file."""
-    for name, value in call.scope["headers"]:
-        if name == b"content-length" and value.isdigit() and len(value) <= 18:
-            ending = len(form.delimiter) + len(b"--\r\n")
-            return max(int(value) - form.file_at - ending, 0)
-    return None
 
 
 def _answer(call: S3Call, fields: Mapping[str, str], stored: StoredObject, told: Fields) -> Answer:
