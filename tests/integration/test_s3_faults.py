@@ -150,6 +150,30 @@ def test_parts_that_cannot_be_made_readable_stay_for_the_next_request(
 
 
 @both_forms
+def test_a_process_that_remembers_parts_that_another_has_committed_fails_once(
+    bucket: Failing, key: DataKey | None
+) -> None:
+    """As when the other dies before its transaction: a look before each commit would cost more."""
+    upload_id, remembering = new_id(), another(bucket)
+    with closing(remembering.stage(upload_id, data_key=key)) as begun:
+        begun.write(memoryview(DATA))
+        digests = dict(begun.flush())
+    with closing(another(bucket).resume(upload_id)) as dying:
+        dying.rewind(len(DATA), digests, data_key=key)
+        bucket.once("delete_all", refuse)  # its tail stays
+        dying.commit(digest_of(DATA))
+    with closing(remembering.resume(upload_id)) as resumed:
+        resumed.rewind(len(DATA), digests, data_key=key)
+        with pytest.raises(StoreUnavailable):
+            resumed.commit(digest_of(DATA))
+    with closing(remembering.resume(upload_id)) as resumed:
+        resumed.rewind(len(DATA), digests, data_key=key)
+        resumed.commit(digest_of(DATA))
+    with closing(another(bucket).open(upload_id, len(DATA), key)) as opened:
+        assert b"".join(bytes(each) for each in opened.chunks()) == DATA
+
+
+@both_forms
 def test_parts_that_could_not_be_deleted_after_they_were_sent_again_lose_nothing(
     bucket: Failing, key: DataKey | None
 ) -> None:

@@ -9,6 +9,9 @@ from xml.etree.ElementTree import fromstring
 
 import httpx
 
+from cloudcore.quotas.limits import put_limit
+from cloudcore.storage.bucket import BUCKET_BYTES
+from cloudcore.storage.bucket_rows import BYTES
 from cloudcore.storage.s3.signature import SignedRequest
 from tests.integration.s3_client import S3Client, code_of, texts
 from tests.s3_forms import CONTENT_TYPE, form_body, signed_form
@@ -160,6 +163,15 @@ async def test_a_form_is_bound_by_what_binds_a_put(s3: S3Client) -> None:
     right = b64encode(md5(b"the file").digest()).decode()
     fields = {"key": "b", "Content-MD5": right, "If-None-Match": "*"}
     assert (await _post(s3, fields)).status_code == 204
+
+
+async def test_what_follows_the_file_of_a_form_takes_no_quota(s3: S3Client) -> None:
+    account, database = s3.served.acme.account_id, s3.served.database
+    held = (await database.read(BYTES.read, account)).used
+    await database.write(put_limit, account, BUCKET_BYTES.name, held + 1000, s3.served.clock.now)
+    answer = await _post(s3, {"key": "fits"}, b"x" * 1000, after="submit")
+    assert answer.status_code == 204, answer.text
+    assert code_of(await _post(s3, {"key": "a"}, b"x")) == "QuotaExceeded"
 
 
 async def test_a_form_whose_key_comes_out_empty_is_authorized_on_an_object(s3: S3Client) -> None:

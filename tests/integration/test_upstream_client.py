@@ -200,6 +200,10 @@ async def test_a_new_token_refused_for_a_repository_hides_it(
             with pytest.raises(expected):
                 await asked.client.head_manifest(remote, "3")
             assert len(asked.watch.failures) == (expected is UpstreamRefused)
+        # Without a token, and with it; then with it, and with another, if the realm gives one.
+        looks = asked.upstream.asked_for("HEAD", "/manifests/3")
+        assert len(looks) == (2 + 1 if gives_it_again else 2 + 2)
+        asked.upstream.asked.clear()
 
 
 @pytest.mark.parametrize(("status", "place"), [(401, "realm"), (403, "realm"), (403, "registry")])

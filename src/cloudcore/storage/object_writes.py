@@ -63,7 +63,7 @@ class Terms(NamedTuple):
     """The announced size and hashes of a body."""
 
     declared: int | None = None
-    """The number of bytes; None if unknown."""
+    """The number of bytes, or a lower bound; None if unknown."""
     algorithm: Algorithm | None = None
     """The algorithm of the checksum to compute; None for no checksum."""
     verify: Callable[[Digests], None] | None = None

@@ -189,7 +189,8 @@ class Tokens:
     ) -> str:
         """Return a new header, after `refused` was refused with the challenges in `headers`.
 
-        Raise `UpstreamFailed` if no header can be made, or only the same Basic header.
+        It equals `refused` if the realm issues the same token again. Raise `UpstreamFailed` if no
+        header can be made, or only the same Basic header.
         """
         wanted = read_challenges(headers)
         if remote.credential is None:
@@ -200,7 +201,7 @@ class Tokens:
         if len(self._challenges) >= MAX_KEPT:
             self._challenges.clear()
         self._challenges[_key(remote, "")] = wanted[0]
-        if header == refused and wanted[0].scheme == "basic":  # a realm may give a token again
+        if header == refused and wanted[0].scheme == "basic":
             raise UpstreamRefused(f"{origin_name(remote.origin)} does not take the credential")
         return header
 

@@ -104,21 +104,13 @@ class Exchange:
                     return
                 await _drain(answer)
                 challenges = answer.head.all("www-authenticate")
+            refused = authorization
             if attempt == 1:
                 authorization = await self._tokens.renewed(
-                    remote, request.scope, challenges, authorization
+                    remote, request.scope, challenges, refused
                 )
-        else:
-            if _is_hidden(remote, request, challenges):
-                raise HiddenUpstream(
-                    f"{origin_name(remote.origin)} does not have it, or does not show it"
-                )
-            failure = UpstreamRefused(
-                f"{origin_name(remote.origin)} refuses the request (status 401)"
-            )
-            failure.http_status = _UNAUTHORIZED
-            failure.is_of_repository = _errors(challenges) == {""} and bool(request.scope)
-            raise failure
+            if authorization == refused:  # its realm may give a token again
+                raise _refusal(remote, request, challenges)
         async with self._followed(url, answer, request, authorization) as answer:
             yield answer
 
@@ -184,8 +176,21 @@ class Exchange:
         raise failure
 
 
+def _refusal(
+    remote: Remote, request: Request, challenges: Sequence[str]
+) -> UpstreamRefused | HiddenUpstream:
+    """Return the error for a 401 that no other authorization would change."""
+    host = origin_name(remote.origin)
+    if _is_hidden(remote, request, challenges):
+        return HiddenUpstream(f"{host} does not have it, or does not show it")
+    failure = UpstreamRefused(f"{host} refuses the request (status 401)")
+    failure.http_status = _UNAUTHORIZED
+    failure.is_of_repository = _errors(challenges) == {""} and bool(request.scope)
+    return failure
+
+
 def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
-    """Return True if a new token was refused because of the content requested, not as invalid.
+    """Return True if a token was refused because of the content requested, not as invalid.
 
     The realm issued the token, so the credential is right. Docker Hub responds with
     ``insufficient_scope``, even with a credential. Others give no error, which counts as hidden

@@ -25,7 +25,7 @@ from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
 from cloudcore.storage.s3.call import S3Call, encryption_headers
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.forms import FileDecoder, PostForm
+from cloudcore.storage.s3.forms import MAX_FORM_BYTES, FileDecoder, PostForm
 from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
 from cloudcore.storage.s3.payloads import (
     AnnouncedValues,
@@ -246,7 +246,7 @@ async def post_object(call: S3Call) -> Answer:
         call.request.key,
         attributes,
         file,
-        Terms(_announced_size(call, form), promise.algorithm, verify),
+        Terms(_least_size(call, form), promise.algorithm, verify),
         read_conditions(call.request.headers),
     )
     told = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
@@ -269,12 +269,15 @@ def _read_promise(call: S3Call) -> AnnouncedValues:
     return AnnouncedValues(None, None, digest, algorithm, checksum, None)
 
 
-def _announced_size(call: S3Call, form: PostForm) -> int | None:
-    """Compute the size of the file from the body's length, as if nothing followed the file."""
+def _least_size(call: S3Call, form: PostForm) -> int | None:
+    """Return the size that the file has at least, by the body's length; None if unknown.
+
+    It assumes that what follows the file is no longer than what may precede it.
+    """
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:
             ending = len(form.delimiter) + len(b"--\r\n")
-            return max(int(value) - form.file_at - ending, 0)
+            return max(int(value) - form.file_at - ending - MAX_FORM_BYTES, 0)
     return None
 
 

@@ -232,7 +232,9 @@ def find_revision(tx: Connection, handle: str, name: str) -> Revision | None:
 def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
     """Lock and return a live repository, or None; the lock ends with the transaction.
 
-    Every change of a repository's content locks it first, so that counters never race.
+    Every change of a repository's content locks it first, so that counters never race, and what the
+    change has read stays true: nothing else keeps two pushes at once from both finding an immutable
+    tag absent, and both setting it. SQLite needs no lock, since one transaction writes at a time.
     """
     row = tx.row(_LOCK, id=repository_id)
     return repository_of(row) if row else None

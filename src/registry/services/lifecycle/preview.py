@@ -109,8 +109,9 @@ class Previews:
     async def get(self, database: Database, repository_id: str, document: str, now: int) -> Preview:
         """Return the preview of a policy's document at `now`.
 
-        A cached preview for the same `now` is returned. If there is none, the current images are
-        read, and their ages measured at `now`.
+        A request for a first page passes the current time, and computes a preview. Its marker has
+        that `now`, which the requests for later pages pass: they get the cached preview. Without
+        one, as in another process, the current images are read, and their ages measured at `now`.
         """
         key = (repository_id, document, now)
         found = self._kept.get(key)
