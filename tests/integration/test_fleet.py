@@ -7,13 +7,13 @@ import errno
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Conflict
 from cloudcore.jobs.background import running
@@ -26,6 +26,9 @@ from registry.composition.fleet import SHARED_SETTINGS, check_of, join_fleet, sh
 from registry.composition.main import Registry
 from registry.composition.stores import RegistryStores
 from registry.gc.database_rollback import Generations
+from registry.metadata.blobs.objects import keep_object
+from registry.metadata.repositories.repository import add_account
+from registry.services.blobs.recording import new_object
 from registry.settings.groups import Limits
 from registry.settings.node import NodeSettings
 from registry.settings.reading import NAMES
@@ -74,6 +77,16 @@ class Fleet:
         async with self.opened(settings) as process:
             await join_fleet(settings, process)
             await Generations(process.ctx, process.store).begin()
+
+    async def push(self, settings: Settings, data: bytes) -> None:
+        """Store a blob as a node does."""
+        async with self.opened(settings) as process:
+            account, now, object_id = uuid7(), self.clock(), uuid7()
+            async with aclosing(await process.store.stage(object_id, None)) as staged:
+                staged.write(memoryview(data))
+                new = new_object(staged.commit(None))
+            await process.ctx.database.write(add_account, account, "acme", now)
+            await process.ctx.database.write(keep_object, account, new, now)
 
     async def refuses(self, settings: Settings, words: str) -> None:
         """Check that a node is kept from joining, and told why."""
@@ -263,20 +276,27 @@ async def test_a_clock_that_was_ahead_keeps_no_node_away(fleet: Fleet) -> None:
     await fleet.join(fleet.settings("south"))
 
 
-async def test_a_store_that_cannot_be_written_keeps_no_node_away(
+@on_both_databases
+async def test_a_store_that_nobody_can_write_keeps_no_node_away_if_it_has_the_newest_blob(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database knows new generations, of which the full disk takes no note."""
-    east = fleet.settings("east")
+    (fleet.folder / "old").mkdir()
+    east, south = fleet.settings("east"), fleet.settings("south", "old")
+    await fleet.join(south)
+    fleet.clock.advance(3600)
     await fleet.join(east)
-    fleet.clock.now += 3600 * MICROSECONDS
+    fleet.clock.advance(3600)
 
     def be_full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr("registry.blobstore.disk.files.write_generation", be_full)
     await fleet.join(east)
+    await fleet.join(fleet.settings("west"))  # no blob says that it is another store
+    await fleet.push(east, b"newest")
     await fleet.join(fleet.settings("west"))
+    await fleet.refuses(south, "has not the blobs of the nodes that run")
 
 
 def test_what_must_be_the_same_is_a_setting_and_no_secret() -> None:

@@ -22,7 +22,8 @@ from cloudcore.errors import Conflict, PlatformError, Unavailable
 from cloudcore.nodes.fleet import Difference, Differs, check_same, join
 from cloudcore.nodes.rows import note_stopped
 from cloudcore.nodes.watcher import Check, identity_of
-from registry.blobstore.store import BlobSweeper
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown
+from registry.blobstore.store import BlobStore
 from registry.composition.stores import RegistryStores
 from registry.metadata.collector import generations
 from registry.services.context import ServiceContext
@@ -144,7 +145,7 @@ async def _check_store(settings: Settings, stores: RegistryStores, others: Seque
     )
 
 
-async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
+async def _is_their_store(ctx: ServiceContext, store: BlobStore) -> bool:
     """Return True if the other nodes use this store, judging by the generation that is saved in it.
 
     Each node begins a generation at least every five minutes, by its own clock, and saves it in the
@@ -153,27 +154,35 @@ async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
     """
     for _ in range(_LOOKS):
         newest_at = await ctx.database.read(generations.newest_at)
-        noted = await sweeper.generation()
+        noted = await store.generation()
         if newest_at is None:
             return True  # nobody has used a store yet
         if noted is not None:
             began_at = await ctx.database.read(generations.began_at, noted)
             # A clock that was ahead for a while may have begun one in the future.
             is_old = began_at is not None and began_at <= min(newest_at, ctx.clock()) - _OLD
-            return not is_old or not await _can_note(sweeper, noted)
+            return not is_old or await _has_stopped(ctx, store, noted)
         await asyncio.sleep(_LOOK_SECONDS)  # another node may just write the first one
     return False
 
 
-async def _can_note(sweeper: BlobSweeper, noted: str) -> bool:
-    """Return True if a generation can be saved in the store now.
+async def _has_stopped(ctx: ServiceContext, store: BlobStore, noted: str) -> bool:
+    """Return True if a store has an old generation only because nobody can write to it now.
 
-    If not, an old generation does not mean another store: no node can save a new one.
+    Nodes read from a full disk, so this one may join them. But a wrong disk may be full or
+    read-only too: the right one has the newest blob.
     """
     try:
-        await sweeper.note_generation(noted)
+        await store.note_generation(noted)
     except Unavailable as error:
-        _log.warning("whether the blobs are those of the other nodes is not known: %s", error)
+        _log.warning("the blob store cannot be written to: %s", error)
+    else:
+        return False
+    newest = await ctx.database.read(generations.newest_stored)
+    try:
+        if newest is not None:
+            await store.check(*newest)
+    except (ObjectUnknown, ObjectDamaged):
         return False
     return True
 

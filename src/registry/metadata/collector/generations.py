@@ -9,10 +9,11 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import ONE, ZERO, given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.inline import drop_quarantined_bodies
+from registry.metadata.blobs.objects import HAS_BYTES
 from registry.metadata.control_tables import quarantined_objects, store_generations
 from registry.metadata.tables import blob_objects, ended_uploads, uploads
 
@@ -40,6 +41,13 @@ _NEWEST: Final = tuple(
         uploads.c.stage_id,
         quarantined_objects.c.stored_id,
     )
+)
+_NEWEST_STORED: Final = Statement(
+    select(blob_objects.c.stored_id, blob_objects.c.stored_size)
+    .where(~blob_objects.c.is_inline, HAS_BYTES, blob_objects.c.damage.is_(None))
+    .order_by(blob_objects.c.stored_id.desc())
+    .limit(ONE)
+    .offset(ZERO)
 )
 _FIRST_ACCOUNT: Final = Statement(select(func.min(accounts.c.id)))
 _UNFINISHED: Final = (
@@ -104,6 +112,12 @@ def newest_owner(tx: Connection) -> str:
     """Return the newest id under which an object or an upload has bytes; empty if there is none."""
     rows = [tx.row(statement) for statement in _NEWEST]
     return max((row[0] for row in rows if row is not None and row[0] is not None), default="")
+
+
+def newest_stored(tx: Connection) -> tuple[str, int] | None:
+    """Return id and size of the newest bytes that the blob store must have, or None."""
+    row = tx.row(_NEWEST_STORED)
+    return None if row is None else (row[0], row[1])
 
 
 def first_account(tx: Connection) -> str | None:
