@@ -65,6 +65,7 @@ ROOMS: Final = {
             "integration/test_damaged_blobs.py",
             "integration/test_fsck.py",
             "integration/test_fsck_keys.py",
+            "integration/test_older_database.py",
             "integration/test_repositories.py",
             "integration/test_scrub.py",
             "integration/test_seal_run.py",
@@ -77,6 +78,7 @@ ROOMS: Final = {
         "src/registry/services/blobs",
         (
             "unit/test_upload_ids.py",
+            "fault/test_blob_recording.py",
             "integration/test_inline_blobs.py",
             "integration/test_push_cache_targets.py",
             "integration/test_registry_counts.py",
