@@ -268,7 +268,7 @@ def _refused(
 def _not_now(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, problem: Problem
 ) -> Outcome:
-    """Return the outcome, a retry, if an authority, the DNS or a KMS key is unavailable."""
+    """Return a retry, as an authority, the DNS or a KMS key was unavailable for the attempt."""
     if found.certificate_pem is None:
         return StepRetry(faults=[problem])
     return _refused(found, needs, attempt, AuthorityRefused(CA_REFUSED, problem.message))

@@ -94,7 +94,10 @@ def read_new_password() -> str:
 
 
 def checked_secret(typed: str, name: str, ends: str | None = None) -> str:
-    """Strip `ends` from a typed secret; raise `Misuse` if nothing is left."""
+    """Return a typed secret without the characters `ends` (None: white space) at its ends.
+
+    Raise `Misuse` if nothing is left.
+    """
     secret = typed.strip(ends)
     if not secret:
         raise Misuse(f"no {name} was given; type it, or pipe it to the standard input")

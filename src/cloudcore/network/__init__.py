@@ -2,9 +2,9 @@
 
 `resources`: all kinds of resources.
 `vpcs`, `subnets`, `gateways`, `route_tables`, `security_groups`, `network_interfaces`: the rules
-    and routes of each kind. Instances and load balancers get their addresses from
+    and HTTP routes of each kind. Instances and load balancers get their addresses from
     `network_interfaces`, through a port.
 `planning`: makes the plan of a VPC from its rows.
-`workflow`: has a driver (`drivers`) carry the plan out; so does the watch of a machine.
+`workflow`: makes a driver (`drivers`) apply the plan, as the watch of each machine does, too.
 `reachability`: computes from the same plan which flows are allowed.
 """

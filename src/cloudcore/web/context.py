@@ -405,7 +405,7 @@ class RequestContext:
         )
 
     def _conclude_change(self, tx: Connection) -> None:
-        """Check and record the operation's change, in its transaction."""
+        """Run `change_check` and write the audit event, at the end of the change's transaction."""
         if self.change_check is not None:
             self.change_check(tx)
         self._record_change(tx)

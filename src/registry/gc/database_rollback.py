@@ -104,8 +104,9 @@ class Generations:
     async def _check_store(self) -> None:
         """Log an error if the database was used with a store, but this store is new.
 
-        Another first process commits a generation before it saves it in the store: if the newest
-        generation in the database is recent, wait until the store has it.
+        Another process that starts at the same time may have committed the first generation, but
+        not yet saved it in the store. So if the newest generation in the database is recent, wait
+        some seconds for the store to have one.
         """
         if await self._sweeper.generation() is not None:
             return

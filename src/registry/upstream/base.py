@@ -146,7 +146,7 @@ class UpstreamObserver(Protocol):
         """Record that an upstream answered as a registry does."""
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
-        """Record that an upstream did not answer as a registry does."""
+        """Record that an upstream could not be reached, or gave no usable answer."""
 
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
         """Return True if the upstream has accepted the credential within the last hour.

@@ -125,9 +125,9 @@ class ChunkedBody:
         return self._remaining
 
     def advance(self, chunks: int, remaining: int) -> None:
-        """Count content that was received without `feed`, in this chunk and the next `chunks` ones.
+        """Skip content received without `feed`: the rest of this chunk, and `chunks` more chunks.
 
-        `remaining` content bytes of the last of them are still to come.
+        `remaining` is the number of content bytes of the last chunk that are still to come.
         """
         assert self._foreseen is not None
         for _ in range(chunks):

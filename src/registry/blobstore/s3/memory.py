@@ -146,7 +146,10 @@ class PartBuffer:
 
     @contextmanager
     def loaded(self, passing: MemoryBudget) -> Iterator[bytes | bytearray]:
-        """Yield all bytes, to be sent in the block; bytes from a file use memory of `passing`."""
+        """Yield all bytes, valid within the ``with`` block.
+
+        Bytes in a file are read into memory that is taken from the budget `passing` until then.
+        """
         if self._file is None:
             yield self._memory
             return

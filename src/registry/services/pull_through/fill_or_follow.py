@@ -185,7 +185,7 @@ def is_free(ctx: ServiceContext, found: Fill) -> bool:
 
 
 async def follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
-    """Feed the bytes that another worker fetches to readers; return True once they are verified.
+    """Feed readers with bytes that another worker is fetching; return True once all are verified.
 
     Return False if the other worker has stopped for any reason. Raise `KmsKeyDeleted`,
     `KmsKeyDisabled` or `Unavailable` if the staged bytes cannot be decrypted, `StoreUnavailable` if
