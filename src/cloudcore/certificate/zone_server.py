@@ -43,7 +43,9 @@ _TEXT_SECONDS: Final = 5
 """How long resolvers may cache TXT values, or their absence; each order has other values."""
 _ZONE_SECONDS: Final = 3600
 _TIMES: Final = (3600, 600, 604800, _TEXT_SECONDS)
-"""The SOA's refresh, retry and expire, unused as there is no secondary; then RFC 2308's minimum."""
+"""Times of the SOA record, in seconds: refresh, retry, expire, and how long absence may be cached.
+
+Only secondary servers use the first three, and there are none. The last is from RFC 2308."""
 _UUID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER: Final = re.compile(rb"[1-9][0-9]{0,2}")
 _CHALLENGE: Final = b"_acme-challenge"

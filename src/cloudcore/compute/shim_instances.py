@@ -186,9 +186,9 @@ class ShimInstances:
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of an instance's output: `tail_bytes`, but at most `MOST_LOG_BYTES`.
+        """Return the last `tail_bytes` of an instance's output, at most `MOST_LOG_BYTES`.
 
-        Both streams are interleaved. Return no bytes if there is no output.
+        The output has standard output and standard error in one. It may be empty.
         """
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 

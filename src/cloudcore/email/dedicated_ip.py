@@ -25,8 +25,9 @@ from cloudcore.resources.resource import (
 WarmupStatus = Literal["new", "warming", "warmed", "paused"]
 DAY: Final = 24 * 3600 * MICROSECONDS
 CAPS: Final = (50, 100, 500, 1_000, 5_000, 10_000, 20_000, 40_000, 70_000, 100_000)
-"""The most recipients on each day (UTC) of the warm-up, which begins with the first recipient.
-After the last of these days there is no limit."""
+"""Maximum number of recipients on each day (UTC) of the warm-up; later days have no limit.
+
+The first day is that of the first recipient."""
 WINDOW: Final = 1_000
 """How many of the last outcomes are considered."""
 MOST_BOUNCED: Final = WINDOW // 10

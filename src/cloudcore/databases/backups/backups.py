@@ -45,8 +45,7 @@ def request(
 
     Raises:
         NotFound: the cluster is gone.
-        Conflict: the cluster cannot be backed up now; or an incremental backup was requested, and
-            there is no base.
+        Conflict: the cluster cannot be backed up now, or has no base for an incremental backup.
         QuotaExceeded: the account has reached its quota.
 
     """

@@ -56,10 +56,9 @@ _SHIM: Final = "cloudcore.databases.servers.shim"
 _OWN_USERS: Final = ("--user", "--map-root-user")
 """Options of the shim, if the service is not root."""
 _GROUP: Final = "entrepot-database-"
-_NOT_RECOVERED: Final = "unfit"
+_UNFIT: Final = "unfit"
 _FAST_SECONDS: Final = 60.0
-"""How long a fast shutdown may take; then the server is killed, which is a crash that it recovers
-from."""
+"""How long a fast shutdown may take; then the server is killed, and recovers at its next start."""
 _SINGLE_SECONDS: Final = 600.0
 _ASK_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
@@ -77,8 +76,7 @@ class Listening(NamedTuple):
     address: str
     first_port: int
     first_uid: int
-    """The user id of the server on the first port; the server on the next port has the next id.
-    Only used if the service is root."""
+    """User id of the server on the first port, counted up with the ports; used only by root."""
 
 
 class BubblewrapServers:
@@ -95,8 +93,7 @@ class BubblewrapServers:
         self._prefix = groups_prefix
         self._programs = ServerLocks(_THREADS, self._base)
         self._sizes: dict[str, tuple[float, int]] = {}
-        """When each server is measured again, on the monotonic clock, and its last size in
-        bytes."""
+        """When each server is measured again (monotonic), and its last size in bytes."""
 
     @property
     def versions(self) -> Sequence[int]:
@@ -270,7 +267,7 @@ class BubblewrapServers:
             data_folders.ask_for_recovery(folder / "restoring", self._user(spec))
         except (OSError, RecursionError) as error:
             raise ServerFailed(f"what was restored cannot be used: {error}") from error
-        (folder / _NOT_RECOVERED).touch()
+        (folder / _UNFIT).touch()
         settle(folder / "restoring", folder / "data")
 
     def _take_rights(self, spec: ServerSpec) -> None:
@@ -281,7 +278,7 @@ class BubblewrapServers:
         self._single(spec, "template1", catalog.owning)
         for each in catalog.owned:
             self._single(spec, each, data_folders.EVERYWHERE)
-        (self._folder(spec.id) / _NOT_RECOVERED).unlink()
+        (self._folder(spec.id) / _UNFIT).unlink()
 
     def _single(self, spec: ServerSpec, database: str, text: str) -> str:
         return self._run(spec, postgres.single_user(spec.version, database), text=text)
@@ -341,10 +338,7 @@ class BubblewrapServers:
         listener: int | None,
         text: str | None = None,
     ) -> DetachedProcess:
-        """Start a shim that runs a program, after killing all processes of the server.
-
-        `text` is the program's standard input; None for none.
-        """
+        """Kill all processes of a server; start a shim whose program reads `text`, or nothing."""
         self._end(spec.id)
         folder, user = self._folder(spec.id), self._user(spec)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -392,7 +386,7 @@ class BubblewrapServers:
             raise ServerFailed(str(error)) from error
 
     async def _recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        if await self._programs.run((self._folder(spec.id) / _NOT_RECOVERED).exists):
+        if await self._programs.run((self._folder(spec.id) / _UNFIT).exists):
             private = postgres.server(spec, recovery, is_private=True)
             await self._programs.done_to(spec.id, lambda: self._begin(spec, private))
             await self._ready(spec)
@@ -460,9 +454,7 @@ class BubblewrapServers:
         certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
         if detached_process.find(folder) is None:
             return ServerState("stopped", self._words(folder), size, certified_at)
-        is_ready = (
-            not (folder / _NOT_RECOVERED).exists() and data_folders.status_of(data) == "ready"
-        )
+        is_ready = not (folder / _UNFIT).exists() and data_folders.status_of(data) == "ready"
         return ServerState("running" if is_ready else "starting", "", size, certified_at)
 
     def _size(self, folder: Path) -> int:

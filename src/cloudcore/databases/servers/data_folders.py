@@ -1,8 +1,8 @@
 """Data folders: make restored ones safe to start, and retain those of deleted clusters.
 
-A restored folder is not trusted: whoever can write to the bucket of the backups may have forged its
-files, and in them PostgreSQL's system catalog. So the server on it is confined like any other, and
-files that configure a server, and rights of roles, are removed. No link in the folder is followed.
+A restored folder is not trusted: anyone who can write to the bucket of the backups can forge its
+files, including PostgreSQL's system catalog. So its server is confined like any other. Files that
+configure a server are removed, and so are rights of roles. No link in the folder is followed.
 
 After the platform's own database was restored from a backup, clusters created since then have a
 folder but no row. So a folder without a row is kept until the operator deletes it.

@@ -309,7 +309,10 @@ def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
 
 
 def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSession | None:
-    """Return the session in a row; None if there is no row, or what it depends on is not valid."""
+    """Return the session in `row`, or None if `row` is None or the session is no longer valid.
+
+    A session is valid only while the sign-in, access key and sessions that it came from are.
+    """
     if row is None:
         return None
     found = LiveSession(*row)

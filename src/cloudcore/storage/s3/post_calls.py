@@ -215,11 +215,11 @@ async def post_object(call: S3Call) -> Answer:
         attributes = attributes._replace(tags=documents.read_tags(fields["tagging"].encode()))
         check_tags(attributes.tags)
     encryption = encryption_headers(call)
-    promise = _read_promise(call)
+    announced = _read_announced(call)
 
     def verify(digests: Digests) -> None:
         policy.check_size(digests.size, is_whole=True)
-        promise.check(digests, {})
+        announced.check(digests, {})
 
     async def file(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
         size = 0
@@ -246,14 +246,14 @@ async def post_object(call: S3Call) -> Answer:
         call.request.key,
         attributes,
         file,
-        Terms(_least_size(call, form), promise.algorithm, verify),
+        Terms(_least_size(call, form), announced.algorithm, verify),
         read_conditions(call.request.headers),
     )
     told = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
     return _answer(call, form.fields, stored, told)
 
 
-def _read_promise(call: S3Call) -> AnnouncedValues:
+def _read_announced(call: S3Call) -> AnnouncedValues:
     """Return the announced values of a form's file.
 
     Raise `S3Error` if the values contradict each other, or are malformed.
