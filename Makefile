@@ -38,8 +38,16 @@ help: ## Print this list
 dev: $(RUNTIME) ## Run the registry on 127.0.0.1:5000, with its data in ./entrepot-dev-data
 	@$(BIN)/entrepot dev $(ARGS)
 
+# COVERAGE=yes also prints what ran of each room. Programs in a namespace, and those that are
+# killed, can't say it.
 test: $(DEVELOPMENT) ## Run every test that the installed programs allow
-	$(BIN)/python -m pytest $(IN_PROCESSES) $(ARGS)
+	@rm -f .coverage .coverage.*
+	$(BIN)/$(if $(COVERAGE),coverage run,python) -m pytest $(IN_PROCESSES) $(ARGS)
+ifdef COVERAGE
+	@$(BIN)/coverage combine --quiet 2>/dev/null
+	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.covered_rooms
+	@rm .coverage
+endif
 
 # The longest models and all of PostgreSQL are left to `make test`; what draws at random draws less.
 test-fast: $(DEVELOPMENT) ## Run unit and property tests in three minutes, without PostgreSQL
@@ -78,11 +86,8 @@ format: $(DEVELOPMENT) ## Format the code and mend what ruff can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-coverage: $(DEVELOPMENT) ## Run tests, and print the share of lines and branches that ran, by room
-	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest $(IN_PROCESSES) $(ARGS)
-	$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.covered_rooms
+coverage: ## Run tests, and print the share of lines and branches that ran, by room
+	$(MAKE) test COVERAGE=yes
 
 # Not in the lock of development, as few need it. Two trees are compared by the same seed.
 mutants: $(DEVELOPMENT) ## Put small faults into iam, gc, blobs and signature; ARGS='iam --share 1'

@@ -28,3 +28,9 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, one_parser: None) -> None:
     """Ignore the settings of this machine, and make parsers once."""
     for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def uncovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``make coverage`` leave programs alone whose memory or system calls a test counts."""
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)

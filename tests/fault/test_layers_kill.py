@@ -24,7 +24,7 @@ from tests.layer_worlds import FIRST, LayerWorld, image_digest, wanted
 from tests.live import ROOT
 from tests.tools import require_tool
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("uncovered")]
 
 _UNPACKING: Final = "mkdir,mkdirat,mknodat,fchmod,fsync,syncfs,rename,utimensat"
 _REMOVING: Final = "unlink,unlinkat,rmdir,rename"

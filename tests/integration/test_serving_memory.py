@@ -23,6 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
+@pytest.mark.usefixtures("uncovered")
 def test_two_workers_share_the_memory_of_their_parent(data: Path) -> None:
     registry = start_registry(data, "--workers", "2", command="serve", forks=False)
     try:
