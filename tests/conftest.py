@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -86,8 +87,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the files that take longest begin first, so that no process is left with one at the end.
 
     A file with a long time limit is one; of the others, their folder tells. The rest stays as
-    pytest-randomly has shuffled it, which is the same in all processes.
+    pytest-randomly has shuffled it, which is the same in all processes. One process alone runs them
+    in the order of its command.
     """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
 
     def place(item: pytest.Item) -> tuple[int, int]:
         folder = item.path.parent.name

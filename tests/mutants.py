@@ -2,7 +2,8 @@
 
 ``python -m tests.mutants ROOM… --share 0.1 --seed 7`` draws a tenth of the mutants of each room, so
 that two trees are compared with one seed. Mutants are made by cosmic-ray, one at a time in a copy
-of what is committed, and the room's tests are run for each until one fails.
+of what is committed, and the room's tests are run for each, in the order of its list, until one
+fails.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cosmic_ray.work_db import WorkDB, use_db
-from cosmic_ray.work_item import WorkerOutcome, WorkResult
+from cosmic_ray.work_item import MutationSpec, WorkerOutcome, WorkResult
 
 
 class Room(NamedTuple):
@@ -101,16 +102,24 @@ _FAULTS: Final = re.compile(
 )
 """Operators of cosmic-ray that are used. The others change types, which nobody evaluates, or one
 place many times."""
-_SECONDS: Final = 600
+_SECONDS: Final = 200
 """After which the tests of a mutant are ended: it is found, as it loops or hangs."""
 
 
-def _without_most(session: WorkDB, share: float, seed: int) -> None:
+def _is_drawn_from(mutation: MutationSpec, tree: Path) -> bool:
+    """Return False for mutants of other operators, and of a decorator's flags, such as `frozen`."""
+    if not _FAULTS.fullmatch(mutation.operator_name):
+        return False
+    lines = (tree / mutation.module_path).read_text().splitlines()
+    return not lines[mutation.start_pos[0] - 1].lstrip().startswith("@")
+
+
+def _without_most(session: WorkDB, tree: Path, share: float, seed: int) -> None:
     """Mark all mutants but a drawn share of a session as skipped."""
     kept = [
         each
         for each in sorted(session.work_items, key=lambda item: str(item.mutations))
-        if _FAULTS.fullmatch(each.mutations[0].operator_name)
+        if _is_drawn_from(each.mutations[0], tree)
     ]
     drawn = random.Random(seed).sample(kept, max(1, round(len(kept) * share)))
     wanted = {each.job_id for each in drawn}
@@ -143,7 +152,7 @@ def mutate(name: str, share: float, seed: int) -> str:
         run((cosmic_ray, "baseline", config))
         run((cosmic_ray, "init", config, session))
         with use_db(session, WorkDB.Mode.open) as opened:
-            _without_most(opened, share, seed)
+            _without_most(opened, tree, share, seed)
         with subprocess.Popen((cosmic_ray, "exec", config, session), cwd=tree) as running:
             while running.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
