@@ -47,7 +47,7 @@ MOST_SECONDS: Final = 300.0
 """Seconds after which a child that has not ended is killed."""
 _T = TypeVar("_T")
 MOST_AT_ONCE: Final = 3
-"""Maximum sessions of a process for certificates of accounts; each child takes some 40 MiB."""
+"""Maximum concurrent sessions of a process for certificates of accounts; a child takes 40 MiB."""
 _THREADS: Final = ThreadPoolExecutor(MOST_AT_ONCE + 1, "acme")
 """Separate from the event loop's few threads, which are for short calls. One more than
 `MOST_AT_ONCE`, for the server's own certificate."""

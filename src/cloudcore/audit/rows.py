@@ -64,17 +64,18 @@ for _dialect, _made in (
 
 
 CUT: Final = "cut"
-"""The key in cut details that holds how many entries or characters each cut value had."""
+"""The key in cut details that maps the name of each cut value to the length that it had."""
 _FOR_CUT: Final = 1024
 _MOST: Final = 32
 """Maximum number of entries in details that are cut."""
 
 
 def cut_details(details: dict[str, Any], most: int) -> dict[str, Any]:
-    """Cut details, which are JSON values, to `most` characters of JSON.
+    """Cut details, which are JSON values, to `most` bytes of JSON.
 
-    Short values, such as counts, stay whole; lists, objects and texts keep their start. The key
-    ``CUT`` holds the length of each value that was cut, or null for one that was left out.
+    Short values, such as counts, stay whole; lists, objects and texts keep their start. Under the
+    key ``CUT`` is the former length, in entries or characters, of each value that was cut or left
+    out; null if it was no list, object or text. Beyond `_MOST`, the longest values are omitted.
     """
     kept: dict[str, Any] = {}
     lengths: dict[str, int | None] = {}
@@ -92,7 +93,7 @@ def cut_details(details: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def _beginning(value: Any, room: int) -> Any:  # noqa: ANN401 - JSON
-    """Return as much of a value as fits into `room` characters of JSON; UNSET if nothing fits."""
+    """Return as much of a value as fits into `room` bytes of JSON; UNSET if nothing fits."""
     if _length(value) <= room:
         return value
     if isinstance(value, str):
@@ -105,7 +106,7 @@ def _beginning(value: Any, room: int) -> Any:  # noqa: ANN401 - JSON
 
 
 def _entries(entries: Iterable[tuple[str, Any]], room: int) -> Iterable[tuple[str, Any]]:
-    """Yield the first entries that fit into `room` characters of JSON; the last may be cut."""
+    """Yield the first entries that fit into `room` bytes of JSON; the last may be cut."""
     left = room - 2
     for name, value in entries:
         left -= _length(name) + 2
@@ -175,7 +176,7 @@ class AuditFilter(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Matching events, newest first; the next page begins after `after`, None at the end."""
+    """Matching events, newest first, and the position to continue after; None on the last page."""
 
     rows: Sequence[AuditRow]
     after: tuple[int, str] | None
@@ -262,7 +263,10 @@ _MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))
 
 
 def _edge(*also: sa.ColumnElement[bool]) -> Statement:
-    """Return the query for the last of the `WINDOW` events of a page; no row if fewer are left."""
+    """Return the query for the event at which a filtered read stops, the `WINDOW`-th it examines.
+
+    The query has no row if the read reaches the oldest event before.
+    """
     last = _window(*also).limit(sa.literal_column("1")).offset(sa.literal_column(str(WINDOW - 1)))
     return Statement(last)
 

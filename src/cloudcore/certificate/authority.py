@@ -32,7 +32,7 @@ _AuthorityKey = ec.EllipticCurvePrivateKey
 
 
 class AuthorityUrls(NamedTuple):
-    """URLs of an issuer's files, which the certificates it issues contain."""
+    """The URLs of an issuer's files, as written into the certificates that it issues."""
 
     issuer: str
     """URL of the issuing certificate, in DER."""
@@ -64,7 +64,7 @@ def new_root(install: str, now: int) -> Signer:
 
 
 def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Signer:
-    """Make an issuing certificate of `install`, signed by `root`, whose files are at `urls`."""
+    """Make an issuing certificate of `install`, signed by `root`, which has its files at `urls`."""
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = root.certificate.subject
     name = _name(f"Entrepot issuing of {install}")

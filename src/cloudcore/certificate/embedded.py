@@ -220,10 +220,10 @@ class EmbeddedAuthority:
         return await self._made("issuing", listed, lambda made_id: self._new_issuing(root, made_id))
 
     def _current(self, role: Role, listed: Sequence[Authority]) -> Authority | None:
-        """Return the newest of the `listed` authorities that outlives what it would issue now.
+        """Return the newest listed authority of a role that outlives what it would issue now.
 
-        Return None if there is none. Prefer an authority that is already valid: another one was
-        made while a clock was ahead, or the clock is behind now.
+        Return None if there is none. Prefer an authority that is already valid: if one is not, it
+        was made while a clock was ahead, or the clock is behind now.
         """
         now = self.clock()
         below = authority.LEAF_LIFE if role == "issuing" else authority.ISSUING_LIFE

@@ -144,7 +144,7 @@ async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
 def _issued(
     issuer: str, issued: Issued, sealed: tuple[str | None, bytes | None], needs: CertificateNeeds
 ) -> Outcome:
-    """Return the outcome that replaces the current certificate and key by the issued ones.
+    """Return the outcome that replaces the current certificate and key with the issued ones.
 
     `sealed` is (KMS key id, new private key sealed under it); both are None if the owner has the
     key.
@@ -203,9 +203,9 @@ async def _request(
 async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     """Check that the account may still have a certificate for its domains.
 
-    An authority that reads DNS does not check this: the platform has one ACME account for all its
-    accounts, and the authority may rely on a validation that it made for another of them. So this
-    is checked at each attempt: if a worker died, the result of an earlier step may be old.
+    An authority that reads DNS does not check this: all accounts of the platform share one ACME
+    account, so the authority may rely on a validation that it made for another account. This is
+    checked at each attempt, since the result of an earlier step may be old if a worker died.
 
     Raise `AuthorityRefused` if a grant was removed, or a CNAME no longer points to the platform,
     `AuthorityUnreachable` if the DNS did not answer.
@@ -268,7 +268,10 @@ def _refused(
 def _not_now(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, problem: Problem
 ) -> Outcome:
-    """Return a retry, as an authority, the DNS or a KMS key was unavailable for the attempt."""
+    """Return the retry of an attempt for which an authority, the DNS or a KMS key was unavailable.
+
+    The fault is `problem` at a first issue, and `RENEWAL_FAILED` at a renewal.
+    """
     if found.certificate_pem is None:
         return StepRetry(faults=[problem])
     return _refused(found, needs, attempt, AuthorityRefused(CA_REFUSED, problem.message))

@@ -35,8 +35,8 @@ MOST_ANSWER_BYTES: Final = 512
 """Maximum bytes of a response over UDP, whatever size the client accepts; longer responses are sent
 only over TCP."""
 MOST_TEXTS: Final = MOST_DOMAINS
-"""Maximum TXT values in a response: all domains of an old certificate share one name, with a value
-for each domain."""
+"""Maximum TXT values in a response: the domains of a certificate from an earlier version share one
+name, with a value for each domain."""
 _HEADER_BYTES: Final = 12
 _IS_ANSWER: Final = 0x80
 _TEXT_SECONDS: Final = 5
@@ -72,7 +72,7 @@ class Zone(NamedTuple):
 
 
 class Answerer:
-    """Answers queries; one per process."""
+    """Answers queries; a process has one instance."""
 
     def __init__(self, zone: Zone, find_texts: FindTexts) -> None:
         self._zone = zone
@@ -157,7 +157,7 @@ class Answerer:
         return []
 
     def _is_hosted(self, labels: Labels) -> bool:
-        """Return True for names that exist without records: hosted domains, names above and below.
+        """Return True for hosted domains and the names above and below them, which have no records.
 
         They must exist, since nothing exists below a name that does not (RFC 8020).
         """

@@ -67,9 +67,9 @@ CONDITION_DOCS: Final = {
 
 
 def parse_conditions(value: Any, where: str) -> Conditions:  # noqa: ANN401 - JSON, not yet checked
-    """Parse the conditions of a statement.
+    """Parse the conditions of a statement; `where` is their path in the document, for errors.
 
-    Raise `InvalidInput` if an operator is unknown, or an operand is malformed.
+    Raise `InvalidInput` if a condition is unknown, or its operand is malformed.
     """
     parts = as_object(value, where, set(Conditions._fields))
     return Conditions(

@@ -3,7 +3,8 @@
 1. A matching deny in an identity policy or the resource policy refuses.
 2. A caller of the resource's account needs an allow in an identity policy, or an allow in the
    resource policy that names the caller or the account; an allow for ``*`` does not count.
-3. A caller of another account needs an allow in both, even if the resource is public.
+3. A caller of another account needs an allow in an identity policy and one in the resource policy,
+   even if the resource is public.
 4. An unauthenticated caller needs an allow for ``*`` in the resource policy.
 5. Otherwise the action is refused.
 
@@ -24,8 +25,8 @@ from cloudcore.iam.policy import EVERYONE, Effect, Policy, PolicyStatement
 DECISION_STEPS: Final = 13_000_000
 """Budget of a decision whose question has no `StepBudget`: some 5 ms. It suffices for policies
 within `policy.MAX_PRINCIPAL_BYTES` on a resource whose CRN has at most 300 characters, since a byte
-of a policy then costs at most 300 steps. Handles of other accounts in policies count with the size
-of the ids that replace them, whether or not such an account exists."""
+of a policy then costs at most 300 steps. In the size of a policy, the handle of another account
+counts as many bytes as an account's id, whether or not the account exists."""
 
 
 class Caller(NamedTuple):

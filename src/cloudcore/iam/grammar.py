@@ -42,7 +42,7 @@ def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa
 def as_list(value: Any, where: str, form: StringForm) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """Return the entries of `value`, which must be 1 to `MAX_ENTRIES` strings of a form.
 
-    Raise `InvalidInput` for field `where` if it is not; None means that the field is missing.
+    Raise `InvalidInput` for the field `where` if it is not; None means that the field is missing.
     """
     words = f"a list of 1 to {MAX_ENTRIES} strings"
     if not isinstance(value, list):

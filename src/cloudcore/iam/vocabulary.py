@@ -52,7 +52,8 @@ class OwnPolicy(NamedTuple):
     read_action: str
     """The action that a caller needs to read the policy."""
     is_required: bool = False
-    """True if this policy must allow besides the caller's policies, even within the account."""
+    """True if callers of the resource's own account, too, need an allow in this policy, besides
+    one in their own policies."""
 
 
 @cache
@@ -121,7 +122,10 @@ class ActionOperation(NamedTuple):
 
 
 class Vocabulary:
-    """The actions and kinds of resources of an installation, and its policy templates."""
+    """The actions and kinds of resources of an installation, and its policy templates.
+
+    `recorded` are further actions that the audit log may contain.
+    """
 
     def __init__(
         self,
@@ -238,8 +242,8 @@ class Vocabulary:
     def _is_resource(self, pattern: str) -> bool:
         """Return True if a CRN pattern can match a resource of an existing kind.
 
-        A ``*`` in a part may stand for later parts too; then only the type is checked, and the
-        service if it has no wildcard.
+        A ``*`` may stand for several parts. Then only the service is checked, and the type if it is
+        given without a ``*``.
         """
         parts = pattern.split(":", _PARTS - 1)
         if len(parts) == _PARTS:

@@ -160,7 +160,7 @@ async def keys_by_account(database: Database) -> Mapping[str, int]:
 def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
     """Lock an account's key and return its state, or None if there is no such key.
 
-    The state does not change until `tx` ends. The lock is shared: others may have it too.
+    The state does not change until `tx` ends. The lock is shared: other transactions may have it.
     """
     row = tx.row(_HOLD, account_id=account_id, id=key_id)
     return None if row is None else cast("KeyState", row[0])
@@ -190,7 +190,7 @@ def find_version(tx: Connection, account_id: str, key_id: str, version: int) -> 
 def list_versions(
     tx: Connection, account_id: str, key_id: str, after: str, limit: int
 ) -> list[tuple[int, int]]:
-    """Return (number, creation time) of the versions of a key, oldest first.
+    """Return (number, creation time in microseconds) of the versions of a key, oldest first.
 
     `after` is the decimal number of the version to start after, or empty.
     """

@@ -117,7 +117,7 @@ class Sealed(NamedTuple):
 
 
 class UsableKeys(NamedTuple):
-    """Key versions that a transaction found usable, for calls of `Vault` after it."""
+    """Key versions that a transaction found usable, for calls of `Vault` after the transaction."""
 
     refs: Sequence[VersionRef]
     rows: Mapping[VersionRef, KeyVersion | None]
@@ -240,9 +240,9 @@ class Vault:
         return UsableKeys(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return when the first cached material of these versions expires; 0 if any is not cached.
+        """Return when cached material of these versions first expires, in microseconds.
 
-        The time is in microseconds since the epoch.
+        Return 0 if the material of a version is not cached.
         """
         first = 0
         for ref in usable.refs:

@@ -184,7 +184,7 @@ class CertificateSubject(NamedTuple):
     authority: str
     """The authority that signs: its URL or its name."""
     reach: str = ""
-    """The address that the authority must be able to reach."""
+    """Words for the port and the names that the authority must be able to reach."""
     setting: str = ""
     """The environment variable that sets `names`; the names of related variables begin with it."""
 

@@ -59,7 +59,10 @@ _LOWER: Final = Statement(
 
 
 def last_event_level_query(name: str) -> sa.ColumnElement[Any]:
-    """Return a scalar query for the level of ``:account_id``'s last event of a quota; 0 if none."""
+    """Return a scalar query for the level of an account's last event of a quota; 0 if none.
+
+    The bind parameter ``account_id`` is the account.
+    """
     found = sa.select(_l.percent).where(
         given(_l.account_id), _l.name == sa.literal_column(f"'{name}'")
     )

@@ -118,7 +118,10 @@ def _authorize(ctx: RequestContext, name: str) -> str:
 def _account_asked(
     ctx: RequestContext, needs: QuotaNeeds, account: str | None, tx: Connection
 ) -> str:
-    """Return the id of the account whose quotas are requested; by default the caller's own."""
+    """Return the id of the account whose quotas are requested; by default the caller's own.
+
+    Raise `AccessDenied` or `NotFound` as `_other` does.
+    """
     own = account_of(ctx)
     if account is None or account == own:
         return own
@@ -126,7 +129,11 @@ def _account_asked(
 
 
 def _other(needs: QuotaNeeds, operator: str, account: str, tx: Connection) -> str:
-    """Return the id of the account that an operator names, or raise `NotFound`."""
+    """Return the id of the account with the handle or id `account`.
+
+    Raise `AccessDenied` if the account `operator` is not an operator's, `NotFound` if there is no
+    such account.
+    """
     _check_operator(needs, operator, tx)
     found = find_account(tx, account)
     if found is None:
