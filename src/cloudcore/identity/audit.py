@@ -46,7 +46,7 @@ def _record(
 
 
 def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInPerson) -> None:
-    """Record the changes by a sign-in at an identity provider, in the transaction of the sign-in.
+    """Record what a sign-in at an identity provider changed, in the transaction of the sign-in.
 
     The provider is the principal: it named the person and the groups. The person's sign-in itself
     is recorded when the code is exchanged.
@@ -121,5 +121,5 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
 
 
 def organizations_of(user_id: str, tx: Connection) -> Sequence[str]:
-    """Return the ids of the organizations that a person belongs to."""
+    """Return the ids of a person's organizations, at most `_MAX_ORGANIZATIONS`."""
     return [each.id for each in JOINED.list(tx, user_id, "", "", _MAX_ORGANIZATIONS)]

@@ -50,7 +50,9 @@ async def create_first_account(
     handle: str,
     email: str,
 ) -> FirstCredentials:
-    """Create organization, account, role `admin`, its person and a service account with a key.
+    """Create an organization with an account, its role `admin`, a person and a service account.
+
+    The role is assigned to the person; the service account has all rights and an access key.
 
     `prepare_account` prepares what other families add to a new account.
 

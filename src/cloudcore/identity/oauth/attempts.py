@@ -146,8 +146,8 @@ def attempt_in(browser: KnownBrowser) -> Attempt:
 def attempt_at(ctx: RequestContext, email: str) -> Attempt:
     """Return a sign-in attempt at an e-mail address from an unknown browser.
 
-    It is charged to the client address, and to this together with the e-mail address, in the same
-    way whether or not anyone has the e-mail address.
+    It is charged to the client address, and to the pair of client address and e-mail address,
+    whether or not anyone has the e-mail address.
     """
     source = rate_subject(ctx.source_ip)
     person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()

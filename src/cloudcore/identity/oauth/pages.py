@@ -89,8 +89,8 @@ HEADERS: Final = {
 def headers_with_form(uri: str = "") -> dict[str, str]:
     """Return the headers of a page; `uri` is the final target of its form, if on another host.
 
-    It must be in the policy, because browsers apply `form-action` also to the redirects after a
-    form was sent.
+    The content security policy must contain the target, because browsers apply `form-action` also
+    to the redirects after a form was sent.
     """
     if not uri:
         return dict(HEADERS)

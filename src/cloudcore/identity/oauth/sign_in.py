@@ -273,8 +273,8 @@ async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
 def add_code_of(tx: Connection, user: User, code: Code) -> None:
     """Insert the `code` of a person whose password was checked before the transaction.
 
-    Check again, since a reset of the password deletes the person's codes, and no code may be
-    inserted after it. Raise `Unauthenticated` as `give_code` does.
+    Compare the stored hash again, since a reset of the password deletes the person's codes, and no
+    code may be inserted after the reset. Raise `Unauthenticated` as `give_code` does.
     """
     lock_user(tx, user.id)
     found = find_user(tx, user.id)

@@ -53,7 +53,7 @@ class ProviderFailed(Exception):
 
 
 class ProviderClient:
-    """An HTTP client for identity providers; one per process."""
+    """An HTTP client for identity providers; a process has one."""
 
     def __init__(self, internal_origins: Sequence[str], resolve: Resolve = resolve) -> None:
         self.internal_origins = tuple(internal_origins)
@@ -117,7 +117,7 @@ contain any id."""
 MISMATCH_SECONDS: Final = 60
 """Minimum seconds between two reads of an issuer's keys after a token that they do not verify.
 
-It is longer because anyone can present such a token repeatedly."""
+It is longer than `REFRESH_SECONDS`, because anyone can present such a token repeatedly."""
 MAX_ISSUERS: Final = 100
 """Maximum number of issuers whose metadata and keys a process caches."""
 _MAX_KEYS: Final = 100
@@ -148,7 +148,7 @@ class _Kept(NamedTuple):
 
 
 class Discovery:
-    """Fetches and caches the metadata and keys of issuers; one per process."""
+    """Fetches and caches the metadata and keys of issuers; a process has one instance."""
 
     def __init__(self, client: ProviderClient) -> None:
         self._client = client
@@ -164,8 +164,8 @@ class Discovery:
     async def keys(self, issuer: str, now: int, kid: str | None = None) -> Sequence[dict[str, Any]]:
         """Return the keys of an issuer as JWKs; fetch them again if none has the id `kid`.
 
-        So a provider may rotate its keys at any time. Keys are fetched at most once in
-        `REFRESH_SECONDS`. Raise `ProviderFailed` if the keys cannot be read.
+        So a provider may rotate its keys at any time. For `REFRESH_SECONDS` after a fetch, an unknown
+        `kid` causes no other fetch. Raise `ProviderFailed` if the keys cannot be read.
         """
         kept = await self._read(issuer, now)
         is_known = kid is None or any(key.get("kid") == kid for key in kept.keys)

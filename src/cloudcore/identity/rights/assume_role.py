@@ -274,10 +274,10 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
 
 
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
-    """Return the role name, in the program's own account, that the program needs permission on.
+    """Return the name of the role, in the program's own account, that its policies must allow.
 
-    It is ``*`` if the request has an id, or another account's CRN, that names no role of this
-    account.
+    Return ``*`` if the request contains an id of no role of this account, or the CRN of another
+    account's role.
     """
     if role is not None and role.account_id == asked.source.account_id:
         return role.name

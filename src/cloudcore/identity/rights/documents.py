@@ -123,7 +123,8 @@ def ids_of(statements: Sequence[Any], ids: Ids) -> Ids:
 def names_principal(encoded_ids: str, crn: str, principal_id: str) -> bool:
     """Return True if `crn` in a document means the principal with this id.
 
-    `encoded_ids` belongs to the document. A CRN that is not in it means any principal.
+    `encoded_ids` are the ids of the document's names. A CRN without an id there means whichever
+    principal has the CRN.
     """
     return read_ids(encoded_ids).get(crn, principal_id) == principal_id
 

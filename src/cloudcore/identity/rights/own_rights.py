@@ -74,9 +74,10 @@ class RightsRequest:
 def load_own_policies(
     tx: Connection, questions: Sequence[RightsQuestion]
 ) -> list[ResourcePolicy | None]:
-    """Return, for each question, the resource policy; None if there is none.
+    """Return the resource policy for each question.
 
-    It is None also if it does not decide on the question's actions, or the name is `ANY_NAME`.
+    It is None if the resource has no policy, the policy does not decide on the question's actions,
+    or the name is `ANY_NAME`.
     """
     return [_load(tx, each) for each in questions]
 

@@ -104,7 +104,7 @@ class SessionsOfService:
         )
 
     async def live(self, session_ids: Sequence[str]) -> Collection[str]:
-        """Return the ids of those sessions that are neither expired nor revoked."""
+        """Return those of `session_ids` whose sessions are neither expired nor revoked."""
         return await self.database.read(sessions.find_open, session_ids, self.clock())
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
@@ -129,7 +129,7 @@ class SessionsOfService:
         platform_roles.remove_platform_role(tx, self.service, account_id, role_id)
 
     def _role(self, tx: Connection, account_id: str, role_id: str, now: int) -> AssumableRole:
-        """Return a role that trusts the service, locked until `tx` ends; raise `RoleRefused`."""
+        """Lock a role until `tx` ends; raise `RoleRefused` if the service may not act in it."""
         role = roles.find_by_id(tx, role_id)
         if role is None or role.account_id != account_id:
             raise RoleRefused("the role was deleted")

@@ -63,7 +63,7 @@ class Simulation(NamedTuple):
     resource_policy: Any
     """The policy document to use for the resource; None for no policy, UNSET for its stored one."""
     own_policy: OwnPolicy | None
-    """How policies of such resources are read; None if they have none."""
+    """How policies of resources of this kind are read; None if these have no policies."""
 
 
 class KnownPolicy(NamedTuple):

@@ -78,10 +78,10 @@ _FIND_TOTALS: Final = Statement(
 
 
 def _other_policy_sizes(principal: str) -> Select[Any]:
-    """Return the query for the total sizes of other policies of the principals with a policy.
+    """Return the query for the total size of a principal's policies without `:policy_id`.
 
-    There is one row for each principal to which the policy `:policy_id` is attached. `principal` is
-    the column of attachments that has the principal's id.
+    There is a row for each principal that has this policy and others. `principal` is the column of
+    attachments that has the principal's id.
     """
     with_it = policy_attachments.alias("with_it")
     return (
@@ -136,9 +136,9 @@ def find_totals(tx: Connection, principal_id: str) -> tuple[int, int]:
 
 
 def find_largest_size_of_others(tx: Connection, policy_id: str) -> int | None:
-    """Return how many bytes the other policies of a principal with this policy have at most.
+    """Return the largest total size, in bytes, that one principal's other policies have.
 
-    It is 0 if there are no such principals, or they have no other policies.
+    Only principals with this policy count; 0 if none of them has another policy.
     """
     return find_one(tx, int, _FIND_LARGEST_SIZE_OF_OTHERS, policy_id=policy_id)
 

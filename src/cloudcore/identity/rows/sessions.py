@@ -264,10 +264,10 @@ def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
 
 
 def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | None:
-    """Return the session in which a login was made; None if what it depends on is not valid.
+    """Return the session in which a login was made, even if expired: a login has its own expiry.
 
-    That is, None if the session or an ancestor was revoked, or a person, account or access key of
-    these is not active. The session may have expired: a login has its own expiry.
+    Return None if the session or an ancestor was revoked, or a person, account or access key that
+    one of them depends on is not active.
     """
     return _in_force(tx, tx.row(_FIND_UNREVOKED, sid=sid), now)
 
@@ -278,7 +278,7 @@ def count_chain(tx: Connection, sid: str) -> int:
 
 
 def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """Revoke all sessions of a person except `sid`, pending codes and container passwords."""
+    """Revoke a person's sessions except `sid`; delete pending codes and container passwords."""
     tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
     tx.execute(_DELETE_OTHER_REFRESH, of_user=user_id, but=sid)
     tx.execute(_DELETE_CODES, of_user=user_id)
@@ -286,11 +286,11 @@ def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> N
 
 
 def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> None:
-    """Revoke the sessions of the persons linked to an identity provider, and its pending codes.
+    """End the sessions of the persons linked to an identity provider.
 
-    Revoke their sign-ins at a provider, and all roles that they have assumed, since a role may
-    trust the provider. A person with a password can assume a role again if the role still allows
-    it. Delete all their container passwords too.
+    Revoke their sign-ins at a provider, and all sessions of roles that they have assumed, since a
+    role may trust the provider. A person with a password can assume a role again if the role still
+    allows it. Delete the provider's pending codes, and all container passwords of these persons.
     """
     tx.execute(_REVOKE_OF_PROVIDER, of_provider=provider_id, now=now)
     tx.execute(_DELETE_CODES_OF_PROVIDER, of_provider=provider_id)
@@ -304,7 +304,7 @@ def has_open_of_service(tx: Connection, like: Session, now: int) -> bool:
 
 
 def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
-    """Return the ids of those sessions that are neither expired nor revoked."""
+    """Return those of `sids` whose sessions are neither expired nor revoked."""
     return frozenset(row[0] for row in tx.rows(_FIND_OPEN, sids=text_list(sids), now=now))
 
 

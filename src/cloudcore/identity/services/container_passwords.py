@@ -178,6 +178,6 @@ def _person_of(password: ContainerPassword) -> Principal:
 
 
 def _note_role(ctx: RequestContext, role: AssumableRole) -> None:
-    """Record the change in the audit log of the role's account, with the role's CRN."""
+    """Have the change's audit event belong to the role's account, and contain the role's CRN."""
     ctx.event_owner = role.account_id
     ctx.details["role"] = role.crn

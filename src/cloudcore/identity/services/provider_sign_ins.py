@@ -178,7 +178,10 @@ def _create(
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[RoleChange]:
-    """Assign the roles of the profile's groups, and remove those of others; manual ones stay."""
+    """Assign the roles of the profile's groups, and unassign the roles of the provider's others.
+
+    Manual assignments stay. Return the changes.
+    """
     wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
     given = {each[:2] for each in roles.assignments_of_groups(tx, provider.id, user_id=user_id)}
     changed: list[RoleChange] = []

@@ -161,8 +161,9 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
     """Return True if the new trust policy still admits every principal that the old one admits.
 
     It must keep all old statements, with the same ids for their names, and only add statements that
-    allow. If it has a deny, names in the old statements that had no id must still have none. Names
-    in new statements are ignored, so that the effect does not reveal if an account has a handle.
+    allow. If the new policy has a deny, names in the old statements that had no id must still have
+    none. Names in new statements are ignored, so that the effect does not reveal if an account has
+    a handle.
     """
     before = msgspec.json.decode(role.trust_policy)["statements"]
     after = msgspec.json.decode(stored.text)["statements"]

@@ -111,7 +111,7 @@ class SigningKeys:
     def _successor(
         self, audience: str, kept: list[SigningKeyRow], now: int
     ) -> SigningKeyRow | None:
-        """Return a new key for an audience, or None if a stored key still signs in a day."""
+        """Return a new key for an audience, or None if a stored key will still sign in a day."""
         of_audience = [row for row in kept if row.audience == audience]
         begins = max([now, *(row.not_after for row in of_audience)])
         if begins > now + _DAY:
