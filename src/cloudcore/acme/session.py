@@ -205,7 +205,7 @@ class AcmeSession:
     def order(self, csr_der: bytes, kind: str, publish: Publish) -> str:
         """Return the new certificate and its chain, in PEM, for a signing request.
 
-        `kind` is the challenge type that `publish` can meet, such as ``dns-01``.
+        `kind` is the type of challenge whose proofs `publish` can publish, such as ``dns-01``.
 
         Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
         `AcmeUnreachable` if it did not answer in time.

@@ -141,8 +141,8 @@ class TxtRecords:
 class Issuer(Protocol):
     """An authority that issues certificates.
 
-    Both methods may be called again with the same arguments after a process died in them. They are
-    called on the event loop, without a transaction.
+    `issue` and `revoke` may be called again with the same arguments, if the process died during the
+    first call. They are called on the event loop, without a transaction.
     """
 
     @property

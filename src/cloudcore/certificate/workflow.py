@@ -106,7 +106,7 @@ async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
 async def _issue_in_turn(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt
 ) -> Outcome:
-    """Issue a certificate, or wait while the account has too many slow keys under way."""
+    """Issue a certificate; return a retry if the account has too many slow keys under way."""
     if found.key_algorithm not in SLOW or found.csr is not None:
         return await _issue(found, needs, attempt)
     account_id, slow = found.account_id, needs.slow_keys
@@ -123,7 +123,7 @@ async def _issue_in_turn(
 
 
 async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
-    """Have the authority issue the certificate, with a new key or the owner's own."""
+    """Request the certificate from the authority, for a new key or the owner's key."""
     issuer = needs.issuers.current
     try:
         await _check_rights(found, needs)
@@ -278,7 +278,7 @@ def _not_now(
 
 
 async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAttempt) -> Outcome:
-    """Have the authorities revoke all unexpired certificates that they issued for a record."""
+    """Revoke, at their authorities, all unexpired certificates that were issued for a record."""
     place = found.account_id, found.id
     issues = await needs.database.read(rows.list_issues, *place, needs.clock())
     try:

@@ -81,7 +81,7 @@ class Answerer:
         self._find_texts = find_texts
 
     async def answer(self, data: bytes, *, over_tcp: bool = False) -> bytes | None:
-        """Return the response to a message; None if it is malformed, too long or a response."""
+        """Return the response to a message; None if that is malformed, too long or a response."""
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:
@@ -304,7 +304,10 @@ class TcpConnections:
         self._of_source = Counter[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the queries of a connection until it is idle or has sent too many; close it."""
+        """Answer the queries of a connection; close it when it is idle or has sent too many.
+
+        Close it at once if there are too many connections, in total or from its source.
+        """
         source = _source(writer)
         is_taken = len(self._writers) < MOST_CONNECTIONS and self._of_source[source] < MOST_OF_ONE
         if source and is_taken:
@@ -337,7 +340,7 @@ class TcpConnections:
 
 
 def _source(writer: asyncio.StreamWriter) -> str:
-    """Return the source of a connection, as `MOST_OF_ONE` counts it; "" if it has ended."""
+    """Return the source of a connection (see `MOST_OF_ONE`); "" if the connection has ended."""
     peer = writer.get_extra_info("peername")
     if peer is None:
         return ""

@@ -31,7 +31,7 @@ class AuditEvent(NamedTuple):
     occurred_at: int
     """Microseconds since the epoch."""
     action: str
-    """An action of policies, or for what no policy can allow, a name of the family's own."""
+    """An action that policies can name or, for events such as sign-ins, the family's own name."""
     resources: Sequence[str]
     """CRNs."""
     principal: str

@@ -14,7 +14,7 @@ MAX_ENTRIES: Final = 100
 
 _SUGGESTIONS: Final = 3
 _MAX_COMPARED: Final = 100
-"""Maximum characters of a value that `nearest` compares, since more would take longer."""
+"""Maximum characters of a value that `nearest` compares: longer values would take too long."""
 
 
 class StringForm(NamedTuple):

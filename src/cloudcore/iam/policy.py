@@ -1,4 +1,4 @@
-"""Parse policy documents strictly, because an ignored part might be a deny; cache parsed ones.
+"""Parse policy documents strictly, because an ignored part might be a deny; cache the results.
 
 Tenants decide how many policies there are and how much memory each takes: a parsed list of networks
 takes sixty times the memory of its text. So the cache is bounded by bytes, not by the number of

@@ -69,7 +69,7 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
 def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
     """Count a wrong password for each of `users`, all persons with one e-mail address.
 
-    No query is made now, so that the response takes as long if nobody has the address.
+    No query is made now, so that the response takes the same time if nobody has the address.
     """
     for user in users:
         owners = partial(organizations_of, user.id)
@@ -107,7 +107,7 @@ def record_login_end(
 
 
 def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, ended: str) -> None:
-    """Record the end of a session, or of a token or login of the session; `ended` says which."""
+    """Record that a session, or a token or login of it, was revoked; `ended` says which."""
     if session.user_id is not None:
         crn = person_crn(session.personal_organization_id or "", session.user_id)
         owners: Sequence[str] = organizations_of(session.user_id, tx)

@@ -35,7 +35,7 @@ class KmsNeeds:
 
 
 async def open_needs(opening: Opening) -> KmsNeeds:
-    """Return what KMS needs in this process."""
+    """Return the KMS dependencies of this process."""
     install = opening.install
     return KmsNeeds(
         database=install.database,

@@ -134,7 +134,8 @@ _DECODER: Final = msgspec.json.Decoder(Pause)
 def read_pause(path: Path, wanted: str, now: float) -> Pause:
     """Return the pause that an earlier process stored for the same `wanted`, or an empty pause.
 
-    A pause that ends too late comes from a wrong clock, and is ignored.
+    A pause that ends more than twice `MOST_DELAY` from now was stored under a wrong clock, and is
+    ignored.
     """
     none = Pause(wanted)
     try:

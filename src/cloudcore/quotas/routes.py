@@ -69,14 +69,14 @@ class AccountQuery(Struct, kw_only=True):
     """The account that an operator selects."""
 
     account: Handle | None = None
-    """Handle or id of another account, for its operator."""
+    """Handle or id of another account; for operators only."""
 
 
 class QuotaPage(PageQuery, kw_only=True):
     """Query of the list."""
 
     account: Handle | None = None
-    """Handle or id of another account, for its operator."""
+    """Handle or id of another account; for operators only."""
 
 
 class SetQuota(RequestBody):

@@ -164,8 +164,8 @@ class Discovery:
     async def keys(self, issuer: str, now: int, kid: str | None = None) -> Sequence[dict[str, Any]]:
         """Return the keys of an issuer as JWKs; fetch them again if none has the id `kid`.
 
-        So a provider may rotate its keys at any time. For `REFRESH_SECONDS` after a fetch, an unknown
-        `kid` causes no other fetch. Raise `ProviderFailed` if the keys cannot be read.
+        So a provider may rotate its keys at any time. An unknown `kid` causes no fetch within
+        `REFRESH_SECONDS` of the last one. Raise `ProviderFailed` if the keys cannot be read.
         """
         kept = await self._read(issuer, now)
         is_known = kid is None or any(key.get("kid") == kid for key in kept.keys)

@@ -1,8 +1,9 @@
 """Store policy documents as written, with the ids that their names had at that moment.
 
 A handle means the account that has the handle when the document is written. The CRN of another
-account's role or service account means the principal that has the CRN then. So a principal that
-takes the name later gains nothing. The ids are stored beside the document, in a map from names.
+account's role or service account means the principal that has the CRN at that time. So a principal
+that takes the name later gains nothing. The ids are stored beside the document, in a map from
+names.
 
 It is not revealed whether another account, its roles or service accounts exist: an unknown name is
 accepted, shown as written, and matches no principal, even if a principal takes the name later. In a

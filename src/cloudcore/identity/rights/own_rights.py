@@ -39,7 +39,7 @@ class RightsQuestion(NamedTuple):
     """The CRN, with the account's id."""
     actions: Sequence[str]
     own_policy: OwnPolicy | None
-    """How resource policies of this kind are read; None if such resources have none."""
+    """How the policies of resources of this kind are read; None if these have no policies."""
 
 
 class ResourcePolicy(NamedTuple):

@@ -1,4 +1,4 @@
-"""Role sessions of the platform's own services, such as those of instances."""
+"""Role sessions that the platform's own services begin, such as the sessions of instances."""
 
 from __future__ import annotations
 

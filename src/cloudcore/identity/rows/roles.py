@@ -1,4 +1,4 @@
-"""Queries of roles: to assume them, and their assignments to persons and groups."""
+"""Queries of roles, and of the assignments of roles to persons and groups."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _chain() -> Statement:
     """Return the query for a session and its ancestors; each row tells if it has ended.
 
     A role session depends on the session or the access key with which the role was assumed, and so
-    on the person, service account and account of these.
+    on the person, service account and account that these belong to.
     """
     line = select(_s.id, _s.parent_sid).where(_s.id == bindparam("sid")).cte("line", recursive=True)
     parent = sessions.alias("parent")

@@ -178,6 +178,6 @@ def _person_of(password: ContainerPassword) -> Principal:
 
 
 def _note_role(ctx: RequestContext, role: AssumableRole) -> None:
-    """Have the change's audit event belong to the role's account, and contain the role's CRN."""
+    """Assign the change's audit event to the role's account, and add the role's CRN to it."""
     ctx.event_owner = role.account_id
     ctx.details["role"] = role.crn
