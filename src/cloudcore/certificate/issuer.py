@@ -264,7 +264,6 @@ class AcmeIssuer:
 
 @contextmanager
 def _translating_authority_errors() -> Iterator[None]:
-    """Turn ACME exceptions into `AuthorityRefused` and `AuthorityUnreachable`."""
     try:
         yield
     except acme.AcmeRefused as refusal:

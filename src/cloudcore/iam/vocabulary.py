@@ -52,8 +52,8 @@ class OwnPolicy(NamedTuple):
     read_action: str
     """The action that a caller needs to read the policy."""
     is_required: bool = False
-    """True if callers of the resource's own account, too, need an allow in this policy, besides
-    one in their own policies."""
+    """True if even callers of the resource's account need an allow in this policy, not only one in
+    their own policies."""
 
 
 @cache

@@ -88,7 +88,7 @@ class EmbeddedProvider:
 
 
 class Providers:
-    """The providers of an install: `current` wraps new material, each unwraps its own."""
+    """The providers of an install: `current` wraps new material, each unwraps what it wrapped."""
 
     def __init__(self, current: Provider, *others: Provider) -> None:
         self.current: Final = current

@@ -75,8 +75,6 @@ _ENDPOINT: Final = "sign-in"
 
 
 class _Charge(NamedTuple):
-    """A budget to which an attempt is charged, and its subject."""
-
     subject: str
     budget: Budget
 

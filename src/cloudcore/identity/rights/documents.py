@@ -164,7 +164,7 @@ def _account(text: str, part: str) -> str | None:
 
 
 def _with_ids(document: dict[str, Any], ids: Ids) -> dict[str, Any]:
-    """Replace the account names in a document by their `ids`."""
+    """Return a document with `ids` in place of the account names."""
     statements = [
         {
             part: [_with_id(text, part, ids) for text in value] if part in _NAMING else value

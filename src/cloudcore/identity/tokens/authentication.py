@@ -120,8 +120,6 @@ def _of_access_key(tx: Connection, claims: AccessClaims, now: int) -> Principal 
 
 
 class _Sealed(NamedTuple):
-    """A key pair whose secret is sealed."""
-
     secret: bytes
     context: str
     principal: Principal
