@@ -101,7 +101,7 @@ class AuditLog:
                 _log.exception("refusals of %s could not be recorded", pending.event.action)
 
     def _make_room(self, own: int) -> bool:
-        """Drop one kind of the account with the most kinds of refusals.
+        """Drop one kind of the account with the most kinds of refusals; return True.
 
         `own` is the number of kinds of the account that needs room. Return False, and drop none, if
         no account has more than `own` + 1.

@@ -220,7 +220,7 @@ class EmbeddedAuthority:
         return await self._made("issuing", listed, lambda made_id: self._new_issuing(root, made_id))
 
     def _current(self, role: Role, listed: Sequence[Authority]) -> Authority | None:
-        """Return the newest listed authority of a role that outlives every certificate it would issue.
+        """Return the newest listed authority of a role that outlives all it would issue now.
 
         Return None if there is none. Prefer an authority that is already valid: if one is not, it
         was made while a clock was ahead, or the clock is behind now.

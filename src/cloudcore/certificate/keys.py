@@ -193,7 +193,7 @@ _KEY_SECONDS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SlowKeys:
-    """The certificates with slow keys (RSA) that this process is issuing."""
+    """Counts and postpones the slow keys (RSA) of certificates that this process is issuing."""
 
     under_way: Counter[str] = field(default_factory=Counter[str])
     """How many slow keys are being issued, by account."""

@@ -1,7 +1,7 @@
 """``/v1/quotas``: the use and the limits of an account; operators set limits.
 
-An operator is a principal that has the right in one of the accounts named in the install's
-settings. Other accounts can only see their own limits.
+The install's settings name the accounts of the operators; the policies of these accounts decide
+which of their principals may set limits. Other accounts can only see their own limits.
 """
 
 from __future__ import annotations

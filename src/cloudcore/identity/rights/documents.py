@@ -207,7 +207,7 @@ def _without_handle(pattern: str) -> str:
 
 
 def _foreign_principals(policy: Policy, account_id: str) -> list[Crn]:
-    """Return the CRNs of other accounts' roles and service accounts in a policy."""
+    """Return the CRNs in a policy that name roles or service accounts of other accounts."""
     named = {name for each in policy.statements for name in each.principals}
     crns = [
         Crn.parse(name)
