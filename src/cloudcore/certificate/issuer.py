@@ -184,9 +184,15 @@ class Issuers(NamedTuple):
     others: tuple[Issuer, ...] = ()
     """Authorities that only revoke certificates that they issued before."""
 
-    def named(self, name: str) -> Issuer | None:
-        """Return the authority with this name, or None if the operator has removed it."""
-        return next((each for each in (self.current, *self.others) if each.name == name), None)
+    def named(self, name: str) -> Issuer:
+        """Return the authority with this name.
+
+        Raise `AuthorityRefused` if the operator has removed it.
+        """
+        for each in (self.current, *self.others):
+            if each.name == name:
+                return each
+        raise AuthorityRefused(CA_REFUSED, f"this install has no authority {name!r} any more")
 
 
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551

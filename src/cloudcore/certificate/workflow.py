@@ -27,7 +27,6 @@ from cloudcore.certificate.issuer import (
     CA_REFUSED,
     AuthorityRefused,
     AuthorityUnreachable,
-    Issuer,
     Reason,
     RecordCheck,
     TxtRecords,
@@ -283,7 +282,7 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAtt
     issues = await needs.database.read(rows.list_issues, *place, needs.clock())
     try:
         for name, certificate in issues:
-            await _issuer(needs, name).revoke(certificate, None)
+            await needs.issuers.named(name).revoke(certificate, None)
     except (AuthorityRefused, AuthorityUnreachable) as error:
         return StepRetry(faults=[Problem("REVOCATION_FAILED", str(error))])
 
@@ -294,14 +293,6 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAtt
         needs.events.emit(tx, after.account_id, REVOKED, [after.event_data], after.updated_at)
 
     return StepDone(change=change, also=emit_event)
-
-
-def _issuer(needs: CertificateNeeds, name: str) -> Issuer:
-    """Return the authority with this name, or raise `AuthorityRefused` if it was removed."""
-    found = needs.issuers.named(name)
-    if found is None:
-        raise AuthorityRefused(CA_REFUSED, f"this install has no authority {name!r} any more")
-    return found
 
 
 def _is_last(attempt: StepAttempt, needs: CertificateNeeds) -> bool:
