@@ -262,7 +262,9 @@ class OwnCertificate:
         Return 0 (now) if there is no certificate from an authority for all the names.
         """
         identity = self._served()
-        if identity is None or identity.is_stand_in or not self._names_all():
+        if identity is None or identity.is_stand_in:
+            return 0.0
+        if not set(self.subject.names) <= names_in(self.subject.files.certificate.read_bytes()):
             return 0.0
         return identity.expires_at - (identity.expires_at - identity.begins_at) / 3
 
@@ -271,10 +273,6 @@ class OwnCertificate:
             return load_tls(self.subject.files, self.clock())
         except TlsFilesError:
             return None
-
-    def _names_all(self) -> bool:
-        """Return True if the certificate has all the configured names."""
-        return set(self.subject.names) <= names_in(self.subject.files.certificate.read_bytes())
 
     def _tell(self, problem: str, code: str, delay: float) -> None:
         subject, serves = self.subject, self._served()
