@@ -73,7 +73,9 @@ async def create_first_account(
         lock_creation(tx)
         if has_accounts(tx):
             raise Conflict("this install has an account already")
-        _add_organization(tx, organization_id, user, now)
+        ORGANIZATIONS.add(tx, Organization(organization_id, _ORGANIZATION, now, now))
+        add_person(tx, user)
+        MEMBERS.add(tx, Membership(organization_id, user.id, "owner", now))
         founder = Founder(user.crn, user.id)
         open_account(tx, account, founder, new_id, add)
         _add_program(tx, account, key, keyring, new_id)
@@ -81,12 +83,6 @@ async def create_first_account(
     await database.write(create)
     secrets = key.access_key_id, key.secret
     return FirstCredentials(account.id, handle, user.email, password, *secrets)
-
-
-def _add_organization(tx: Connection, organization_id: str, owner: User, now: int) -> None:
-    ORGANIZATIONS.add(tx, Organization(organization_id, _ORGANIZATION, now, now))
-    add_person(tx, owner)
-    MEMBERS.add(tx, Membership(organization_id, owner.id, "owner", now))
 
 
 def _add_program(
