@@ -17,7 +17,7 @@ from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.iam.patterns import StepBudget
 from cloudcore.identity.names import missing
 from cloudcore.identity.oauth.attempts import attempt_of
-from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
+from cloudcore.identity.rights.role_trust import ASSIGNED, find_role_caller, verdict_on
 from cloudcore.identity.routes.common import Answers
 from cloudcore.identity.routes.users import UserRecord
 from cloudcore.identity.rows.organizations import JOINED
@@ -139,15 +139,11 @@ async def list_my_roles(ctx: Context) -> ResponseBody:
     while portion := await ctx.database.read(list_assigned, *of, last, _PORTION):
         last = portion[-1].id
         for role in portion:
-            if _may_let_in(role_caller, role, work):
+            verdict = verdict_on(role_caller, role, (ASSIGNED,), work)
+            if verdict.is_allowed or verdict is Verdict.TOO_COSTLY:
                 total += 1
                 if role.id > after and len(found) < pager.wanted:
                     found.append(role)
         await asyncio.sleep(0)  # a portion may take milliseconds; let other requests run
     rows, meta = pager.cut(found, total, lambda role: (role.id,))
     return _ROLE.many([_ROLE.show(role) for role in rows], meta)
-
-
-def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: StepBudget) -> bool:
-    verdict = verdict_on(role_caller, role, (ASSIGNED,), work)
-    return verdict.is_allowed or verdict is Verdict.TOO_COSTLY
