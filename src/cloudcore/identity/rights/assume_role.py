@@ -190,9 +190,8 @@ def _assume(
     )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
-    seconds = clamp_duration(asked.request.duration_seconds, min(most, role.max_session_seconds))
     # A whole second, so that both tokens of the session expire together.
-    expires_at = end_after(seconds, asked.now)
+    expires_at = end_after(clamp_duration(asked.request.duration_seconds, most), asked.now)
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
     key = find_key_owner_by_id(tx, source.access_key_id or "")
