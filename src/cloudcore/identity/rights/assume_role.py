@@ -135,7 +135,8 @@ async def assume_role(
     assert ctx.caller is not None
     asked = _RoleRequest(ctx.caller, request, ctx.new_id(), ctx.source_ip, ctx.clock())
     credential = new_credential(ctx.keyring, asked.sid)
-    ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
+    printable = "".join(each if each.isprintable() else "?" for each in request.role)
+    ctx.asked = TRUST_ACTION, printable  # for the audit log, if it is refused
     role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential)
     return AssumedRole(
         access_token=issue_token(tokens, role, ctx.new_id(), asked.sid, expires_at, asked.now),
@@ -167,10 +168,6 @@ def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> 
     assert ctx.caller is not None
     asked = _RoleRequest(ctx.caller, AssumeRole(role=role), "", ctx.source_ip, now)
     return _allowed_role(ctx, tx, asked)
-
-
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _assume(
