@@ -29,6 +29,10 @@ of a policy then costs at most 300 steps. In the size of a policy, the handle of
 counts as many bytes as an account's id, whether or not the account exists."""
 
 
+REQUEST_STEPS: Final = 20 * DECISION_STEPS
+"""Budget of all decisions for one request: some 100 ms."""
+
+
 class Caller(NamedTuple):
     """A signed-in principal, as policies see it."""
 

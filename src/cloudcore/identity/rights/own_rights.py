@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied
-from cloudcore.iam.decision import DECISION_STEPS, Caller, Question, Verdict, decide
+from cloudcore.iam.decision import REQUEST_STEPS, Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
@@ -24,8 +24,6 @@ from cloudcore.resource_names import Crn
 ANY_NAME: Final = "*"
 """Stands for all names of resources of a kind."""
 
-_STEPS: Final = 20 * DECISION_STEPS
-"""Step budget of all decisions for one request: some 100 ms."""
 _UNCOMMON: Final = "7d1f0c52e9b8"
 """A name that no policy is likely to have."""
 _MOST_NAMES: Final = 200
@@ -67,7 +65,7 @@ class RightsRequest:
     source_ip: IPv4Address | IPv6Address | None
     now: int
     """Microseconds since the epoch."""
-    work: StepBudget = field(default_factory=lambda: StepBudget(_STEPS))
+    work: StepBudget = field(default_factory=lambda: StepBudget(REQUEST_STEPS))
     """The step budget of all decisions for the request."""
 
 

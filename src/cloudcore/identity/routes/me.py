@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.iam.decision import DECISION_STEPS, Verdict
+from cloudcore.iam.decision import REQUEST_STEPS, Verdict
 from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.iam.patterns import StepBudget
 from cloudcore.identity.names import missing
@@ -102,8 +102,6 @@ async def change_own_password(data: JSONBody[ChangePassword], ctx: Context) -> N
 
 _PORTION: Final = 100
 """Number of roles that are read at once."""
-_STEPS: Final = 20 * DECISION_STEPS
-"""Step budget of all decisions for one request: some 100 ms."""
 
 
 class MyRole(ResponseBody):
@@ -135,7 +133,7 @@ async def list_my_roles(ctx: Context) -> ResponseBody:
     find = partial(find_role_caller, locks=False)
     role_caller = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
     found: list[AssumableRole] = []
-    total, last, work = 0, "", StepBudget(_STEPS)
+    total, last, work = 0, "", StepBudget(REQUEST_STEPS)
     while portion := await ctx.database.read(list_assigned, *of, last, _PORTION):
         last = portion[-1].id
         for role in portion:
