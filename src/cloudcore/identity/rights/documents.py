@@ -36,7 +36,8 @@ _NO_ACCOUNT: Final = " " * len(_LONGEST_ACCOUNT)
 """Replaces a handle that means no account in patterns. No CRN has a space, so it matches nothing;
 since it is as long as an id, a decision costs as much as for an existing account."""
 _OF_NO_ACCOUNT: Final = ("user/", "organization/", "identity-provider/", "service/")
-_FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
+FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
+"""Maps the type in a principal's CRN to the query for the principal's row."""
 
 Ids = Mapping[str, str]
 
@@ -214,9 +215,9 @@ def _foreign_principals(policy: Policy, account_id: str) -> list[Crn]:
         for name in sorted(named)
         if name.startswith("crn:") and not name.startswith(policies.SERVICE)
     ]
-    return [crn for crn in crns if crn.type in _FIND_NAMED and crn.account != account_id]
+    return [crn for crn in crns if crn.type in FIND_NAMED and crn.account != account_id]
 
 
 def _principal_id_of(tx: Connection, crn: Crn) -> str:
-    found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
+    found = FIND_NAMED[crn.type](tx, crn.account, crn.name)
     return "" if found is None else found.id

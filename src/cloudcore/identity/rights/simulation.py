@@ -20,10 +20,13 @@ from cloudcore.iam.decision import Caller, Matched, Question, Trace, Verdict, de
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Policy, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy
 from cloudcore.identity.names import missing
-from cloudcore.identity.rights.documents import names_principal, read_stored, stored_document
+from cloudcore.identity.rights.documents import (
+    FIND_NAMED,
+    names_principal,
+    read_stored,
+    stored_document,
+)
 from cloudcore.identity.rows.policies import POLICIES, PolicyRow, list_policies_of
-from cloudcore.identity.rows.roles import ROLES
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.resource_names import Crn
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.wire import ResponseBody
@@ -33,7 +36,6 @@ MAX_ACTIONS: Final = 50
 Decision = Literal["allowed", "denied", "implicitly_denied", "unknown"]
 PolicyOutcome = Literal["allow", "deny", "none", "unknown"]
 
-_FIND: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 _REASONS: Final = {
     Verdict.ALLOWED: "the policies allow it",
     Verdict.EXPLICIT_DENY: "one of the principal's policies denies it",
@@ -140,7 +142,7 @@ def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
 
 
 def _principal_id(tx: Connection, principal: Crn) -> str:
-    found = _FIND[principal.type](tx, principal.account, principal.name)
+    found = FIND_NAMED[principal.type](tx, principal.account, principal.name)
     if found is None:
         raise missing(principal.type.replace("-", " "))
     return found.id
