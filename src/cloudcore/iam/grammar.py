@@ -35,7 +35,8 @@ def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa
     if unknown:
         named = ascii(min(unknown)[:64])[1:-1]  # lone surrogates cannot be encoded
         field = f"{where}.{named}" if where else named
-        raise refusal(field, "unknown_field", f"not a field here; there are {_listed(keys)}")
+        known = ", ".join(sorted(keys))
+        raise refusal(field, "unknown_field", f"not a field here; there are {known}")
     return value
 
 
@@ -71,7 +72,3 @@ def nearest(value: str, known: Iterable[str]) -> list[str]:
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(value[:_MAX_COMPARED].lower(), by_lower, n=_SUGGESTIONS)
     return [by_lower[each] for each in near]
-
-
-def _listed(keys: set[str]) -> str:
-    return ", ".join(sorted(keys))
