@@ -254,18 +254,13 @@ class Vault:
         return first
 
     def _read_version(self, tx: Connection, ref: VersionRef) -> KeyVersion | None:
-        if self._kept(ref) is not None:
+        kept = self._opened.get(ref)
+        if kept is not None and self.clock() - kept.opened_at <= MAX_AGE_SECONDS * MICROSECONDS:
             return None
-        row = find_version(tx, ref.account_id, ref.key_id, ref.version)
+        row = find_version(tx, *ref)
         if row is None:
             raise CiphertextInvalid
         return row
-
-    def _kept(self, ref: VersionRef) -> AESGCM | None:
-        kept = self._opened.get(ref)
-        if kept is None or self.clock() - kept.opened_at > MAX_AGE_SECONDS * MICROSECONDS:
-            return None
-        return kept.cipher
 
     async def _cipher(self, ref: VersionRef, row: KeyVersion | None) -> AESGCM:
         """Return the cipher of a version, from the cache or by unwrapping the material in `row`."""
