@@ -30,8 +30,8 @@ class KmsNeeds:
     new_id: Callable[[], str]
     maker: KeyMaker
     vault: Vault
-    auditor: Auditor | None
-    """Records the deletion of keys; None to record nothing."""
+    auditor: Auditor
+    """Records the deletion of keys."""
 
 
 async def open_needs(opening: Opening) -> KmsNeeds:
