@@ -11,6 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import columns_of, deletion, find_all, find_one, given, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity import tables
+from cloudcore.identity.rows.organizations import lock_if_exists
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import identity_providers, provider_subjects
 
@@ -110,6 +111,18 @@ def list_providers_of_person(
 def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
     """Return a provider of any organization, or None if there is none with this id."""
     return find_one(tx, IDENTITY_PROVIDERS.row, _FIND_PROVIDER, id=provider_id)
+
+
+def lock_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
+    """Lock a provider until the transaction ends; return it, or None if there is none.
+
+    The lock is that of the organization. A request that deactivates the provider waits for the
+    lock, and then ends the sessions that this transaction has begun.
+    """
+    provider = find_provider(tx, provider_id)
+    if provider is None or not lock_if_exists(tx, provider.organization_id):
+        return None
+    return find_provider(tx, provider_id)  # read again under the lock
 
 
 def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:
