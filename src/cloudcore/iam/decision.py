@@ -108,16 +108,13 @@ def decide(
     if question.work is None:
         question = question._replace(work=StepBudget(DECISION_STEPS))
     try:
-        return _decide(question, identity, resource, trace)
+        return _decide(question, identity, resource, trace or Trace())
     except TooCostly:
         return Verdict.TOO_COSTLY
 
 
 def _decide(
-    question: Question,
-    identity: Iterable[Policy],
-    resource: Policy | None,
-    trace: Trace | None,
+    question: Question, identity: Iterable[Policy], resource: Policy | None, trace: Trace
 ) -> Verdict:
     caller = question.caller
     is_insider = caller is not None and caller.account_id == question.resource_account_id
@@ -157,24 +154,20 @@ def could_allow(
     return allowed
 
 
-def _own_effect(
-    question: Question, identity: Iterable[Policy], trace: Trace | None
-) -> Effect | None:
+def _own_effect(question: Question, identity: Iterable[Policy], trace: Trace) -> Effect | None:
     """Return the combined effect of the caller's identity policies, or None if none matches."""
     effect = None
     for policy in identity:
         about = policy.about(question.action)
         for deny in about.denies:
             if _covers(deny, question):
-                if trace is not None:
-                    trace.identity = Matched(policy, deny)
+                trace.identity = Matched(policy, deny)
                 return Effect.DENY
         if effect is None:
             for allow in about.allows:
                 if _covers(allow, question):
                     effect = Effect.ALLOW
-                    if trace is not None:
-                        trace.identity = Matched(policy, allow)
+                    trace.identity = Matched(policy, allow)
                     break
     return effect
 
@@ -192,20 +185,18 @@ def _holds(statement: PolicyStatement, question: Question) -> bool:
 
 
 def _attached_effect(
-    question: Question, policy: Policy, trace: Trace | None, *, is_insider: bool
+    question: Question, policy: Policy, trace: Trace, *, is_insider: bool
 ) -> Effect | None:
     """Return the effect of the resource policy for this caller, or None if nothing matches."""
     about = policy.about(question.action)
     for deny in about.denies:
         if _concerns(deny, question) and _holds(deny, question):
-            if trace is not None:
-                trace.resource = Matched(policy, deny)
+            trace.resource = Matched(policy, deny)
             return Effect.DENY
     for allow in about.allows:
         concerns = _names if is_insider else _concerns
         if concerns(allow, question) and _holds(allow, question):
-            if trace is not None:
-                trace.resource = Matched(policy, allow)
+            trace.resource = Matched(policy, allow)
             return Effect.ALLOW
     return None
 
