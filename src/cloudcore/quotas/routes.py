@@ -185,7 +185,8 @@ async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
 
     def rows(tx: Connection, after: str, limit: int) -> Sequence[QuotaAnswer]:
         account_id = _account_asked(ctx, needs, query.account, tx)
-        return _read(tx, needs, needs.names(after, limit), account_id, region, now)
+        names = sorted(each for each in needs.known if each > after)[:limit]
+        return _read(tx, needs, names, account_id, region, now)
 
     def count(_tx: Connection) -> int:
         return len(needs.known)
