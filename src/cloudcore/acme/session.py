@@ -109,7 +109,7 @@ _PASSING: Final = frozenset({"rateLimited", "serverInternal", "badNonce"})
 
 
 @contextmanager
-def translating_errors() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     """Turn the ACME library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
     try:
         yield
@@ -189,7 +189,7 @@ class AcmeSession:
         answer.
         """
         self._key = JWKEC(key=key)
-        with translating_errors():
+        with _translating_errors():
             network = VettedNetwork(directory.url, directory.setting, self._key, directory.roots)
             self._client = ClientV2(ClientV2.get_directory(directory.url, network), network)
             wanted = messages.NewRegistration.from_data(
@@ -211,7 +211,7 @@ class AcmeSession:
         `AcmeUnreachable` if it did not answer in time.
         """
         csr = x509.load_der_x509_csr(csr_der).public_bytes(Encoding.PEM)
-        with translating_errors():
+        with _translating_errors():
             order = self._client.new_order(csr)
             pending = list(self._pending(order, kind))
             publish([proof for _, proof in pending])
@@ -230,7 +230,7 @@ class AcmeSession:
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         try:
-            with translating_errors():
+            with _translating_errors():
                 self._client.revoke(certificate, reason)
         except AcmeRefused as refusal:
             if refusal.code != _ALREADY_REVOKED:

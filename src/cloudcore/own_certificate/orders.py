@@ -65,11 +65,11 @@ def acme_certificate(wanted: CertificateOrder) -> OwnCertificate:
     url, setting = wanted.directory.url, wanted.setting
     subject = CertificateSubject(wanted.names, wanted.files, url, wanted.reach, setting)
     return OwnCertificate(
-        subject, partial(obtain, wanted), Validations(wanted.proofs, wanted.names)
+        subject, partial(_obtain, wanted), Validations(wanted.proofs, wanted.names)
     )
 
 
-async def obtain(wanted: CertificateOrder) -> None:
+async def _obtain(wanted: CertificateOrder) -> None:
     """Order a certificate, prove control of the names, and write it where the server reads it.
 
     Raise `AcmeRefused` or `AcmeUnreachable` if that fails, so that the old certificate stays;

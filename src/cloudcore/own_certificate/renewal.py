@@ -131,7 +131,7 @@ class Pause(NamedTuple):
 _DECODER: Final = msgspec.json.Decoder(Pause)
 
 
-def read_pause(path: Path, wanted: str, now: float) -> Pause:
+def _read_pause(path: Path, wanted: str, now: float) -> Pause:
     """Return the pause that an earlier process stored for the same `wanted`, or an empty pause.
 
     A pause that ends more than twice `MOST_DELAY` from now was stored under a wrong clock, and is
@@ -146,7 +146,7 @@ def read_pause(path: Path, wanted: str, now: float) -> Pause:
     return found if is_ours and found.until <= now + 2 * MOST_DELAY else none
 
 
-def keep_pause(path: Path, pause: Pause) -> None:
+def _keep_pause(path: Path, pause: Pause) -> None:
     """Store a pause, or delete the stored one if `pause` has no failures.
 
     Errors are ignored; the only effect is that a restarted server does not see the change.
@@ -215,7 +215,7 @@ class OwnCertificate:
         """Order the certificate whenever it is due, until cancelled; count the orders."""
         path = pause_file(self.subject.files)
         none = Pause(f"{self.subject.listed} {self.subject.reach}")
-        pause = read_pause(path, none.wanted, self.clock())
+        pause = _read_pause(path, none.wanted, self.clock())
         if pause.until > self.clock():
             logger.warning(
                 "the certificate of %s is ordered again in %.0f min (failed so far: %d); to order"
@@ -229,13 +229,13 @@ class OwnCertificate:
             count(f"{ORDERED}.{'failed' if problem else 'succeeded'}", 1)
             if not problem and not self.is_due:
                 pause = none
-                keep_pause(path, pause)
+                _keep_pause(path, pause)
                 logger.info(
                     "the certificate is signed and served: %s", self.subject.files.certificate
                 )
                 continue
             pause = pause.longer(self.clock(), self.spread())
-            keep_pause(path, pause)
+            _keep_pause(path, pause)
             self._tell(problem or _CLOCK, code, pause.until - self.clock())
 
     @property

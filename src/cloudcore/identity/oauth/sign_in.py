@@ -136,12 +136,12 @@ def _destination(console_url: str, client_id: str, redirect_uri: str) -> CodeDes
         allowed, words = OUT_OF_BAND, ", or http://127.0.0.1:PORT/callback"
     else:
         raise InvalidInput(f"client_id must be {CLI} or {CONSOLE}")
-    if redirect_uri != allowed and not (client_id == CLI and is_loopback_redirect(redirect_uri)):
+    if redirect_uri != allowed and not (client_id == CLI and _is_loopback_redirect(redirect_uri)):
         raise InvalidInput(f"redirect_uri must be {allowed}{words}")
     return CodeDestination(client_id, redirect_uri)
 
 
-def is_loopback_redirect(redirect_uri: str) -> bool:
+def _is_loopback_redirect(redirect_uri: str) -> bool:
     """Return True for a loopback URL that the command line may listen on (RFC 8252 §7.3)."""
     found = _LOOPBACK.fullmatch(redirect_uri)
     return found is not None and int(found[1]) < 1 << 16

@@ -23,7 +23,7 @@ from cloudcore.outbound.http_connection import RequestFailed
 MAX_URL: Final = 1000
 
 
-def allowed_providers(internal_origins: Sequence[str]) -> Allowed:
+def _allowed_providers(internal_origins: Sequence[str]) -> Allowed:
     """Return the destinations that may be called: `internal_origins` and the public internet."""
     return Allowed("ENTREPOT_OIDC_INTERNAL_ORIGINS", tuple(internal_origins))
 
@@ -37,7 +37,7 @@ def check_url(url: str, internal_origins: Sequence[str]) -> None:
     """
     if len(url) > MAX_URL:
         raise ValueError(f"a URL has at most {MAX_URL} characters")
-    destinations.check_url(url, allowed_providers(internal_origins))
+    destinations.check_url(url, _allowed_providers(internal_origins))
 
 
 SECONDS: Final = 10.0
@@ -57,7 +57,7 @@ class ProviderClient:
 
     def __init__(self, internal_origins: Sequence[str], resolve: Resolve = resolve) -> None:
         self.internal_origins = tuple(internal_origins)
-        self._http = HttpClient(allowed_providers(internal_origins), resolve=resolve, max_idle=0)
+        self._http = HttpClient(_allowed_providers(internal_origins), resolve=resolve, max_idle=0)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the JSON object at a URL.
