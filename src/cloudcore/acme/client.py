@@ -124,7 +124,7 @@ async def order(account: AcmeAccount, csr_der: bytes, kind: str, publish: Publis
     Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
     `AcmeUnreachable` if it did not answer in time.
     """
-    return await _converse(account, AcmeTask(*_who(account), csr=csr_der, kind=kind), publish)
+    return await _converse(AcmeTask(*_who(account), csr=csr_der, kind=kind), publish)
 
 
 async def revoke(account: AcmeAccount, certificate_der: bytes, reason: int) -> None:
@@ -135,7 +135,7 @@ async def revoke(account: AcmeAccount, certificate_der: bytes, reason: int) -> N
     Raise `AcmeRefused` if the authority will not revoke it, `AcmeUnreachable` if it did not answer.
     """
     task = AcmeTask(*_who(account), certificate=certificate_der, reason=reason)
-    await _converse(account, task, _publish_nothing)
+    await _converse(task, _publish_nothing)
 
 
 def _who(account: AcmeAccount) -> tuple[Directory, bytes, str]:
@@ -146,7 +146,7 @@ def _publish_nothing(_proofs: Sequence[ChallengeProof]) -> None:
     raise AssertionError("who revokes proves nothing")
 
 
-async def _converse(account: AcmeAccount, task: AcmeTask, publish: Publish) -> str:
+async def _converse(task: AcmeTask, publish: Publish) -> str:
     child = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603, ASYNC220 - our own; a thread waits for it
     try:
         async with asyncio.timeout(MOST_SECONDS):
@@ -160,7 +160,7 @@ async def _converse(account: AcmeAccount, task: AcmeTask, publish: Publish) -> s
     if said.refused is not None:
         raise AcmeRefused(*said.refused)
     if said.chain is None:
-        raise AcmeUnreachable(said.unreachable or f"{account.directory.url} was not asked")
+        raise AcmeUnreachable(said.unreachable or f"{task.directory.url} was not asked")
     return said.chain
 
 
