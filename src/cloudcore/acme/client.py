@@ -62,7 +62,8 @@ class Directory(NamedTuple):
     setting: str
     """The environment variable that sets `url`, for error messages."""
     roots: str = ""
-    """File of the roots to trust for the directory's TLS certificate; "" for the public roots."""
+    """PEM file of the roots to trust for the directory's TLS certificate; "" for the public
+    roots."""
 
 
 class ChallengeProof(NamedTuple):

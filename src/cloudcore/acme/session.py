@@ -51,16 +51,11 @@ class VettedNetwork(ClientNetwork):
     an event loop.
     """
 
-    def __init__(self, directory: str, setting: str, key: JWK, roots: str = "") -> None:
-        """Sign with `key`; `setting` is the variable that sets `directory`, for error messages.
-
-        `roots` is the path of a PEM file of the roots to trust; if empty, the public roots are
-        trusted.
-
-        Raise `OSError` if `roots` cannot be read, or holds no certificate.
-        """
+    def __init__(self, directory: Directory, key: JWK) -> None:
+        """Sign with `key`; raise `OSError` if `directory.roots` is no file with certificates."""
         super().__init__(key, alg=ES256, user_agent="Entrepot")
-        self._allowed = Allowed(setting, (origin_of(directory),))
+        self._allowed = Allowed(directory.setting, (origin_of(directory.url),))
+        roots = directory.roots
         self._tls = ssl.create_default_context(cafile=Path(roots)) if roots else None
 
     def post(self, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401 - the library's
@@ -180,9 +175,7 @@ challenges.Challenge.register(TlsAlpn)
 class AcmeSession:
     """A session with an authority; its methods block, and need a thread without an event loop."""
 
-    def __init__(
-        self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
-    ) -> None:
+    def __init__(self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str) -> None:
         """Register or find the account of `key`; the operator has agreed to the authority's terms.
 
         Raise `AcmeRefused` if the authority rejects the account, `AcmeUnreachable` if it did not
@@ -190,7 +183,7 @@ class AcmeSession:
         """
         self._key = JWKEC(key=key)
         with _translating_errors():
-            network = VettedNetwork(directory.url, directory.setting, self._key, directory.roots)
+            network = VettedNetwork(directory, self._key)
             self._client = ClientV2(ClientV2.get_directory(directory.url, network), network)
             wanted = messages.NewRegistration.from_data(
                 email=email or None, terms_of_service_agreed=True
