@@ -86,7 +86,7 @@ HEADERS: Final = {
 }
 
 
-def headers_with_form(uri: str = "") -> dict[str, str]:
+def headers_with_form(uri: str) -> dict[str, str]:
     """Return the headers of a page; `uri` is the final target of its form, if on another host.
 
     The content security policy must contain the target, because browsers apply `form-action` also
