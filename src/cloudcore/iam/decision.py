@@ -78,6 +78,10 @@ class Verdict(Enum):
         return self is Verdict.ALLOWED
 
 
+DENIALS: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
+"""The verdicts that stand even if another policy allows the action."""
+
+
 class Matched(NamedTuple):
     """A statement that determined the decision, with its policy."""
 

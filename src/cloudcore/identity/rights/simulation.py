@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import invalid_field
-from cloudcore.iam.decision import Caller, Matched, Question, Trace, Verdict, decide
+from cloudcore.iam.decision import DENIALS, Caller, Matched, Question, Trace, Verdict, decide
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Policy, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy
 from cloudcore.identity.names import missing
@@ -49,7 +49,6 @@ _REASONS: Final = {
     ),
     Verdict.TOO_COSTLY: Verdict.TOO_COSTLY.value,
 }
-_DENIED: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
 
 
 class Simulation(NamedTuple):
@@ -238,7 +237,7 @@ def _decision(verdict: Verdict, *, is_unknown: bool) -> Decision:
         return "allowed"
     if is_unknown:
         return "unknown"
-    return "denied" if verdict in _DENIED else "implicitly_denied"
+    return "denied" if verdict in DENIALS else "implicitly_denied"
 
 
 def _half(matched: Matched | None) -> PolicyOutcome:
