@@ -245,14 +245,10 @@ def check_new_password(password: str) -> None:
 
     Raise `InvalidInput`, with ``field`` and ``reason``, if it is too short or too long.
     """
-    reason = None
-    if len(password) < MIN_CHARACTERS:
-        reason = "too_short"
-    elif len(password.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        reason = "too_long"
-    if reason is not None:
+    is_short = len(password) < MIN_CHARACTERS
+    if is_short or len(password.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise InvalidInput(
             f"a password has at least {MIN_CHARACTERS} characters and at most {MAX_BYTES} bytes",
             field="password",
-            reason=reason,
+            reason="too_short" if is_short else "too_long",
         )
