@@ -84,9 +84,10 @@ async def _authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyO
     expected = _DUMMY if owner is None else owner.secret_sha256
     shown = hash_of(client.secret or "")
     is_right = hmac.compare_digest(shown, expected)
-    if owner is not None and not (is_right and owner.is_usable(ctx.clock())):
+    if owner is None:
+        raise forms.wrong_client()
+    if not (is_right and owner.is_usable(ctx.clock())):
         audit.note_wrong_key(ctx, owner)
-    if owner is None or not is_right or not owner.is_usable(ctx.clock()):
         raise forms.wrong_client()
     return owner
 
