@@ -28,7 +28,6 @@ BACKDATED: Final = timedelta(minutes=5)
 """How far certificates and lists are backdated, for clients whose clocks are behind."""
 _MOST_COMMON_NAME: Final = 64
 """Maximum characters of a common name (RFC 5280, upper bounds)."""
-_AuthorityKey = ec.EllipticCurvePrivateKey
 
 
 class AuthorityUrls(NamedTuple):
@@ -44,7 +43,7 @@ class Signer(NamedTuple):
     """A certificate that signs others, and its key."""
 
     certificate: x509.Certificate
-    key: _AuthorityKey
+    key: ec.EllipticCurvePrivateKey
 
 
 class RevokedCertificate(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
@@ -24,8 +24,6 @@ from cloudcore.identity.services.accounts import (
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.identity.services.users import add_person, first_salt, new_password
 from cloudcore.keyring import Keyring
-
-_ORGANIZATION: Final = "main"
 
 
 class FirstCredentials(NamedTuple):
@@ -73,7 +71,7 @@ async def create_first_account(
         lock_creation(tx)
         if has_accounts(tx):
             raise Conflict("this install has an account already")
-        ORGANIZATIONS.add(tx, Organization(organization_id, _ORGANIZATION, now, now))
+        ORGANIZATIONS.add(tx, Organization(organization_id, "main", now, now))
         add_person(tx, user)
         MEMBERS.add(tx, Membership(organization_id, user.id, "owner", now))
         founder = Founder(user.crn, user.id)
