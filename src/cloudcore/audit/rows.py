@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from msgspec import UNSET
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, deletion, find_one, given
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, deletion, find_all, find_one, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of
 from cloudcore.db.statement import Statement, page, paged
 from cloudcore.db.tables import columns, indexes, named_index, table, unique_index
@@ -305,8 +305,7 @@ def list_events(
         "since": wanted.since,
     }
     if not (wanted.who or wanted.action or wanted.resource or wanted.outcome):
-        rows = [AuditRow(*row) for row in tx.rows(_LIST, **place, limit=limit + 1)]
-        return _cut(rows, limit, None)
+        return _cut(find_all(tx, AuditRow, _LIST, **place, limit=limit + 1), limit, None)
     of_resource = bool(wanted.resource) and not wanted.resource.endswith("*")
     filters = {
         "who": wanted.who,
@@ -315,20 +314,19 @@ def list_events(
         **_prefixed("resource", wanted.resource),
     }
     query = _MATCHING_OF_RESOURCE if of_resource else _MATCHING
-    found = [AuditRow(*row) for row in tx.rows(query, **place, **filters, limit=WINDOW)]
-    if len(found) > limit:
-        return _cut(found, limit, None)
-    if of_resource:
-        edge = tx.row(_EDGE_OF_RESOURCE, **place, resource=wanted.resource)
-    else:
-        edge = tx.row(_EDGE, **place)
+    found = find_all(tx, AuditRow, query, **place, **filters, limit=WINDOW)
+    edge = None
+    if len(found) <= limit and of_resource:
+        edge = find_one(tx, AuditRow, _EDGE_OF_RESOURCE, **place, resource=wanted.resource)
+    elif len(found) <= limit:
+        edge = find_one(tx, AuditRow, _EDGE, **place)
     return _cut(found, limit, edge)
 
 
-def _cut(rows: list[AuditRow], limit: int, edge: Row | None) -> AuditPage:
+def _cut(rows: list[AuditRow], limit: int, edge: AuditRow | None) -> AuditPage:
     if len(rows) > limit:
         return AuditPage(rows[:limit], rows[limit - 1].position)
-    return AuditPage(rows, None if edge is None else AuditRow(*edge).position)
+    return AuditPage(rows, None if edge is None else edge.position)
 
 
 def _prefixed(name: str, given: str) -> dict[str, str]:
