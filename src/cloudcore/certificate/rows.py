@@ -214,7 +214,7 @@ def list_issues(
 ) -> list[tuple[str, bytes]]:
     """Return (authority, DER) of all unexpired certificates that were issued for a record."""
     rows = tx.rows(_LIST_ISSUES, account_id=account_id, certificate_id=certificate_id, now=now)
-    return [(row[0], bytes(row[1])) for row in rows]
+    return [(row[0], row[1]) for row in rows]
 
 
 def forget_issues(tx: Connection, account_id: str, certificate_id: str, now: int) -> None:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import ONE, bound, columns_of, count, given
+from cloudcore.db.rows import ONE, bound, columns_of, count, find_one, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.db.tables import columns, table
@@ -183,8 +183,8 @@ def add_version(tx: Connection, version: KeyVersion) -> None:
 
 def find_version(tx: Connection, account_id: str, key_id: str, version: int) -> KeyVersion | None:
     """Return a version of an account's key, or None if there is none with this number."""
-    row = tx.row(_FIND_VERSION, account_id=account_id, key_id=key_id, version=version)
-    return None if row is None else KeyVersion(*row)._replace(wrapped_material=bytes(row[5]))
+    of = {"account_id": account_id, "key_id": key_id, "version": version}
+    return find_one(tx, KeyVersion, _FIND_VERSION, **of)
 
 
 def list_versions(
