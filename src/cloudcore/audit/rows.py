@@ -281,7 +281,7 @@ def add_event(tx: Connection, event: AuditEvent) -> None:
 
 
 def add_refusals(tx: Connection, event: AuditEvent, key: str, times: int) -> None:
-    """Insert a refusal that occurred `times`, or add it to the row with the same `key`."""
+    """Insert a refusal with its number of `times`, or add them to the row with the same `key`."""
     tx.execute(_ADD_REFUSALS, **_values(event), refusal_key=key, times=times)
 
 

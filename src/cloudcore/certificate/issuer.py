@@ -316,7 +316,7 @@ class Proofs:
     """True if the issuing authority reads a TXT record for each domain."""
 
     def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
-        """Return True if a domain of a certificate needs no DNS record by its owner.
+        """Return True if a domain of a certificate needs no DNS record from the domain's owner.
 
         The operator must have granted the domain to the account. If the authority reads the DNS,
         the domain must also be in the platform's zone, since the platform can answer for no other.

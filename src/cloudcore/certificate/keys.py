@@ -201,7 +201,7 @@ class SlowKeys:
     """When the last postponed attempt of each account is due, in microseconds since the epoch."""
 
     def seconds_to_postpone(self, account_id: str, now: int) -> float:
-        """Postpone a slow key behind the account's others; return the seconds to wait."""
+        """Postpone a slow key behind the account's other slow keys; return the seconds to wait."""
         at = max(self.postponed_until.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
         self.postponed_until[account_id] = at
         return (at - now) / MICROSECONDS

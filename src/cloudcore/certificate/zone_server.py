@@ -253,7 +253,7 @@ class QueryTasks:
             task.cancel()
 
     async def answer(self, data: bytes, *, over_tcp: bool) -> bytes | None:
-        """Return the response to a query; None if it gets none, or the database is unavailable."""
+        """Return the response; None if the query gets none, or the database is unavailable."""
         try:
             return await self._answerer.answer(data, over_tcp=over_tcp)
         except Unavailable as error:

@@ -111,7 +111,7 @@ def match_passwords(password: str, kept: Sequence[str]) -> list[bool]:
     """Return, for each stored password in `kept`, True if it matches.
 
     Stored passwords with the same salt and cost share one derivation; an empty `kept` costs one
-    derivation too. All are compared, each in constant time.
+    derivation too. All stored passwords are compared, each in constant time.
     """
     if len(password) > MAX_BYTES:
         return [False] * len(kept)

@@ -9,7 +9,7 @@ revokes its own key stops all use within that time.
     associated data = "<purpose>:<account id>:<key id>:<version>:" in ASCII, then the caller's `aad`
 
 Nonces are random, so a version should encrypt no more than 2^32 values (NIST SP 800-38D, 8.3);
-rotate the key before.
+rotate the key before that.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def _new(run: Invocation, fields: dict[str, Any]) -> Record:
 
 
 def _replace_now(run: Invocation, fields: dict[str, Any], old: Record) -> Record:
-    """Create a key and deactivate the `old` one, before if two keys are active, else afterwards.
+    """Create a key and deactivate the `old` one; deactivate it first if two keys are active.
 
     Return the new key. Raise `CommandFailure` if it could not be created. The old key is then
     active as before, unless the message says otherwise.

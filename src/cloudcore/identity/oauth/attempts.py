@@ -1,8 +1,7 @@
 """Limit password attempts per client address, per person and per known browser.
 
-Budgets count failures: a success is credited back. Only `SIGN_IN_BUDGET` counts successes too,
-because an attacker can add a person with the victim's e-mail address and the guessed password, and
-so never fail.
+Budgets count failures: a success is credited back. Only `SIGN_IN_BUDGET` counts successes too: an
+attacker who adds a person with the victim's e-mail address and the guessed password never fails.
 
 A refused attempt computes no hash, and does not extend the wait; otherwise anyone could lock others
 out forever.

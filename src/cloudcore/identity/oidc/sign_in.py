@@ -231,8 +231,8 @@ _ENDPOINT: Final = "provider-sign-in"
 async def list_choices(ctx: RequestContext) -> Sequence[ProviderChoice]:
     """Return the providers that the sign-in page offers.
 
-    If anyone may create an organization, these are none: a stranger could set up a provider under
-    a name that people trust.
+    The page offers none if anyone may create an organization: a stranger could set up a provider
+    under a name that people trust.
     """
     if ctx.settings.founders == "anyone":
         return ()

@@ -270,7 +270,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
 
 
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
-    """Return the name of the role, in the program's own account, that its policies must allow.
+    """Return the name of the role, in the program's account, that the program needs permission on.
 
     Return ``*`` if the request contains an id of no role of this account, or the CRN of another
     account's role.

@@ -149,7 +149,7 @@ def _accounts(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _account(text: str, part: str) -> str | None:
-    """Return the handle or id of the account in a principal or resource pattern, or None.
+    """Return the handle or id of the account that a principal or resource pattern names, or None.
 
     `part` is ``principals`` or ``resources``.
     """

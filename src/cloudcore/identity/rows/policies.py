@@ -136,7 +136,7 @@ def find_totals(tx: Connection, principal_id: str) -> tuple[int, int]:
 
 
 def find_largest_size_of_others(tx: Connection, policy_id: str) -> int | None:
-    """Return the largest total size, in bytes, that one principal's other policies have.
+    """Return the largest total size, in bytes, of one principal's policies other than this one.
 
     Only principals with this policy count; 0 if none of them has another policy.
     """

@@ -9,7 +9,7 @@ person is found by the e-mail address, but only if
   on an address.
 
 At each sign-in, the person must be a member of the provider's organization, must have joined no
-other, and must own no account: an organization may sign in only its own people.
+other organization, and must own no account: an organization may sign in only its own people.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _create(
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[RoleChange]:
-    """Assign the roles of the profile's groups, and unassign the roles of the provider's others.
+    """Assign the roles of the profile's groups; unassign those of the provider's other groups.
 
     Manual assignments stay. Return the changes.
     """
