@@ -1,6 +1,6 @@
 """Record sign-ins and sign-outs in the audit log, and count failed sign-ins.
 
-A person's sign-in is an event of every organization that the person belongs to.
+A person's sign-in is an event of each of the person's organizations, at most `_MAX_ORGANIZATIONS`.
 """
 
 from __future__ import annotations
