@@ -204,9 +204,9 @@ def count_versions(tx: Connection, account_id: str, key_id: str) -> int:
     return count(tx, _COUNT_VERSIONS, account_id=account_id, key_id=key_id)
 
 
-def erase_versions(tx: Connection, account_id: str, key_id: str) -> int:
-    """Delete the material of a key; return the number of versions deleted."""
-    return tx.execute(_ERASE, account_id=account_id, key_id=key_id)
+def erase_versions(tx: Connection, account_id: str, key_id: str) -> None:
+    """Delete the material of a key: all its versions."""
+    tx.execute(_ERASE, account_id=account_id, key_id=key_id)
 
 
 def list_due(tx: Connection, now: int, limit: int) -> list[tuple[str, str]]:

@@ -145,9 +145,9 @@ def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> st
     return find_one(tx, str, _FIND_PERSON_OF_SUBJECT, provider_id=provider_id, subject=subject)
 
 
-def unlink_person(tx: Connection, organization_id: str, user_id: str) -> int:
-    """Delete a person's links to the providers of an organization; return their number."""
-    return tx.execute(_UNLINK_PERSON, organization_id=organization_id, user_id=user_id)
+def unlink_person(tx: Connection, organization_id: str, user_id: str) -> None:
+    """Delete a person's links to the providers of an organization."""
+    tx.execute(_UNLINK_PERSON, organization_id=organization_id, user_id=user_id)
 
 
 def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> int:

@@ -322,9 +322,9 @@ def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSess
     return found
 
 
-def add_session(tx: Connection, new: Session) -> bool:
-    """Insert a session; return False if it exists already."""
-    return tx.execute(_ADD_SESSION, **new._asdict()) == 1
+def add_session(tx: Connection, new: Session) -> None:
+    """Insert a session; do nothing if it exists."""
+    tx.execute(_ADD_SESSION, **new._asdict())
 
 
 def find_session_end(tx: Connection, sid: str) -> int | None:
@@ -338,19 +338,19 @@ def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
     return find_one(tx, int, _FIND_SIGN_IN_EXPIRY, sid=sid)
 
 
-def revoke_session(tx: Connection, sid: str, now: int) -> int:
+def revoke_session(tx: Connection, sid: str, now: int) -> None:
     """Revoke a session with its tokens, its signing credential and the sessions assumed in it."""
-    return tx.execute(_REVOKE_SESSION, sid=sid, now=now)
+    tx.execute(_REVOKE_SESSION, sid=sid, now=now)
 
 
-def extend_session(tx: Connection, sid: str, until: int) -> int:
+def extend_session(tx: Connection, sid: str, until: int) -> None:
     """Set the expiry of a session."""
-    return tx.execute(_EXTEND_SESSION, sid=sid, until=until)
+    tx.execute(_EXTEND_SESSION, sid=sid, until=until)
 
 
-def switch_organization(tx: Connection, sid: str, organization_id: str) -> int:
+def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
     """Set the current organization of a session."""
-    return tx.execute(_SWITCH_ORGANIZATION, sid=sid, in_organization=organization_id)
+    tx.execute(_SWITCH_ORGANIZATION, sid=sid, in_organization=organization_id)
 
 
 def find_current_organization(tx: Connection, sid: str) -> str | None:
@@ -358,21 +358,21 @@ def find_current_organization(tx: Connection, sid: str) -> str | None:
     return find_one(tx, str, _FIND_CURRENT_ORGANIZATION, sid=sid)
 
 
-def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> int:
-    """Revoke all sessions of a role, after a change of its trust policy; return their number."""
-    return tx.execute(_REVOKE_SESSIONS_OF_ROLE, of_role=role_id, now=now)
+def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
+    """Revoke all sessions of a role, after a change of its trust policy."""
+    tx.execute(_REVOKE_SESSIONS_OF_ROLE, of_role=role_id, now=now)
 
 
-def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> int:
-    """Revoke a person's sessions of a role after its unassignment; return their number."""
-    return tx.execute(_REVOKE_SESSIONS_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
+def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
+    """Revoke a person's sessions of a role after its unassignment."""
+    tx.execute(_REVOKE_SESSIONS_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
 
 
 def revoke_sessions_of_service(
     tx: Connection, account_id: str, source_crn: str, name: str, now: int
-) -> int:
+) -> None:
     """Revoke the sessions of an account's roles that a service (its CRN) began under this name."""
-    return tx.execute(
+    tx.execute(
         _REVOKE_SESSIONS_OF_SERVICE,
         account_id=account_id,
         of_service=source_crn,
