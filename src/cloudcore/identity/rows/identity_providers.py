@@ -130,14 +130,13 @@ def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:
     return find_all(tx, IDENTITY_PROVIDERS.row, _LIST_ACTIVE_PROVIDERS, limit=limit)
 
 
-def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> int:
-    """Link a provider's subject to a person; return 1.
+def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> bool:
+    """Link a provider's subject to a person.
 
-    Return 0, and change nothing, if the subject or the person is already linked at the provider.
+    Return False, and change nothing, if the subject or the person is already linked there.
     """
-    return tx.execute(
-        _LINK_SUBJECT, provider_id=provider_id, subject=subject, user_id=user_id, created_at=now
-    )
+    of = {"provider_id": provider_id, "subject": subject, "user_id": user_id}
+    return tx.execute(_LINK_SUBJECT, **of, created_at=now) == 1
 
 
 def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> str | None:
@@ -150,6 +149,6 @@ def unlink_person(tx: Connection, organization_id: str, user_id: str) -> None:
     tx.execute(_UNLINK_PERSON, organization_id=organization_id, user_id=user_id)
 
 
-def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> int:
-    """Record that a state was used; return 1, or 0 and change nothing if it was used before."""
-    return tx.execute(_SPEND_STATE, state_sha256=state_sha256, expires_at=expires_at)
+def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> bool:
+    """Record that a state was used; return False if it was used before."""
+    return tx.execute(_SPEND_STATE, state_sha256=state_sha256, expires_at=expires_at) == 1

@@ -114,9 +114,9 @@ def lock_code(tx: Connection, sha256: str) -> Code | None:
     return find_one(tx, Code, _LOCK_CODE, hash=sha256)
 
 
-def spend_code(tx: Connection, sha256: str, for_sid: str, now: int) -> int:
-    """Mark a code as used for a session; return 1, or 0 if it was used before."""
-    return tx.execute(_SPEND_CODE, hash=sha256, for_sid=for_sid, now=now)
+def spend_code(tx: Connection, sha256: str, for_sid: str, now: int) -> bool:
+    """Mark a code as used for a session; return False if it was used before, or is missing."""
+    return tx.execute(_SPEND_CODE, hash=sha256, for_sid=for_sid, now=now) == 1
 
 
 def detach_code(tx: Connection, sha256: str) -> None:
@@ -154,6 +154,6 @@ def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
     return find_one(tx, LoginHolder, _FIND_LOGIN, hash=password_sha256)
 
 
-def revoke_login(tx: Connection, login_id: str, now: int) -> int:
-    """Revoke a login credential; return 1, or 0 and change nothing if it was revoked before."""
-    return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now)
+def revoke_login(tx: Connection, login_id: str, now: int) -> bool:
+    """Revoke a login credential; return False, and change nothing, if it was revoked before."""
+    return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now) == 1
