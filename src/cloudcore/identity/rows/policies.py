@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, func, or_, select, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ZERO, columns_of, find_all, find_one, total
+from cloudcore.db.rows import ZERO, columns_of, count, find_all, total
 from cloudcore.db.statement import Statement, unindexed
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
@@ -135,12 +135,12 @@ def find_totals(tx: Connection, principal_id: str) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def find_largest_size_of_others(tx: Connection, policy_id: str) -> int | None:
+def find_largest_size_of_others(tx: Connection, policy_id: str) -> int:
     """Return the largest total size, in bytes, of one principal's policies other than this one.
 
     Only principals with this policy count; 0 if none of them has another policy.
     """
-    return find_one(tx, int, _FIND_LARGEST_SIZE_OF_OTHERS, policy_id=policy_id)
+    return count(tx, _FIND_LARGEST_SIZE_OF_OTHERS, policy_id=policy_id)
 
 
 def list_policies_of(tx: Connection, account_id: str, principal_id: str) -> list[PolicyRow]:
