@@ -53,7 +53,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OnlyAlgorithm(JWSRegistry):
-    """A registry that accepts a single algorithm, under its established name.
+    """Accepts a single algorithm, under its established name.
 
     RFC 9864 renames EdDSA, and the library warns about the old name, which clients still use.
     """
