@@ -75,7 +75,7 @@ class Challenge(NamedTuple):
     cname_record_name: str
     expected_cname: str
     our_dns: bool
-    """True if the owner has to set no record; see `Proofs.is_hosted`."""
+    """True if the owner need not set the record; see `Proofs.is_hosted`."""
     verified_at: int | None
     """When the domain was first proved, in microseconds since the epoch; None before."""
 

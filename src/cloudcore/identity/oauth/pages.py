@@ -123,7 +123,7 @@ class ProviderChoice(NamedTuple):
 def sign_in_page(
     hidden: str, email: str = "", complaint: str = "", providers: Sequence[ProviderChoice] = ()
 ) -> str:
-    """Return the page that asks for e-mail address and password, or to choose a provider.
+    """Return the page that asks for e-mail address and password, and offers identity providers.
 
     `hidden` is the sealed form, `complaint` an error message to show.
     """

@@ -1,4 +1,4 @@
-"""Named passwords with which a person logs container clients in, in one role.
+"""Named passwords with which a person logs in container clients; each acts in one role.
 
 A container password stands for a person, a role and the role's account. It grants nothing itself:
 whenever it is exchanged for a token, the person, the assignment of the role, the role's trust

@@ -186,11 +186,13 @@ def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
 def assign_role(
     tx: Connection, account_id: str, role_id: str, person: str, now: int
 ) -> rows.Assignment:
-    """Assign a role to a member of the account's organization; its trust policy still applies.
+    """Assign a role to a member of the account's organization.
 
-    `person` is an id, CRN or e-mail address. If a group of an identity provider gave the person the
-    role, the assignment becomes a manual one. Raise `Conflict` if the person already has a manual
-    assignment of the role.
+    The assignment has no effect until the role's trust policy admits the person. `person` is an id,
+    CRN or e-mail address. If a group of an identity provider gave the person the role, the
+    assignment becomes a manual one.
+
+    Raise `Conflict` if the person already has a manual assignment of the role.
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
