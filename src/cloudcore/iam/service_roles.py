@@ -105,7 +105,7 @@ class ServiceRoles(Protocol):
         see the role and its policy, but can change neither.
         """
 
-    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str, now: int) -> None:
+    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str) -> None:
         """Delete a role made by `platform_role`, if it exists, with its policy and sessions."""
 
 

@@ -118,13 +118,7 @@ class SessionsOfService:
         of = self.service, account_id, name
         return platform_roles.put_platform_role(tx, *of, policy, self.new_id, now)
 
-    def remove_platform_role(
-        self,
-        tx: Connection,
-        account_id: str,
-        role_id: str,
-        now: int,  # noqa: ARG002 - as other changes
-    ) -> None:
+    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str) -> None:
         """Delete a role that `platform_role` made, with its policy and sessions, if it exists."""
         platform_roles.remove_platform_role(tx, self.service, account_id, role_id)
 
