@@ -118,7 +118,7 @@ class MemoryRoles:
         self.roles[name] = policy
         return name[-36:]
 
-    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str, now: int) -> None:
+    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str) -> None:
         self.roles.pop(f"load-balancer-{role_id}", None)
 
 

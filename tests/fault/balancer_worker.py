@@ -99,9 +99,7 @@ class _Roles:
     ) -> str:
         return put_platform_role(tx, "loadbalancer", account_id, name, policy, uuid7, now)
 
-    def remove_platform_role(
-        self, tx: Connection, account_id: str, role_id: str, _now: int
-    ) -> None:
+    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str) -> None:
         remove_platform_role(tx, "loadbalancer", account_id, role_id)
 
 

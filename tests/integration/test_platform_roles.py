@@ -139,15 +139,14 @@ async def test_one_goes_with_its_sessions_and_only_by_its_service(identity: Worl
     own = await identity.make("/v1/roles", {"name": "dev", "trust_policy": trust("acme")})
     compute = service_of(identity, "compute")
     for other, gone in ((service, own["id"]), (compute, role_id), (service, uuid7())):
-        await identity.database.write(other.remove_platform_role, account_id, gone, identity.now)
+        await identity.database.write(other.remove_platform_role, account_id, gone)
     stranger = identity.globex.account_id
-    await identity.database.write(service.remove_platform_role, stranger, role_id, identity.now)
+    await identity.database.write(service.remove_platform_role, stranger, role_id)
     assert await identity.status("GET", f"/v1/roles/{own['id']}") == 200
     assert len(await listed(identity, "/v1/roles")) == 1
 
-    gone = account_id, role_id, identity.now
     for _ in range(2):
-        await identity.database.write(service.remove_platform_role, *gone)
+        await identity.database.write(service.remove_platform_role, account_id, role_id)
     assert await listed(identity, "/v1/roles") == []
     assert await listed(identity, "/v1/policies") == []
     assert await service.live([session.id]) == frozenset()

@@ -340,7 +340,7 @@ async def test_what_cannot_be_asked_is_refused(served: Served) -> None:
 
 
 async def test_one_request_has_a_budget(served: Served, monkeypatch: Any) -> None:  # noqa: ANN401
-    monkeypatch.setattr(own_rights, "_STEPS", 5000)
+    monkeypatch.setattr(own_rights, "REQUEST_STEPS", 5000)
     questions = [{"resource": crn(served.acme, "repository", "*")}] * 10
     body = {"questions": questions}
     answer = await served.ask("POST", ALLOWED, body, token=served.acme.program_token)

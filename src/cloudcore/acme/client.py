@@ -47,7 +47,7 @@ MOST_SECONDS: Final = 300.0
 """Seconds after which a child that has not ended is killed."""
 _T = TypeVar("_T")
 MOST_AT_ONCE: Final = 3
-"""Maximum sessions of a process for certificates of accounts; each child takes some 40 MiB."""
+"""Maximum concurrent sessions of a process for certificates of accounts; a child takes 40 MiB."""
 _THREADS: Final = ThreadPoolExecutor(MOST_AT_ONCE + 1, "acme")
 """Separate from the event loop's few threads, which are for short calls. One more than
 `MOST_AT_ONCE`, for the server's own certificate."""
@@ -62,7 +62,8 @@ class Directory(NamedTuple):
     setting: str
     """The environment variable that sets `url`, for error messages."""
     roots: str = ""
-    """File of the roots to trust for the directory's TLS certificate; "" for the public roots."""
+    """PEM file of the roots to trust for the directory's TLS certificate; "" for the public
+    roots."""
 
 
 class ChallengeProof(NamedTuple):
@@ -119,12 +120,12 @@ class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 async def order(account: AcmeAccount, csr_der: bytes, kind: str, publish: Publish) -> str:
     """Return the new certificate and its chain, in PEM, for a signing request.
 
-    `kind` is the challenge type that `publish` can meet, such as ``dns-01``.
+    `kind` is the type of challenge whose proofs `publish` can publish, such as ``dns-01``.
 
     Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
     `AcmeUnreachable` if it did not answer in time.
     """
-    return await _converse(account, AcmeTask(*_who(account), csr=csr_der, kind=kind), publish)
+    return await _converse(AcmeTask(*_who(account), csr=csr_der, kind=kind), publish)
 
 
 async def revoke(account: AcmeAccount, certificate_der: bytes, reason: int) -> None:
@@ -135,7 +136,7 @@ async def revoke(account: AcmeAccount, certificate_der: bytes, reason: int) -> N
     Raise `AcmeRefused` if the authority will not revoke it, `AcmeUnreachable` if it did not answer.
     """
     task = AcmeTask(*_who(account), certificate=certificate_der, reason=reason)
-    await _converse(account, task, _publish_nothing)
+    await _converse(task, _publish_nothing)
 
 
 def _who(account: AcmeAccount) -> tuple[Directory, bytes, str]:
@@ -146,7 +147,7 @@ def _publish_nothing(_proofs: Sequence[ChallengeProof]) -> None:
     raise AssertionError("who revokes proves nothing")
 
 
-async def _converse(account: AcmeAccount, task: AcmeTask, publish: Publish) -> str:
+async def _converse(task: AcmeTask, publish: Publish) -> str:
     child = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603, ASYNC220 - our own; a thread waits for it
     try:
         async with asyncio.timeout(MOST_SECONDS):
@@ -160,7 +161,7 @@ async def _converse(account: AcmeAccount, task: AcmeTask, publish: Publish) -> s
     if said.refused is not None:
         raise AcmeRefused(*said.refused)
     if said.chain is None:
-        raise AcmeUnreachable(said.unreachable or f"{account.directory.url} was not asked")
+        raise AcmeUnreachable(said.unreachable or f"{task.directory.url} was not asked")
     return said.chain
 
 

@@ -51,16 +51,11 @@ class VettedNetwork(ClientNetwork):
     an event loop.
     """
 
-    def __init__(self, directory: str, setting: str, key: JWK, roots: str = "") -> None:
-        """Sign with `key`; `setting` is the variable that sets `directory`, for error messages.
-
-        `roots` is the path of a PEM file of the roots to trust; if empty, the public roots are
-        trusted.
-
-        Raise `OSError` if `roots` cannot be read, or holds no certificate.
-        """
+    def __init__(self, directory: Directory, key: JWK) -> None:
+        """Sign with `key`; raise `OSError` if `directory.roots` is no file with certificates."""
         super().__init__(key, alg=ES256, user_agent="Entrepot")
-        self._allowed = Allowed(setting, (origin_of(directory),))
+        self._allowed = Allowed(directory.setting, (origin_of(directory.url),))
+        roots = directory.roots
         self._tls = ssl.create_default_context(cafile=Path(roots)) if roots else None
 
     def post(self, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401 - the library's
@@ -109,7 +104,7 @@ _PASSING: Final = frozenset({"rateLimited", "serverInternal", "badNonce"})
 
 
 @contextmanager
-def translating_errors() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     """Turn the ACME library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
     try:
         yield
@@ -180,17 +175,15 @@ challenges.Challenge.register(TlsAlpn)
 class AcmeSession:
     """A session with an authority; its methods block, and need a thread without an event loop."""
 
-    def __init__(
-        self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
-    ) -> None:
+    def __init__(self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str) -> None:
         """Register or find the account of `key`; the operator has agreed to the authority's terms.
 
         Raise `AcmeRefused` if the authority rejects the account, `AcmeUnreachable` if it did not
         answer.
         """
         self._key = JWKEC(key=key)
-        with translating_errors():
-            network = VettedNetwork(directory.url, directory.setting, self._key, directory.roots)
+        with _translating_errors():
+            network = VettedNetwork(directory, self._key)
             self._client = ClientV2(ClientV2.get_directory(directory.url, network), network)
             wanted = messages.NewRegistration.from_data(
                 email=email or None, terms_of_service_agreed=True
@@ -205,13 +198,13 @@ class AcmeSession:
     def order(self, csr_der: bytes, kind: str, publish: Publish) -> str:
         """Return the new certificate and its chain, in PEM, for a signing request.
 
-        `kind` is the challenge type that `publish` can meet, such as ``dns-01``.
+        `kind` is the type of challenge whose proofs `publish` can publish, such as ``dns-01``.
 
         Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
         `AcmeUnreachable` if it did not answer in time.
         """
         csr = x509.load_der_x509_csr(csr_der).public_bytes(Encoding.PEM)
-        with translating_errors():
+        with _translating_errors():
             order = self._client.new_order(csr)
             pending = list(self._pending(order, kind))
             publish([proof for _, proof in pending])
@@ -230,7 +223,7 @@ class AcmeSession:
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         try:
-            with translating_errors():
+            with _translating_errors():
                 self._client.revoke(certificate, reason)
         except AcmeRefused as refusal:
             if refusal.code != _ALREADY_REVOKED:

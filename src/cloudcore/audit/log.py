@@ -1,10 +1,9 @@
 """Record changes in their transactions, and count refused attempts.
 
-A refused attempt needs no transaction of its own. It is counted in memory, and the counts are
-written every few seconds: one row for each principal, source, action and hour, with the last
-resource. So a flood of refusals adds few rows, and a process that dies loses a few seconds of
-counts. While the database is unavailable, the counts wait in memory, at most `MAX_PENDING`; beyond,
-counts of the account with the most kinds of refusals are dropped.
+A refused attempt needs no transaction of its own. It is counted in memory by its kind: principal,
+source, action and hour. The counts are written every few seconds, as one row for each kind, with
+the last resource. So a flood of refusals adds few rows, and a process that dies loses a few seconds
+of counts. While the database is unavailable, the counts wait in memory (at most `MAX_PENDING`).
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from cloudcore.web.organization_scope import MEMBERSHIP_POLICY, MembershipPolicy
 
 FLUSH_SECONDS: Final = 10
 MAX_PENDING: Final = 1000
-"""Maximum number of different kinds of refusals that wait in memory.
+"""Maximum number of kinds of refusals that wait in memory.
 
-Beyond, the account with the most kinds loses one, so that no account can keep the refusals of
+Beyond it, the account with the most kinds loses one, so that no account can keep the refusals of
 others out of the log."""
 
 _HOUR: Final = 3600 * MICROSECONDS
@@ -38,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Pending(NamedTuple):
-    """Counted refusals of one kind (principal, source, action and hour), not yet written."""
+    """The refusals of one kind that were counted and not yet written."""
 
     event: AuditEvent
     """The last refusal, with the time of the first."""
@@ -60,7 +59,8 @@ class AuditLog:
         self._new_id = new_id
         self._on_event = on_event
         self._pending: dict[str, dict[str, _Pending]] = {}
-        """By account (or by principal, for a person without a role) and kind; no map is empty."""
+        """By account (or by principal, for a person without a role), then by kind; an account
+        without pending refusals has no entry."""
         self._count = 0
         """Total number of kinds in `_pending`."""
 
@@ -101,9 +101,10 @@ class AuditLog:
                 _log.exception("refusals of %s could not be recorded", pending.event.action)
 
     def _make_room(self, own: int) -> bool:
-        """Drop a kind of refusal of the account with the most kinds, if it has more than `own` + 1.
+        """Drop one kind of the account with the most kinds of refusals; return True.
 
-        Else return False. `own` is the number of kinds of the account that needs room.
+        `own` is the number of kinds of the account that needs room. Return False, and drop none, if
+        no account has more than `own` + 1.
         """
         largest = max(self._pending, key=lambda whose: len(self._pending[whose]))
         if len(self._pending[largest]) <= own + 1:

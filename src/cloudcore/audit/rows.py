@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from msgspec import UNSET
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, deletion, find_one, given
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, deletion, find_all, find_one, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of
 from cloudcore.db.statement import Statement, page, paged
 from cloudcore.db.tables import columns, indexes, named_index, table, unique_index
@@ -64,17 +64,18 @@ for _dialect, _made in (
 
 
 CUT: Final = "cut"
-"""The key in cut details that holds how many entries or characters each cut value had."""
+"""The key in cut details that maps the name of each cut value to the length that it had."""
 _FOR_CUT: Final = 1024
 _MOST: Final = 32
 """Maximum number of entries in details that are cut."""
 
 
 def cut_details(details: dict[str, Any], most: int) -> dict[str, Any]:
-    """Cut details, which are JSON values, to `most` characters of JSON.
+    """Cut details, which are JSON values, to `most` bytes of JSON.
 
-    Short values, such as counts, stay whole; lists, objects and texts keep their start. The key
-    ``CUT`` holds the length of each value that was cut, or null for one that was left out.
+    Short values, such as counts, stay whole; lists, objects and texts keep their start. Under the
+    key ``CUT`` is the former length, in entries or characters, of each value that was cut or left
+    out; null if it was no list, object or text. Beyond `_MOST`, the longest values are omitted.
     """
     kept: dict[str, Any] = {}
     lengths: dict[str, int | None] = {}
@@ -92,7 +93,7 @@ def cut_details(details: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def _beginning(value: Any, room: int) -> Any:  # noqa: ANN401 - JSON
-    """Return as much of a value as fits into `room` characters of JSON; UNSET if nothing fits."""
+    """Return as much of a value as fits into `room` bytes of JSON; UNSET if nothing fits."""
     if _length(value) <= room:
         return value
     if isinstance(value, str):
@@ -105,7 +106,7 @@ def _beginning(value: Any, room: int) -> Any:  # noqa: ANN401 - JSON
 
 
 def _entries(entries: Iterable[tuple[str, Any]], room: int) -> Iterable[tuple[str, Any]]:
-    """Yield the first entries that fit into `room` characters of JSON; the last may be cut."""
+    """Yield the first entries that fit into `room` bytes of JSON; the last may be cut."""
     left = room - 2
     for name, value in entries:
         left -= _length(name) + 2
@@ -175,7 +176,7 @@ class AuditFilter(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Matching events, newest first; the next page begins after `after`, None at the end."""
+    """Matching events, newest first, and the position to continue after; None on the last page."""
 
     rows: Sequence[AuditRow]
     after: tuple[int, str] | None
@@ -262,7 +263,10 @@ _MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))
 
 
 def _edge(*also: sa.ColumnElement[bool]) -> Statement:
-    """Return the query for the last of the `WINDOW` events of a page; no row if fewer are left."""
+    """Return the query for the event at which a filtered read stops, the `WINDOW`-th it examines.
+
+    The query has no row if the read reaches the oldest event before.
+    """
     last = _window(*also).limit(sa.literal_column("1")).offset(sa.literal_column(str(WINDOW - 1)))
     return Statement(last)
 
@@ -277,7 +281,7 @@ def add_event(tx: Connection, event: AuditEvent) -> None:
 
 
 def add_refusals(tx: Connection, event: AuditEvent, key: str, times: int) -> None:
-    """Insert a refusal that occurred `times`, or add it to the row with the same `key`."""
+    """Insert a refusal with its number of `times`, or add them to the row with the same `key`."""
     tx.execute(_ADD_REFUSALS, **_values(event), refusal_key=key, times=times)
 
 
@@ -301,8 +305,7 @@ def list_events(
         "since": wanted.since,
     }
     if not (wanted.who or wanted.action or wanted.resource or wanted.outcome):
-        rows = [AuditRow(*row) for row in tx.rows(_LIST, **place, limit=limit + 1)]
-        return _cut(rows, limit, None)
+        return _cut(find_all(tx, AuditRow, _LIST, **place, limit=limit + 1), limit, None)
     of_resource = bool(wanted.resource) and not wanted.resource.endswith("*")
     filters = {
         "who": wanted.who,
@@ -311,20 +314,19 @@ def list_events(
         **_prefixed("resource", wanted.resource),
     }
     query = _MATCHING_OF_RESOURCE if of_resource else _MATCHING
-    found = [AuditRow(*row) for row in tx.rows(query, **place, **filters, limit=WINDOW)]
-    if len(found) > limit:
-        return _cut(found, limit, None)
-    if of_resource:
-        edge = tx.row(_EDGE_OF_RESOURCE, **place, resource=wanted.resource)
-    else:
-        edge = tx.row(_EDGE, **place)
+    found = find_all(tx, AuditRow, query, **place, **filters, limit=WINDOW)
+    edge = None
+    if len(found) <= limit and of_resource:
+        edge = find_one(tx, AuditRow, _EDGE_OF_RESOURCE, **place, resource=wanted.resource)
+    elif len(found) <= limit:
+        edge = find_one(tx, AuditRow, _EDGE, **place)
     return _cut(found, limit, edge)
 
 
-def _cut(rows: list[AuditRow], limit: int, edge: Row | None) -> AuditPage:
+def _cut(rows: list[AuditRow], limit: int, edge: AuditRow | None) -> AuditPage:
     if len(rows) > limit:
         return AuditPage(rows[:limit], rows[limit - 1].position)
-    return AuditPage(rows, None if edge is None else AuditRow(*edge).position)
+    return AuditPage(rows, None if edge is None else edge.position)
 
 
 def _prefixed(name: str, given: str) -> dict[str, str]:

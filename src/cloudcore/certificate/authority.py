@@ -28,11 +28,10 @@ BACKDATED: Final = timedelta(minutes=5)
 """How far certificates and lists are backdated, for clients whose clocks are behind."""
 _MOST_COMMON_NAME: Final = 64
 """Maximum characters of a common name (RFC 5280, upper bounds)."""
-_AuthorityKey = ec.EllipticCurvePrivateKey
 
 
 class AuthorityUrls(NamedTuple):
-    """URLs of an issuer's files, which the certificates it issues contain."""
+    """The URLs of an issuer's files, as written into the certificates that it issues."""
 
     issuer: str
     """URL of the issuing certificate, in DER."""
@@ -44,7 +43,7 @@ class Signer(NamedTuple):
     """A certificate that signs others, and its key."""
 
     certificate: x509.Certificate
-    key: _AuthorityKey
+    key: ec.EllipticCurvePrivateKey
 
 
 class RevokedCertificate(NamedTuple):
@@ -56,7 +55,7 @@ class RevokedCertificate(NamedTuple):
 
 
 def new_root(install: str, now: int) -> Signer:
-    """Make a self-signed root named after `install`, valid from `now` (µs since the epoch)."""
+    """Make a self-signed root; its name ends in `install`, it begins `now` (µs since the epoch)."""
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name(f"Entrepot root of {install}")
     builder = _authority(name, name, key.public_key(), now, ROOT_LIFE, path_length=1)
@@ -64,7 +63,7 @@ def new_root(install: str, now: int) -> Signer:
 
 
 def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Signer:
-    """Make an issuing certificate of `install`, signed by `root`, whose files are at `urls`."""
+    """Make an issuing certificate whose name ends in `install`; the root's files are at `urls`."""
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = root.certificate.subject
     name = _name(f"Entrepot issuing of {install}")

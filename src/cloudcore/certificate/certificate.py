@@ -56,7 +56,7 @@ EVENTS: Final = (
     RENEWAL_FAILED,
 )
 WARNED_DAYS: Final = (30, 7)
-"""How many days before an uploaded certificate expires its owner is warned."""
+"""The owner of an uploaded certificate is warned this many days before the expiry."""
 WARNINGS: Final = frozenset({"CA_UNREACHABLE", "DNS_UNREACHABLE"})
 """Codes of faults that may disappear without a change."""
 
@@ -75,7 +75,7 @@ class Challenge(NamedTuple):
     cname_record_name: str
     expected_cname: str
     our_dns: bool
-    """The platform hosts the domain's zone, and sets the record itself."""
+    """True if the owner need not set the record; see `Proofs.is_hosted`."""
     verified_at: int | None
     """When the domain was first proved, in microseconds since the epoch; None before."""
 

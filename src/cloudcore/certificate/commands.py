@@ -16,7 +16,6 @@ _NAME: Final = argument("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME
 _TAGS: Final = Option("tags", "a tag of the certificate", "tags")
 _ROOT: Final = "/v1/certificate-authorities/root"
 _SETTINGS: Final = "/v1/certificate-settings"
-_STANDARD: Final = "-"
 _ALGORITHMS: Final = ("ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096")
 _CHALLENGES: Final = (
     "domain",
@@ -51,7 +50,7 @@ def _show_root(run: Invocation) -> None:
 def _export_private_key(run: Invocation) -> None:
     """Write a copy of the private key to a new file of mode 0600, or to standard output."""
     name = run.values["file"]
-    if name == _STANDARD:
+    if name == "-":  # the standard output
         exported = run.client.create(f"{run.path}/export-private-key")
         run.say_lines(exported["private_key_pem"].splitlines(), exported)
         return

@@ -83,7 +83,7 @@ def parse_grants(entries: Sequence[str]) -> tuple[DomainGrant, ...]:
 class DomainGrants:
     """The grants of an install."""
 
-    def __init__(self, grants: Sequence[DomainGrant] = ()) -> None:
+    def __init__(self, grants: Sequence[DomainGrant]) -> None:
         self._grants = tuple(grants)
 
     def allow(self, domain: str, account_id: str, handle: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple
 
@@ -20,8 +21,8 @@ from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain, Tx
 from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns_of, given, insert_new
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.rows import bound, columns_of, find_all, find_one, given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.key_pairs import key_pem, signing_request, write_private
 from cloudcore.keyring import Keyring
@@ -85,28 +86,19 @@ _FORGET: Final = Statement(
 )
 
 
-def add_authority(tx: Connection, new: Authority) -> bool:
-    """Insert an authority; return False if its role already has one of this generation."""
-    return tx.execute(_ADD, **new._asdict()) == 1
-
-
 def list_authorities(tx: Connection) -> list[Authority]:
     """Return all authorities, sorted by role, then oldest first."""
-    return [found for row in tx.rows(_LIST) if (found := _authority(row))]
+    return find_all(tx, Authority, _LIST)
 
 
 def find_authority(tx: Connection, authority_id: str) -> Authority | None:
     """Return an authority, or None if there is none with this id."""
-    return _authority(tx.row(_FIND, id=authority_id))
+    return find_one(tx, Authority, _FIND, id=authority_id)
 
 
-def lock_authority(tx: Connection, authority_id: str) -> Authority | None:
+def _lock_authority(tx: Connection, authority_id: str) -> Authority | None:
     """Lock and return an authority, or None; only one process at a time may sign its list."""
-    return _authority(tx.row(_LOCK, id=authority_id))
-
-
-def _authority(row: Row | None) -> Authority | None:
-    return None if row is None else Authority(*row)
+    return find_one(tx, Authority, _LOCK, id=authority_id)
 
 
 AUTHORITIES: Final = "/v1/certificate-authorities"
@@ -183,7 +175,7 @@ class EmbeddedAuthority:
     def _revoke(self, tx: Connection, authority_id: str, certificate: x509.Certificate) -> None:
         now, ends = self.clock(), authority.microseconds(certificate.not_valid_after_utc)
         # Lock first: otherwise two concurrent lists would each miss the other's entry.
-        lock_authority(tx, authority_id)
+        _lock_authority(tx, authority_id)
         serial = f"{certificate.serial_number:x}"
         added = tx.execute(
             _REVOKE, serial=serial, authority_id=authority_id, revoked_at=now, expires_at=ends
@@ -198,7 +190,7 @@ class EmbeddedAuthority:
 
     def _list_anew(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
         """Re-sign an authority's revocation list; with `if_due`, only if `_is_to_renew`."""
-        found = lock_authority(tx, authority_id)
+        found = _lock_authority(tx, authority_id)
         now = self.clock()
         if found is None or (if_due and not self._is_to_renew(found)):
             return
@@ -217,13 +209,13 @@ class EmbeddedAuthority:
         if found is not None:
             return found
         root = self._current("root", listed) or await self._made("root", listed, self._new_root)
-        return await self._made("issuing", listed, lambda made_id: self._new_issuing(root, made_id))
+        return await self._made("issuing", listed, partial(self._new_issuing, root))
 
     def _current(self, role: Role, listed: Sequence[Authority]) -> Authority | None:
-        """Return the newest of the `listed` authorities that outlives what it would issue now.
+        """Return the newest listed authority of a role that outlives all it would issue now.
 
-        Return None if there is none. Prefer an authority that is already valid: another one was
-        made while a clock was ahead, or the clock is behind now.
+        Return None if there is none. Prefer an authority that is already valid: if one is not, it
+        was made while a clock was ahead, or the clock is behind now.
         """
         now = self.clock()
         below = authority.LEAF_LIFE if role == "issuing" else authority.ISSUING_LIFE
@@ -256,7 +248,7 @@ class EmbeddedAuthority:
             listed_at=now,
             expires_at=authority.microseconds(signer.certificate.not_valid_after_utc),
         )
-        await self.database.write(add_authority, made)
+        await self.database.write(lambda tx: tx.execute(_ADD, **made._asdict()))
         found = await self.database.read(list_authorities)
         return [each for each in found if each.role == role][-1]
 

@@ -141,8 +141,8 @@ class TxtRecords:
 class Issuer(Protocol):
     """An authority that issues certificates.
 
-    Both methods may be called again with the same arguments after a process died in them. They are
-    called on the event loop, without a transaction.
+    `issue` and `revoke` may be called again with the same arguments, if the process died during the
+    first call. They are called on the event loop, without a transaction.
     """
 
     @property
@@ -184,9 +184,15 @@ class Issuers(NamedTuple):
     others: tuple[Issuer, ...] = ()
     """Authorities that only revoke certificates that they issued before."""
 
-    def named(self, name: str) -> Issuer | None:
-        """Return the authority with this name, or None if the operator has removed it."""
-        return next((each for each in (self.current, *self.others) if each.name == name), None)
+    def named(self, name: str) -> Issuer:
+        """Return the authority with this name.
+
+        Raise `AuthorityRefused` if the operator has removed it.
+        """
+        for each in (self.current, *self.others):
+            if each.name == name:
+                return each
+        raise AuthorityRefused(CA_REFUSED, f"this install has no authority {name!r} any more")
 
 
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -264,7 +270,6 @@ class AcmeIssuer:
 
 @contextmanager
 def _translating_authority_errors() -> Iterator[None]:
-    """Turn ACME exceptions into `AuthorityRefused` and `AuthorityUnreachable`."""
     try:
         yield
     except acme.AcmeRefused as refusal:
@@ -311,7 +316,7 @@ class Proofs:
     """True if the issuing authority reads a TXT record for each domain."""
 
     def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
-        """Return True if a domain of a certificate needs no DNS record by its owner.
+        """Return True if a domain of a certificate needs no DNS record from the domain's owner.
 
         The operator must have granted the domain to the account. If the authority reads the DNS,
         the domain must also be in the platform's zone, since the platform can answer for no other.

@@ -157,7 +157,7 @@ class AccountKeys(Protocol):
     """
 
     async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
-        """Seal a secret for a `context`; return (id of the account's platform key, sealed)."""
+        """Seal a secret for a `context`; return (KMS key id, sealed secret)."""
 
     async def open(self, account_id: str, kms_key_id: str, sealed: bytes, context: str) -> bytes:
         """Return a secret that was sealed for the same `context`."""
@@ -193,7 +193,7 @@ _KEY_SECONDS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SlowKeys:
-    """The certificates with slow keys (RSA) that this process is issuing."""
+    """Counts and postpones the slow keys (RSA) of certificates that this process is issuing."""
 
     under_way: Counter[str] = field(default_factory=Counter[str])
     """How many slow keys are being issued, by account."""
@@ -201,7 +201,7 @@ class SlowKeys:
     """When the last postponed attempt of each account is due, in microseconds since the epoch."""
 
     def seconds_to_postpone(self, account_id: str, now: int) -> float:
-        """Postpone a slow key behind the account's others; return the seconds to wait."""
+        """Postpone a slow key behind the account's other slow keys; return the seconds to wait."""
         at = max(self.postponed_until.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
         self.postponed_until[account_id] = at
         return (at - now) / MICROSECONDS

@@ -212,9 +212,9 @@ def add_issue(
 def list_issues(
     tx: Connection, account_id: str, certificate_id: str, now: int
 ) -> list[tuple[str, bytes]]:
-    """Return (authority, DER) of all unexpired certificates issued for a certificate's record."""
+    """Return (authority, DER) of all unexpired certificates that were issued for a record."""
     rows = tx.rows(_LIST_ISSUES, account_id=account_id, certificate_id=certificate_id, now=now)
-    return [(row[0], bytes(row[1])) for row in rows]
+    return [(row[0], row[1]) for row in rows]
 
 
 def forget_issues(tx: Connection, account_id: str, certificate_id: str, now: int) -> None:

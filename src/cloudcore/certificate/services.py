@@ -174,7 +174,7 @@ def revoke_certificate(
 
 
 def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Certificate:
-    """Have the challenges of a certificate checked again; a failed certificate is retried.
+    """Start another check of a certificate's challenges; a failed certificate is tried again.
 
     Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if it was uploaded, or is
     revoked.

@@ -27,7 +27,6 @@ from cloudcore.certificate.issuer import (
     CA_REFUSED,
     AuthorityRefused,
     AuthorityUnreachable,
-    Issuer,
     Reason,
     RecordCheck,
     TxtRecords,
@@ -106,7 +105,7 @@ async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
 async def _issue_in_turn(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt
 ) -> Outcome:
-    """Issue a certificate, or wait while the account has too many slow keys under way."""
+    """Issue a certificate; return a retry if the account has too many slow keys under way."""
     if found.key_algorithm not in SLOW or found.csr is not None:
         return await _issue(found, needs, attempt)
     account_id, slow = found.account_id, needs.slow_keys
@@ -123,7 +122,7 @@ async def _issue_in_turn(
 
 
 async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
-    """Have the authority issue the certificate, with a new key or the owner's own."""
+    """Request the certificate from the authority, for a new key or the owner's key."""
     issuer = needs.issuers.current
     try:
         await _check_rights(found, needs)
@@ -144,7 +143,7 @@ async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttem
 def _issued(
     issuer: str, issued: Issued, sealed: tuple[str | None, bytes | None], needs: CertificateNeeds
 ) -> Outcome:
-    """Return the outcome that replaces the current certificate and key by the issued ones.
+    """Return the outcome that replaces the current certificate and key with the issued ones.
 
     `sealed` is (KMS key id, new private key sealed under it); both are None if the owner has the
     key.
@@ -203,9 +202,9 @@ async def _request(
 async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     """Check that the account may still have a certificate for its domains.
 
-    An authority that reads DNS does not check this: the platform has one ACME account for all its
-    accounts, and the authority may rely on a validation that it made for another of them. So this
-    is checked at each attempt: if a worker died, the result of an earlier step may be old.
+    An authority that reads DNS does not check this: all accounts of the platform share one ACME
+    account, so the authority may rely on a validation that it made for another account. This is
+    checked at each attempt, since the result of an earlier step may be old if a worker died.
 
     Raise `AuthorityRefused` if a grant was removed, or a CNAME no longer points to the platform,
     `AuthorityUnreachable` if the DNS did not answer.
@@ -268,19 +267,22 @@ def _refused(
 def _not_now(
     found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, problem: Problem
 ) -> Outcome:
-    """Return a retry, as an authority, the DNS or a KMS key was unavailable for the attempt."""
+    """Return the retry of an attempt for which an authority, the DNS or a KMS key was unavailable.
+
+    The fault is `problem` at a first issue, and `RENEWAL_FAILED` at a renewal.
+    """
     if found.certificate_pem is None:
         return StepRetry(faults=[problem])
     return _refused(found, needs, attempt, AuthorityRefused(CA_REFUSED, problem.message))
 
 
 async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAttempt) -> Outcome:
-    """Have the authorities revoke all unexpired certificates that they issued for a record."""
+    """Revoke, at their authorities, all unexpired certificates that were issued for a record."""
     place = found.account_id, found.id
     issues = await needs.database.read(rows.list_issues, *place, needs.clock())
     try:
         for name, certificate in issues:
-            await _issuer(needs, name).revoke(certificate, None)
+            await needs.issuers.named(name).revoke(certificate, None)
     except (AuthorityRefused, AuthorityUnreachable) as error:
         return StepRetry(faults=[Problem("REVOCATION_FAILED", str(error))])
 
@@ -291,14 +293,6 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAtt
         needs.events.emit(tx, after.account_id, REVOKED, [after.event_data], after.updated_at)
 
     return StepDone(change=change, also=emit_event)
-
-
-def _issuer(needs: CertificateNeeds, name: str) -> Issuer:
-    """Return the authority with this name, or raise `AuthorityRefused` if it was removed."""
-    found = needs.issuers.named(name)
-    if found is None:
-        raise AuthorityRefused(CA_REFUSED, f"this install has no authority {name!r} any more")
-    return found
 
 
 def _is_last(attempt: StepAttempt, needs: CertificateNeeds) -> bool:

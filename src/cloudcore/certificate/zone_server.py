@@ -35,8 +35,8 @@ MOST_ANSWER_BYTES: Final = 512
 """Maximum bytes of a response over UDP, whatever size the client accepts; longer responses are sent
 only over TCP."""
 MOST_TEXTS: Final = MOST_DOMAINS
-"""Maximum TXT values in a response: all domains of an old certificate share one name, with a value
-for each domain."""
+"""Maximum TXT values in a response: the domains of a certificate from an earlier version share one
+name, with a value for each domain."""
 _HEADER_BYTES: Final = 12
 _IS_ANSWER: Final = 0x80
 _TEXT_SECONDS: Final = 5
@@ -72,7 +72,7 @@ class Zone(NamedTuple):
 
 
 class Answerer:
-    """Answers queries; one per process."""
+    """Answers queries; a process has one instance."""
 
     def __init__(self, zone: Zone, find_texts: FindTexts) -> None:
         self._zone = zone
@@ -81,7 +81,7 @@ class Answerer:
         self._find_texts = find_texts
 
     async def answer(self, data: bytes, *, over_tcp: bool = False) -> bytes | None:
-        """Return the response to a message; None if it is malformed, too long or a response."""
+        """Return the response to a message; None if that is malformed, too long or a response."""
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:
@@ -157,7 +157,7 @@ class Answerer:
         return []
 
     def _is_hosted(self, labels: Labels) -> bool:
-        """Return True for names that exist without records: hosted domains, names above and below.
+        """Return True for hosted domains and the names above and below them, which have no records.
 
         They must exist, since nothing exists below a name that does not (RFC 8020).
         """
@@ -253,7 +253,7 @@ class QueryTasks:
             task.cancel()
 
     async def answer(self, data: bytes, *, over_tcp: bool) -> bytes | None:
-        """Return the response to a query; None if it gets none, or the database is unavailable."""
+        """Return the response; None if the query gets none, or the database is unavailable."""
         try:
             return await self._answerer.answer(data, over_tcp=over_tcp)
         except Unavailable as error:
@@ -304,7 +304,10 @@ class TcpConnections:
         self._of_source = Counter[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the queries of a connection until it is idle or has sent too many; close it."""
+        """Answer the queries of a connection; close it when it is idle or has sent too many.
+
+        Close it at once if there are too many connections, in total or from its source.
+        """
         source = _source(writer)
         is_taken = len(self._writers) < MOST_CONNECTIONS and self._of_source[source] < MOST_OF_ONE
         if source and is_taken:
@@ -337,7 +340,7 @@ class TcpConnections:
 
 
 def _source(writer: asyncio.StreamWriter) -> str:
-    """Return the source of a connection, as `MOST_OF_ONE` counts it; "" if it has ended."""
+    """Return the source of a connection (see `MOST_OF_ONE`); "" if the connection has ended."""
     peer = writer.get_extra_info("peername")
     if peer is None:
         return ""

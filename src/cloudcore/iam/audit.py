@@ -31,7 +31,7 @@ class AuditEvent(NamedTuple):
     occurred_at: int
     """Microseconds since the epoch."""
     action: str
-    """The action as policies name it, or the family's own name for what no policy can allow."""
+    """An action that policies can name or, for events such as sign-ins, the family's own name."""
     resources: Sequence[str]
     """CRNs."""
     principal: str
@@ -56,13 +56,13 @@ class Auditor(Protocol):
     """Records events in the audit log."""
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
-        """Insert an event, in the transaction of the change."""
+        """Insert an event, in the transaction of the change that it describes."""
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
-        """Count a refusal in memory; a later write merges refusals of the same kind.
+        """Count a refusal in memory, to be written later.
 
-        The write calls `owners` to find the owners of the event. If `owners` is None,
-        `event.owner_id` is the only owner.
+        Refusals of the same principal, source, action and hour become one event. The write calls
+        `owners` for the ids of the event's owners; None: `event.owner_id` is the only owner.
         """
 
 

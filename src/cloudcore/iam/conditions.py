@@ -44,15 +44,12 @@ class Conditions(NamedTuple):
 
     def hold(self, source_ip: IPv4Address | IPv6Address | None, now: int) -> bool:
         """Return True if all conditions hold; an unknown address (None) is in no network."""
-        if self is NO_CONDITIONS:
-            return True
-        if self.ip_address and not _inside(source_ip, self.ip_address):
-            return False
-        if self.not_ip_address and _inside(source_ip, self.not_ip_address):
-            return False
-        if self.date_before is not None and now >= self.date_before:
-            return False
-        return self.date_after is None or now > self.date_after
+        return self is NO_CONDITIONS or (
+            (not self.ip_address or _inside(source_ip, self.ip_address))
+            and not _inside(source_ip, self.not_ip_address)
+            and (self.date_before is None or now < self.date_before)
+            and (self.date_after is None or now > self.date_after)
+        )
 
 
 NO_CONDITIONS: Final = Conditions()
@@ -67,9 +64,9 @@ CONDITION_DOCS: Final = {
 
 
 def parse_conditions(value: Any, where: str) -> Conditions:  # noqa: ANN401 - JSON, not yet checked
-    """Parse the conditions of a statement.
+    """Parse the conditions of a statement; `where` is their path in the document, for errors.
 
-    Raise `InvalidInput` if an operator is unknown, or an operand is malformed.
+    Raise `InvalidInput` if a condition is unknown, or its operand is malformed.
     """
     parts = as_object(value, where, set(Conditions._fields))
     return Conditions(

@@ -3,7 +3,8 @@
 1. A matching deny in an identity policy or the resource policy refuses.
 2. A caller of the resource's account needs an allow in an identity policy, or an allow in the
    resource policy that names the caller or the account; an allow for ``*`` does not count.
-3. A caller of another account needs an allow in both, even if the resource is public.
+3. A caller of another account needs an allow in an identity policy and one in the resource policy,
+   even if the resource is public.
 4. An unauthenticated caller needs an allow for ``*`` in the resource policy.
 5. Otherwise the action is refused.
 
@@ -24,8 +25,12 @@ from cloudcore.iam.policy import EVERYONE, Effect, Policy, PolicyStatement
 DECISION_STEPS: Final = 13_000_000
 """Budget of a decision whose question has no `StepBudget`: some 5 ms. It suffices for policies
 within `policy.MAX_PRINCIPAL_BYTES` on a resource whose CRN has at most 300 characters, since a byte
-of a policy then costs at most 300 steps. Handles of other accounts in policies count with the size
-of the ids that replace them, whether or not such an account exists."""
+of a policy then costs at most 300 steps. In the size of a policy, the handle of another account
+counts as many bytes as an account's id, whether or not the account exists."""
+
+
+REQUEST_STEPS: Final = 20 * DECISION_STEPS
+"""Budget of all decisions for one request: some 100 ms."""
 
 
 class Caller(NamedTuple):
@@ -73,6 +78,10 @@ class Verdict(Enum):
         return self is Verdict.ALLOWED
 
 
+DENIALS: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
+"""The verdicts that stand even if another policy allows the action."""
+
+
 class Matched(NamedTuple):
     """A statement that determined the decision, with its policy."""
 
@@ -103,16 +112,13 @@ def decide(
     if question.work is None:
         question = question._replace(work=StepBudget(DECISION_STEPS))
     try:
-        return _decide(question, identity, resource, trace)
+        return _decide(question, identity, resource, trace or Trace())
     except TooCostly:
         return Verdict.TOO_COSTLY
 
 
 def _decide(
-    question: Question,
-    identity: Iterable[Policy],
-    resource: Policy | None,
-    trace: Trace | None,
+    question: Question, identity: Iterable[Policy], resource: Policy | None, trace: Trace
 ) -> Verdict:
     caller = question.caller
     is_insider = caller is not None and caller.account_id == question.resource_account_id
@@ -152,24 +158,20 @@ def could_allow(
     return allowed
 
 
-def _own_effect(
-    question: Question, identity: Iterable[Policy], trace: Trace | None
-) -> Effect | None:
+def _own_effect(question: Question, identity: Iterable[Policy], trace: Trace) -> Effect | None:
     """Return the combined effect of the caller's identity policies, or None if none matches."""
     effect = None
     for policy in identity:
         about = policy.about(question.action)
         for deny in about.denies:
             if _covers(deny, question):
-                if trace is not None:
-                    trace.identity = Matched(policy, deny)
+                trace.identity = Matched(policy, deny)
                 return Effect.DENY
         if effect is None:
             for allow in about.allows:
                 if _covers(allow, question):
                     effect = Effect.ALLOW
-                    if trace is not None:
-                        trace.identity = Matched(policy, allow)
+                    trace.identity = Matched(policy, allow)
                     break
     return effect
 
@@ -187,20 +189,18 @@ def _holds(statement: PolicyStatement, question: Question) -> bool:
 
 
 def _attached_effect(
-    question: Question, policy: Policy, trace: Trace | None, *, is_insider: bool
+    question: Question, policy: Policy, trace: Trace, *, is_insider: bool
 ) -> Effect | None:
     """Return the effect of the resource policy for this caller, or None if nothing matches."""
     about = policy.about(question.action)
     for deny in about.denies:
         if _concerns(deny, question) and _holds(deny, question):
-            if trace is not None:
-                trace.resource = Matched(policy, deny)
+            trace.resource = Matched(policy, deny)
             return Effect.DENY
     for allow in about.allows:
         concerns = _names if is_insider else _concerns
         if concerns(allow, question) and _holds(allow, question):
-            if trace is not None:
-                trace.resource = Matched(policy, allow)
+            trace.resource = Matched(policy, allow)
             return Effect.ALLOW
     return None
 

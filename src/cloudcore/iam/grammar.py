@@ -14,7 +14,7 @@ MAX_ENTRIES: Final = 100
 
 _SUGGESTIONS: Final = 3
 _MAX_COMPARED: Final = 100
-"""Maximum characters of a value that `nearest` compares, since more would take longer."""
+"""Maximum characters of a value that `nearest` compares: longer values would take too long."""
 
 
 class StringForm(NamedTuple):
@@ -35,14 +35,15 @@ def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa
     if unknown:
         named = ascii(min(unknown)[:64])[1:-1]  # lone surrogates cannot be encoded
         field = f"{where}.{named}" if where else named
-        raise refusal(field, "unknown_field", f"not a field here; there are {_listed(keys)}")
+        known = ", ".join(sorted(keys))
+        raise refusal(field, "unknown_field", f"not a field here; there are {known}")
     return value
 
 
 def as_list(value: Any, where: str, form: StringForm) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """Return the entries of `value`, which must be 1 to `MAX_ENTRIES` strings of a form.
 
-    Raise `InvalidInput` for field `where` if it is not; None means that the field is missing.
+    Raise `InvalidInput` for the field `where` if it is not; None means that the field is missing.
     """
     words = f"a list of 1 to {MAX_ENTRIES} strings"
     if not isinstance(value, list):
@@ -71,7 +72,3 @@ def nearest(value: str, known: Iterable[str]) -> list[str]:
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(value[:_MAX_COMPARED].lower(), by_lower, n=_SUGGESTIONS)
     return [by_lower[each] for each in near]
-
-
-def _listed(keys: set[str]) -> str:
-    return ", ".join(sorted(keys))

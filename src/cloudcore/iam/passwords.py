@@ -71,15 +71,11 @@ _UNUSED_SALT: Final = bytes(SALT_BYTES)
 
 
 class _Parameters(NamedTuple):
-    """The salt and cost of a derivation."""
-
     cost: ScryptCost
     salt: bytes
 
 
 class _StoredPassword(NamedTuple):
-    """A stored password, parsed."""
-
     parameters: _Parameters
     expected: bytes
 
@@ -115,7 +111,7 @@ def match_passwords(password: str, kept: Sequence[str]) -> list[bool]:
     """Return, for each stored password in `kept`, True if it matches.
 
     Stored passwords with the same salt and cost share one derivation; an empty `kept` costs one
-    derivation too. All are compared, each in constant time.
+    derivation too. All stored passwords are compared, each in constant time.
     """
     if len(password) > MAX_BYTES:
         return [False] * len(kept)
@@ -152,11 +148,11 @@ class PasswordClient(NamedTuple):
 class PasswordChecks:
     """The threads that hash passwords; two, because each check takes 32 MiB and a core.
 
-    One per process. Known and unknown clients wait in two queues that are served in turn; the
-    clients of a queue are served in turn as well, so one check does not wait for all checks of
-    another client. Each queue has `MAX_WAITING` places, at most `MAX_WAITING_EACH` per client. If a
-    queue is full, a client without a check in it displaces the last check of the client with the
-    most waiting checks, if that client has several.
+    A process has one instance. Known and unknown clients wait in two queues that are served in
+    turn; the clients of a queue are served in turn as well, so one check does not wait for all
+    checks of another client. Each queue has `MAX_WAITING` places, at most `MAX_WAITING_EACH` per
+    client. If a queue is full, a client without a check in it displaces the last check of the
+    client with the most waiting checks, if that client has several.
     """
 
     def __init__(self) -> None:
@@ -216,7 +212,7 @@ class PasswordChecks:
             raise
 
     def _give_turn(self) -> None:
-        """Hand the thread to the queue not served last, else to the other, else free it."""
+        """Hand the thread to a waiting check, first from the queue not served last, or free it."""
         for is_known in (not self._was_known, self._was_known):
             while self._lines[is_known]:
                 turn = self._lines[is_known].take()
@@ -227,9 +223,9 @@ class PasswordChecks:
         self._running -= 1
 
     def _displace(self, client: PasswordClient) -> bool:
-        """Fail the last check of the client with the most waiting checks, with `Unavailable`.
+        """Fail the last check of the client with the most waiting checks in the queue of `client`.
 
-        Return False, and fail none, if no client has several.
+        The check fails with `Unavailable`. Return False, and fail none, if no client has several.
         """
         longest = self._lines[client.is_known].longest()
         if len(longest) <= 1:
@@ -249,14 +245,10 @@ def check_new_password(password: str) -> None:
 
     Raise `InvalidInput`, with ``field`` and ``reason``, if it is too short or too long.
     """
-    reason = None
-    if len(password) < MIN_CHARACTERS:
-        reason = "too_short"
-    elif len(password.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        reason = "too_long"
-    if reason is not None:
+    is_short = len(password) < MIN_CHARACTERS
+    if is_short or len(password.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise InvalidInput(
             f"a password has at least {MIN_CHARACTERS} characters and at most {MAX_BYTES} bytes",
             field="password",
-            reason=reason,
+            reason="too_short" if is_short else "too_long",
         )

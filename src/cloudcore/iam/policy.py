@@ -1,4 +1,4 @@
-"""Parse policy documents strictly, because an ignored part might be a deny; cache parsed ones.
+"""Parse policy documents strictly, because an ignored part might be a deny; cache the results.
 
 Tenants decide how many policies there are and how much memory each takes: a parsed list of networks
 takes sixty times the memory of its text. So the cache is bounded by bytes, not by the number of
@@ -294,11 +294,9 @@ class WeighedCache(Generic[K, V]):
     def keep(self, key: K, value: V, weight: int) -> None:
         """Insert or replace a value of `weight` bytes; evict the least recently used if full."""
         with self._lock:
-            self._drop(self._kept.pop(key, None))
+            _, replaced = self._kept.pop(key, (value, 0))
             self._kept[key] = (value, weight)
-            self.weight += weight
+            self.weight += weight - replaced
             while self.weight > self._capacity:
-                self._drop(self._kept.popitem(last=False)[1])
-
-    def _drop(self, dropped: tuple[V, int] | None) -> None:
-        self.weight -= 0 if dropped is None else dropped[1]
+                _, (_, evicted) = self._kept.popitem(last=False)
+                self.weight -= evicted

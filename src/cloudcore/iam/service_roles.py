@@ -2,8 +2,8 @@
 
 The trust policy of a role must allow the service's principal, ``crn:iam:::service/<service>``. A
 caller that makes the service act in a role, such as the owner of an instance pool, needs
-`PASS_ROLE` on that role; otherwise a right to create pools would include every role that trusts the
-service.
+`PASS_ROLE` on that role; otherwise the right to create pools would include the rights of every role
+that trusts the service.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ServiceRoles(Protocol):
         """
 
     async def live(self, session_ids: Sequence[str]) -> Collection[str]:
-        """Return the ids of those sessions that are neither expired nor revoked."""
+        """Return those of `session_ids` whose sessions are neither expired nor revoked."""
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
         """Revoke all sessions with this `name`, both their tokens and their key pairs.
@@ -105,7 +105,7 @@ class ServiceRoles(Protocol):
         see the role and its policy, but can change neither.
         """
 
-    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str, now: int) -> None:
+    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str) -> None:
         """Delete a role made by `platform_role`, if it exists, with its policy and sessions."""
 
 

@@ -24,7 +24,7 @@ class TemplateStatement(NamedTuple):
     sid: str
     actions: tuple[str, ...]
     resource: str
-    """A CRN with the placeholders ``<region>``, ``<account>`` and, unless fixed, ``<name>``."""
+    """A CRN with the placeholders ``<region>`` and ``<account>``, and ``<name>`` unless fixed."""
 
 
 class PolicyTemplate(NamedTuple):

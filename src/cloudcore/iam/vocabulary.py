@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 _PARTS: Final = 5
 """Parts of a CRN, split at its first four colons."""
-_SERVICE_AND_LAST: Final = 2
 _MOST_NAMED: Final = 12
 """Maximum number of actions listed in an error."""
-_WILDCARDS: Final = "*?"
 _VARYING: Final = re.compile(r"[a-z0-9*?-]+")
 
 
@@ -52,7 +50,8 @@ class OwnPolicy(NamedTuple):
     read_action: str
     """The action that a caller needs to read the policy."""
     is_required: bool = False
-    """True if this policy must allow besides the caller's policies, even within the account."""
+    """True if even callers of the resource's account need an allow in this policy, not only one in
+    their own policies."""
 
 
 @cache
@@ -121,7 +120,10 @@ class ActionOperation(NamedTuple):
 
 
 class Vocabulary:
-    """The actions and kinds of resources of an installation, and its policy templates."""
+    """The actions and kinds of resources of an installation, and its policy templates.
+
+    `recorded` are further actions that the audit log may contain.
+    """
 
     def __init__(
         self,
@@ -190,7 +192,8 @@ class Vocabulary:
         """
         if action in self.actions:
             return
-        matched = [] if "*" not in action else self._matched(action)
+        pattern = Patterns((action,))
+        matched = [each for each in self.actions if pattern.match(each)] if "*" in action else []
         if not matched:
             raise _unknown(field, "action", action, nearest(action, self.actions))
         named = matched[:_MOST_NAMED]
@@ -214,9 +217,6 @@ class Vocabulary:
         if not _is_among(pattern, self.recorded_actions):
             raise _unknown(field, "action", pattern, nearest(pattern, self.recorded_actions))
 
-    def _matched(self, pattern: str) -> list[str]:
-        return [each for each in self.actions if Patterns((pattern,)).match(each)]
-
     def check(self, policy: Policy) -> None:
         """Check that each action and resource in an identity policy can match an existing one.
 
@@ -238,8 +238,8 @@ class Vocabulary:
     def _is_resource(self, pattern: str) -> bool:
         """Return True if a CRN pattern can match a resource of an existing kind.
 
-        A ``*`` in a part may stand for later parts too; then only the type is checked, and the
-        service if it has no wildcard.
+        A ``*`` may stand for several parts. Then only the service is checked, and the type if it is
+        given without a ``*``.
         """
         parts = pattern.split(":", _PARTS - 1)
         if len(parts) == _PARTS:
@@ -248,7 +248,7 @@ class Vocabulary:
             return False
         if len(parts) == 1:
             return True
-        service = parts[1] if len(parts) > _SERVICE_AND_LAST else parts[1].partition("*")[0] + "*"
+        service = parts[1] if len(parts) > 2 else parts[1].partition("*")[0] + "*"
         kind, slash, _ = parts[-1].partition("/")
         is_open = not slash or "*" in kind
         return any(
@@ -276,7 +276,7 @@ def _is_among(pattern: str, actions: Sequence[str]) -> bool:
 def _fits(pattern: str, part: str) -> bool:
     if part.startswith("<"):  # a region or an account
         return _VARYING.fullmatch(pattern) is not None or parse_uuid(pattern) is not None
-    if any(wildcard in pattern for wildcard in _WILDCARDS):
+    if "*" in pattern or "?" in pattern:
         return Patterns((pattern,)).match(part)
     return pattern == part
 

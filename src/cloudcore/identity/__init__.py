@@ -9,5 +9,5 @@
 - `commands`: the command line.
 - `bootstrap`: creates the first account.
 - `recovery`: helps an operator who lost access.
-- `needs`: dependencies, and what other families may use.
+- `needs`: the dependencies of the routes, and the ports for other families.
 """

@@ -1,6 +1,6 @@
 """Record sign-ins and sign-outs in the audit log, and count failed sign-ins.
 
-A person's sign-in is an event of every organization that the person belongs to.
+A person's sign-in is an event of each of the person's organizations, at most `_MAX_ORGANIZATIONS`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _record(
 
 
 def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInPerson) -> None:
-    """Record the changes by a sign-in at an identity provider, in the transaction of the sign-in.
+    """Record what a sign-in at an identity provider changed, in the transaction of the sign-in.
 
     The provider is the principal: it named the person and the groups. The person's sign-in itself
     is recorded when the code is exchanged.
@@ -69,7 +69,7 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
 def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
     """Count a wrong password for each of `users`, all persons with one e-mail address.
 
-    No query is made now, so that the response takes as long if nobody has the address.
+    No query is made now, so that the response takes the same time if nobody has the address.
     """
     for user in users:
         owners = partial(organizations_of, user.id)
@@ -107,7 +107,7 @@ def record_login_end(
 
 
 def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, ended: str) -> None:
-    """Record the end of a session, or of a token or login of the session; `ended` says which."""
+    """Record that a session, or a token or login of it, was revoked; `ended` says which."""
     if session.user_id is not None:
         crn = person_crn(session.personal_organization_id or "", session.user_id)
         owners: Sequence[str] = organizations_of(session.user_id, tx)
@@ -121,5 +121,5 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
 
 
 def organizations_of(user_id: str, tx: Connection) -> Sequence[str]:
-    """Return the ids of the organizations that a person belongs to."""
+    """Return the ids of a person's organizations, at most `_MAX_ORGANIZATIONS`."""
     return [each.id for each in JOINED.list(tx, user_id, "", "", _MAX_ORGANIZATIONS)]

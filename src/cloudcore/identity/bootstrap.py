@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
@@ -24,8 +24,6 @@ from cloudcore.identity.services.accounts import (
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.identity.services.users import add_person, first_salt, new_password
 from cloudcore.keyring import Keyring
-
-_ORGANIZATION: Final = "main"
 
 
 class FirstCredentials(NamedTuple):
@@ -50,7 +48,9 @@ async def create_first_account(
     handle: str,
     email: str,
 ) -> FirstCredentials:
-    """Create organization, account, role `admin`, its person and a service account with a key.
+    """Create an organization with an account, its role `admin`, a person and a service account.
+
+    The role is assigned to the person; the service account has all rights and an access key.
 
     `prepare_account` prepares what other families add to a new account.
 
@@ -71,7 +71,9 @@ async def create_first_account(
         lock_creation(tx)
         if has_accounts(tx):
             raise Conflict("this install has an account already")
-        _add_organization(tx, organization_id, user, now)
+        ORGANIZATIONS.add(tx, Organization(organization_id, "main", now, now))
+        add_person(tx, user)
+        MEMBERS.add(tx, Membership(organization_id, user.id, "owner", now))
         founder = Founder(user.crn, user.id)
         open_account(tx, account, founder, new_id, add)
         _add_program(tx, account, key, keyring, new_id)
@@ -79,12 +81,6 @@ async def create_first_account(
     await database.write(create)
     secrets = key.access_key_id, key.secret
     return FirstCredentials(account.id, handle, user.email, password, *secrets)
-
-
-def _add_organization(tx: Connection, organization_id: str, owner: User, now: int) -> None:
-    ORGANIZATIONS.add(tx, Organization(organization_id, _ORGANIZATION, now, now))
-    add_person(tx, owner)
-    MEMBERS.add(tx, Membership(organization_id, owner.id, "owner", now))
 
 
 def _add_program(

@@ -53,7 +53,7 @@ class IdentityNeeds:
 
 
 async def open_needs(opening: Opening) -> IdentityNeeds:
-    """Return what identity needs in this process."""
+    """Return identity's dependencies in this process."""
     settings = await opening.get(CONTROL_SETTINGS)
     client = ProviderClient(settings.oidc_internal_origins)
     return IdentityNeeds(

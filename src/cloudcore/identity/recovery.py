@@ -168,8 +168,8 @@ def restore_admin(
     """Give a member of an account's organization the role `admin` with all rights.
 
     Create or repair role, trust policy, policy and assignment; return (account, changes made).
-    Afterwards the policy `admin` allows everything, for all principals that it is attached to. It
-    is the role's only policy, because another policy could only deny. A trust policy that denies is
+    Afterwards the policy `admin` allows everything, for all principals that it is attached to. The
+    role's other policies are detached, because they could only deny. A trust policy that denies is
     replaced.
 
     Raise `NotFound` if there is no such account, or no such member of its organization; `Conflict`

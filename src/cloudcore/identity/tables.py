@@ -161,13 +161,13 @@ policy_attachments = table(
 
 sessions = table(
     "sessions",
-    # Its id is the sid of its tokens.
+    # The id is the `sid` of the session's tokens.
     refers("user_id NULL", "users", "CASCADE"),
     refers("role_id NULL", "roles", "CASCADE"),
     refers("parent_sid NULL", "sessions", "CASCADE"),
     # The organization a person switched to; without one, the personal one.
     refers("organization_id NULL", "organizations", "SET NULL"),
-    # The access key it was assumed with, if by a program; the session ends with it.
+    # The access key with which a program assumed the role; the session ends with the key.
     refers("source_access_key_id NULL", "access_keys", "CASCADE"),
     columns(String(16), "kind"),
     columns(String(20), "access_key_id NULL"),  # of a role session's signing credential

@@ -26,7 +26,7 @@ async def delete_due_keys(needs: KmsNeeds) -> None:
 
 def _delete(tx: Connection, needs: KmsNeeds, account_id: str, key_id: str, now: int) -> None:
     deleted = delete_due_key(tx, account_id, key_id, now)
-    if deleted is None or needs.auditor is None:
+    if deleted is None:
         return
     event = AuditEvent(
         id=needs.new_id(),

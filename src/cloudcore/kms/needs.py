@@ -30,12 +30,12 @@ class KmsNeeds:
     new_id: Callable[[], str]
     maker: KeyMaker
     vault: Vault
-    auditor: Auditor | None
-    """Records the deletion of keys; None to record nothing."""
+    auditor: Auditor
+    """Records the deletion of keys."""
 
 
 async def open_needs(opening: Opening) -> KmsNeeds:
-    """Return what KMS needs in this process."""
+    """Return the KMS dependencies of this process."""
     install = opening.install
     return KmsNeeds(
         database=install.database,

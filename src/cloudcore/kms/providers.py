@@ -27,7 +27,7 @@ class VersionRef(NamedTuple):
     key_id: str
     version: int
 
-    def words(self) -> Mapping[str, str]:
+    def encryption_context(self) -> Mapping[str, str]:
         """Return the version as an AWS KMS encryption context."""
         return {
             "account": self.account_id,
@@ -88,7 +88,7 @@ class EmbeddedProvider:
 
 
 class Providers:
-    """The providers of an install: `current` wraps new material, each unwraps its own."""
+    """The providers of an install: `current` wraps new material, each unwraps what it wrapped."""
 
     def __init__(self, current: Provider, *others: Provider) -> None:
         self.current: Final = current
@@ -153,7 +153,7 @@ class AwsProvider:
 
         def encrypt() -> bytes:
             answer = self._client.encrypt(
-                KeyId=self._key, Plaintext=material, EncryptionContext=ref.words()
+                KeyId=self._key, Plaintext=material, EncryptionContext=ref.encryption_context()
             )
             return bytes(answer["CiphertextBlob"])
 
@@ -165,7 +165,7 @@ class AwsProvider:
         def decrypt() -> bytes:
             # KeyId is passed so that a tampered row cannot make AWS use another key.
             answer = self._client.decrypt(
-                KeyId=self._key, CiphertextBlob=wrapped, EncryptionContext=ref.words()
+                KeyId=self._key, CiphertextBlob=wrapped, EncryptionContext=ref.encryption_context()
             )
             return bytes(answer["Plaintext"])
 

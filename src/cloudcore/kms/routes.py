@@ -134,7 +134,7 @@ async def disable_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody
 async def _commit_state(
     ctx: RequestContext, change: Callable[[Connection, Key, int], Key], key_id: str
 ) -> Reply[ResponseBody]:
-    """Change the state of a key; record nothing if it already has that state."""
+    """Change the state of a key; write no audit event if the key already has that state."""
     key, now = await KEYS.authorized(ctx, key_id), ctx.clock()
     return await ctx.commit(change, key, now, wrap=KEYS.one, details=KEYS.details_if_changed(now))
 

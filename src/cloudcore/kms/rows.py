@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import ONE, bound, columns_of, count, given
+from cloudcore.db.rows import ONE, bound, columns_of, count, find_one, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.db.tables import columns, table
@@ -160,7 +160,7 @@ async def keys_by_account(database: Database) -> Mapping[str, int]:
 def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
     """Lock an account's key and return its state, or None if there is no such key.
 
-    The state does not change until `tx` ends. The lock is shared: others may have it too.
+    The state does not change until `tx` ends. The lock is shared: other transactions may have it.
     """
     row = tx.row(_HOLD, account_id=account_id, id=key_id)
     return None if row is None else cast("KeyState", row[0])
@@ -183,14 +183,14 @@ def add_version(tx: Connection, version: KeyVersion) -> None:
 
 def find_version(tx: Connection, account_id: str, key_id: str, version: int) -> KeyVersion | None:
     """Return a version of an account's key, or None if there is none with this number."""
-    row = tx.row(_FIND_VERSION, account_id=account_id, key_id=key_id, version=version)
-    return None if row is None else KeyVersion(*row)._replace(wrapped_material=bytes(row[5]))
+    of = {"account_id": account_id, "key_id": key_id, "version": version}
+    return find_one(tx, KeyVersion, _FIND_VERSION, **of)
 
 
 def list_versions(
     tx: Connection, account_id: str, key_id: str, after: str, limit: int
 ) -> list[tuple[int, int]]:
-    """Return (number, creation time) of the versions of a key, oldest first.
+    """Return (number, creation time in microseconds) of the versions of a key, oldest first.
 
     `after` is the decimal number of the version to start after, or empty.
     """
@@ -204,9 +204,9 @@ def count_versions(tx: Connection, account_id: str, key_id: str) -> int:
     return count(tx, _COUNT_VERSIONS, account_id=account_id, key_id=key_id)
 
 
-def erase_versions(tx: Connection, account_id: str, key_id: str) -> int:
-    """Delete the material of a key; return the number of versions deleted."""
-    return tx.execute(_ERASE, account_id=account_id, key_id=key_id)
+def erase_versions(tx: Connection, account_id: str, key_id: str) -> None:
+    """Delete the material of a key: all its versions."""
+    tx.execute(_ERASE, account_id=account_id, key_id=key_id)
 
 
 def list_due(tx: Connection, now: int, limit: int) -> list[tuple[str, str]]:

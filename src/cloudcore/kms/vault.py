@@ -9,7 +9,7 @@ revokes its own key stops all use within that time.
     associated data = "<purpose>:<account id>:<key id>:<version>:" in ASCII, then the caller's `aad`
 
 Nonces are random, so a version should encrypt no more than 2^32 values (NIST SP 800-38D, 8.3);
-rotate the key before.
+rotate the key before that.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class CiphertextInvalid(InvalidInput):
         )
 
 
-def seal(cipher: AESGCM, ref: VersionRef, purpose: Purpose, plaintext: bytes, aad: bytes) -> bytes:
+def _seal(cipher: AESGCM, ref: VersionRef, purpose: Purpose, plaintext: bytes, aad: bytes) -> bytes:
     """Return `plaintext` encrypted for a purpose, bound to `aad`, the caller's associated data."""
     nonce = os.urandom(_NONCE_BYTES)
     head = _FORMAT + ref.version.to_bytes(_VERSION_BYTES, "big") + nonce
     return head + cipher.encrypt(nonce, plaintext, _associated(ref, purpose, aad))
 
 
-def open_sealed(
+def _open_sealed(
     cipher: AESGCM, ref: VersionRef, purpose: Purpose, sealed: bytes, aad: bytes
 ) -> bytes:
     """Return the plaintext of a sealed value.
@@ -77,7 +77,7 @@ def open_sealed(
         raise CiphertextInvalid from None
 
 
-def version_of(sealed: bytes) -> int:
+def _version_of(sealed: bytes) -> int:
     """Return the number of the key version that sealed a value.
 
     Raise `CiphertextInvalid` if the bytes do not have the form of a sealed value.
@@ -117,7 +117,7 @@ class Sealed(NamedTuple):
 
 
 class UsableKeys(NamedTuple):
-    """Key versions that a transaction found usable, for calls of `Vault` after it."""
+    """Key versions that a transaction found usable, for calls of `Vault` after the transaction."""
 
     refs: Sequence[VersionRef]
     rows: Mapping[VersionRef, KeyVersion | None]
@@ -162,7 +162,7 @@ class Vault:
         """Wrap data keys like `wrap_all`; `usable` is the result of `find_usable`."""
         (ref,) = usable.refs
         cipher = await self._cipher(ref, usable.rows[ref])
-        return [seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
+        return [_seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
 
     def wrap_if_open(self, usable: UsableKeys, data_key: bytes, aad: bytes) -> bytes | None:
         """Wrap a data key like `wrap_under`, or return None if the material is not cached."""
@@ -173,7 +173,7 @@ class Vault:
         if kept is None:
             return None
         self._opened.move_to_end(ref)
-        return seal(kept.cipher, ref, "wrap", data_key, aad)
+        return _seal(kept.cipher, ref, "wrap", data_key, aad)
 
     async def unwrap(self, account_id: str, key_id: str, wrapped: bytes, aad: bytes) -> bytes:
         """Return the data key that was wrapped under any version of a key.
@@ -192,7 +192,7 @@ class Vault:
         """Unwrap data keys like `unwrap_all`; `usable` is the result of `usable_for`."""
         ciphers = {ref: await self._cipher(ref, row) for ref, row in usable.rows.items()}
         return [
-            open_sealed(ciphers[ref], ref, "wrap", each.wrapped, each.aad)
+            _open_sealed(ciphers[ref], ref, "wrap", each.wrapped, each.aad)
             for ref, each in zip(usable.refs, wraps, strict=True)
         ]
 
@@ -202,7 +202,7 @@ class Vault:
         """Encrypt a short value under the current version of a key. See `wrap`."""
         refs, rows = await self.database.read(self.find_usable, account_id, key_id)
         cipher = await self._cipher(refs[0], rows[refs[0]])
-        return Sealed(seal(cipher, refs[0], purpose, plaintext, aad), refs[0].version)
+        return Sealed(_seal(cipher, refs[0], purpose, plaintext, aad), refs[0].version)
 
     async def open(
         self, account_id: str, key_id: str, purpose: Purpose, sealed: bytes, aad: bytes = b""
@@ -211,7 +211,7 @@ class Vault:
         wraps = [Wrapped(key_id, sealed, aad)]
         (ref,), rows = await self.database.read(self.usable_for, account_id, wraps)
         cipher = await self._cipher(ref, rows[ref])
-        return Sealed(open_sealed(cipher, ref, purpose, sealed, aad), ref.version)
+        return Sealed(_open_sealed(cipher, ref, purpose, sealed, aad), ref.version)
 
     def find_usable(self, tx: Connection, account_id: str, key_id: str) -> UsableKeys:
         """Check that a key is usable; return its current version, for `wrap_under` after `tx`.
@@ -234,15 +234,15 @@ class Vault:
         Raise `CiphertextInvalid` if a wrap is malformed, or no version of its key made it,
         `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
-        refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
+        refs = [VersionRef(account_id, each.key_id, _version_of(each.wrapped)) for each in wraps]
         for key_id in sorted({each.key_id for each in wraps}):
             key_to_use(tx, account_id, key_id)
         return UsableKeys(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return when the first cached material of these versions expires; 0 if any is not cached.
+        """Return when cached material of these versions first expires, in microseconds.
 
-        The time is in microseconds since the epoch.
+        Return 0 if the material of a version is not cached.
         """
         first = 0
         for ref in usable.refs:
@@ -254,18 +254,13 @@ class Vault:
         return first
 
     def _read_version(self, tx: Connection, ref: VersionRef) -> KeyVersion | None:
-        if self._kept(ref) is not None:
+        kept = self._opened.get(ref)
+        if kept is not None and self.clock() - kept.opened_at <= MAX_AGE_SECONDS * MICROSECONDS:
             return None
-        row = find_version(tx, ref.account_id, ref.key_id, ref.version)
+        row = find_version(tx, *ref)
         if row is None:
             raise CiphertextInvalid
         return row
-
-    def _kept(self, ref: VersionRef) -> AESGCM | None:
-        kept = self._opened.get(ref)
-        if kept is None or self.clock() - kept.opened_at > MAX_AGE_SECONDS * MICROSECONDS:
-            return None
-        return kept.cipher
 
     async def _cipher(self, ref: VersionRef, row: KeyVersion | None) -> AESGCM:
         """Return the cipher of a version, from the cache or by unwrapping the material in `row`."""

@@ -257,10 +257,9 @@ async def _remove_role(
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, role_id=None)
 
-    def remove(tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
+    def remove(tx: Connection, before: LoadBalancer, _after: LoadBalancer) -> None:
         if before.role_id is not None:
-            account_id, now = before.account_id, after.updated_at
-            needs.roles.remove_platform_role(tx, account_id, before.role_id, now)
+            needs.roles.remove_platform_role(tx, before.account_id, before.role_id)
 
     return StepDone(change=change, also=remove, next="release_vip")
 

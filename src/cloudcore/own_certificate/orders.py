@@ -45,7 +45,7 @@ class CertificateOrder(NamedTuple):
 
     @property
     def reach(self) -> str:
-        """Describe the address that the authority must be able to reach."""
+        """Return words for the port and the names that the authority must be able to reach."""
         port = "443" if self.challenge == TLS_ALPN else "80"
         return f"port {port} of {', '.join(self.names)} ({self.challenge})"
 
@@ -65,11 +65,11 @@ def acme_certificate(wanted: CertificateOrder) -> OwnCertificate:
     url, setting = wanted.directory.url, wanted.setting
     subject = CertificateSubject(wanted.names, wanted.files, url, wanted.reach, setting)
     return OwnCertificate(
-        subject, partial(obtain, wanted), Validations(wanted.proofs, wanted.names)
+        subject, partial(_obtain, wanted), Validations(wanted.proofs, wanted.names)
     )
 
 
-async def obtain(wanted: CertificateOrder) -> None:
+async def _obtain(wanted: CertificateOrder) -> None:
     """Order a certificate, prove control of the names, and write it where the server reads it.
 
     Raise `AcmeRefused` or `AcmeUnreachable` if that fails, so that the old certificate stays;
@@ -104,7 +104,7 @@ def _withdraw(folder: Path) -> None:
 
 
 def _validation(proof: ChallengeProof) -> bytes:
-    """Return key and certificate, in PEM, that prove control of a name (RFC 8737 §3)."""
+    """Return a key and a certificate, in PEM, that prove control of a name (RFC 8737 §3)."""
     key = ec.generate_private_key(ec.SECP256R1())
     digest = hashlib.sha256(proof.value.encode()).digest()
     now = datetime.now(UTC)

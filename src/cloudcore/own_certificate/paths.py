@@ -15,7 +15,7 @@ from cloudcore.serving.tls.paths import TlsFiles
 
 
 def own_folder(beside: Path, directory: str) -> Path:
-    """Return the folder of one ACME authority's files, in the folder `beside` of the root key.
+    """Return the folder for the files of one ACME authority; `beside` is the root key's folder.
 
     Each ACME `directory` (its URL) has its own folder, so that a test certificate does not stay in
     use once the real authority is configured.
@@ -37,7 +37,7 @@ def pause_file(files: TlsFiles) -> Path:
 
 
 def local_folder(beside: Path) -> Path:
-    """Return the folder of the built-in authority's files; `beside` is that of the root key."""
+    """Return the folder for the built-in authority's files; `beside` is the root key's folder."""
     return beside / "tls-own"
 
 

@@ -131,10 +131,11 @@ class Pause(NamedTuple):
 _DECODER: Final = msgspec.json.Decoder(Pause)
 
 
-def read_pause(path: Path, wanted: str, now: float) -> Pause:
+def _read_pause(path: Path, wanted: str, now: float) -> Pause:
     """Return the pause that an earlier process stored for the same `wanted`, or an empty pause.
 
-    A pause that ends too late comes from a wrong clock, and is ignored.
+    A pause that ends more than twice `MOST_DELAY` from now was stored under a wrong clock, and is
+    ignored.
     """
     none = Pause(wanted)
     try:
@@ -145,7 +146,7 @@ def read_pause(path: Path, wanted: str, now: float) -> Pause:
     return found if is_ours and found.until <= now + 2 * MOST_DELAY else none
 
 
-def keep_pause(path: Path, pause: Pause) -> None:
+def _keep_pause(path: Path, pause: Pause) -> None:
     """Store a pause, or delete the stored one if `pause` has no failures.
 
     Errors are ignored; the only effect is that a restarted server does not see the change.
@@ -184,7 +185,7 @@ class CertificateSubject(NamedTuple):
     authority: str
     """The authority that signs: its URL or its name."""
     reach: str = ""
-    """The address that the authority must be able to reach."""
+    """Words for the port and the names that the authority must be able to reach."""
     setting: str = ""
     """The environment variable that sets `names`; the names of related variables begin with it."""
 
@@ -214,7 +215,7 @@ class OwnCertificate:
         """Order the certificate whenever it is due, until cancelled; count the orders."""
         path = pause_file(self.subject.files)
         none = Pause(f"{self.subject.listed} {self.subject.reach}")
-        pause = read_pause(path, none.wanted, self.clock())
+        pause = _read_pause(path, none.wanted, self.clock())
         if pause.until > self.clock():
             logger.warning(
                 "the certificate of %s is ordered again in %.0f min (failed so far: %d); to order"
@@ -228,13 +229,13 @@ class OwnCertificate:
             count(f"{ORDERED}.{'failed' if problem else 'succeeded'}", 1)
             if not problem and not self.is_due:
                 pause = none
-                keep_pause(path, pause)
+                _keep_pause(path, pause)
                 logger.info(
                     "the certificate is signed and served: %s", self.subject.files.certificate
                 )
                 continue
             pause = pause.longer(self.clock(), self.spread())
-            keep_pause(path, pause)
+            _keep_pause(path, pause)
             self._tell(problem or _CLOCK, code, pause.until - self.clock())
 
     @property
@@ -261,7 +262,9 @@ class OwnCertificate:
         Return 0 (now) if there is no certificate from an authority for all the names.
         """
         identity = self._served()
-        if identity is None or identity.is_stand_in or not self._names_all():
+        if identity is None or identity.is_stand_in:
+            return 0.0
+        if not set(self.subject.names) <= names_in(self.subject.files.certificate.read_bytes()):
             return 0.0
         return identity.expires_at - (identity.expires_at - identity.begins_at) / 3
 
@@ -270,10 +273,6 @@ class OwnCertificate:
             return load_tls(self.subject.files, self.clock())
         except TlsFilesError:
             return None
-
-    def _names_all(self) -> bool:
-        """Return True if the certificate has all the configured names."""
-        return set(self.subject.names) <= names_in(self.subject.files.certificate.read_bytes())
 
     def _tell(self, problem: str, code: str, delay: float) -> None:
         subject, serves = self.subject, self._served()

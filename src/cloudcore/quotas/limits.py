@@ -35,7 +35,6 @@ _TYPES: Final = {NEARLY_REACHED_PERCENT: NEARLY_REACHED, REACHED_PERCENT: REACHE
 
 quota_levels = table(
     "quota_levels",
-    # The type is said, since accounts may not be known yet when the statements are made.
     refers("account_id KEY", "accounts"),
     columns(ByteOrdered, "name KEY"),
     columns(sa.Integer, "percent"),
@@ -59,7 +58,10 @@ _LOWER: Final = Statement(
 
 
 def last_event_level_query(name: str) -> sa.ColumnElement[Any]:
-    """Return a scalar query for the level of ``:account_id``'s last event of a quota; 0 if none."""
+    """Return a scalar query for the level of an account's last event of a quota; 0 if none.
+
+    The bind parameter ``account_id`` is the account.
+    """
     found = sa.select(_l.percent).where(
         given(_l.account_id), _l.name == sa.literal_column(f"'{name}'")
     )
@@ -73,31 +75,6 @@ def reached_level(used: int, limit: int) -> int:
     return NEARLY_REACHED_PERCENT if used * 100 >= limit * NEARLY_REACHED_PERCENT else 0
 
 
-def emit_level_event(
-    tx: Connection,
-    account_id: str,
-    name: str,
-    before: int,
-    added: int,
-    limit: int,
-    last_level: int,
-    now: int,
-) -> None:
-    """Emit an event if a change brings an account to a new level; call it last in a transaction.
-
-    `before` is the use before the change, and `added` what the change adds. `last_level` is the
-    level of the last event, read by the statement that counted (`last_event_level_query`).
-    """
-    if before * 100 < limit * (last_level - _WELL_BELOW):
-        last_level = reached_level(before, limit)
-        tx.execute(_LOWER, account_id=account_id, name=name, below=last_level)
-    used = before + added
-    level = reached_level(used, limit)
-    if level > last_level and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
-        data = {"quota": name, "percent": level, "used": used, "limit": limit}
-        emit_from_platform(tx, account_id, _TYPES[level], data, now)
-
-
 EVERY_ACCOUNT: Final = ""
 """Stands for an account id in `put_limit` and `remove_limit`: all accounts without their own
 limit."""
@@ -107,7 +84,6 @@ MAX_QUOTA: Final = 2**62
 _AT_LEAST_NONE: Final = "maximum >= 0"
 quotas = table(
     "quotas",
-    # The type is said, since accounts may not be known yet when the statements are made.
     refers("account_id KEY", "accounts"),
     columns(ByteOrdered, "name KEY"),
     columns(sa.BigInteger, "maximum"),
@@ -218,8 +194,8 @@ class Counted:
     ) -> None:
         """Raise `QuotaExceeded` if `more` would exceed the limit; else emit an event if due.
 
-        Call it last in a transaction; see `emit_level_event`. `words` name what is limited, for the
-        error, such as "MiB of memory".
+        Call it last in a transaction. `words` name what is limited, for the error, such as "MiB of
+        memory".
         """
         use = self.read(tx, account_id)
         if use.used + more > use.limit:
@@ -230,12 +206,20 @@ class Counted:
     def emit_level(
         self, tx: Connection, account_id: str, use: QuotaUse, now: int, added: int = 1
     ) -> None:
-        """Emit an event if `added` brings an account to a new level; `use` was read before.
+        """Emit an event if a change brings an account to a new level.
 
-        Call it last in a transaction; see `emit_level_event`.
+        `use` was read before the change, which adds `added`. Call it last in a transaction.
         """
-        has, limit, last_level = use
-        emit_level_event(tx, account_id, self.quota.name, has, added, limit, last_level, now)
+        before, limit, last_level = use
+        of = {"account_id": account_id, "name": self.quota.name}
+        if before * 100 < limit * (last_level - _WELL_BELOW):
+            last_level = reached_level(before, limit)
+            tx.execute(_LOWER, **of, below=last_level)
+        used = before + added
+        level = reached_level(used, limit)
+        if level > last_level and tx.execute(_RAISE, **of, percent=level):
+            data = {"quota": self.quota.name, "percent": level, "used": used, "limit": limit}
+            emit_from_platform(tx, account_id, _TYPES[level], data, now)
 
 
 def limit_query(

@@ -40,10 +40,6 @@ class QuotaNeeds:
     operators: frozenset[str] = frozenset()
     """Handles of the accounts that may set limits of others."""
 
-    def names(self, after: str, limit: int) -> Sequence[str]:
-        """Return the next `limit` names of quotas after a name."""
-        return sorted(each for each in self.known if each > after)[:limit]
-
     def change(
         self,
         tx: Connection,

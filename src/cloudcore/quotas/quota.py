@@ -20,11 +20,11 @@ class Quota(NamedTuple):
     default: int
     """The limit where no operator has set one."""
     words: str
-    """What is counted, in sentences: ``queues``."""
+    """The plural noun of what is counted, for messages: ``queues``."""
     unit: Unit = "count"
     per: str = "account"
-    """What the limit applies to, in sentences: ``account``, or a resource such as ``queue``. An
-    ``organization`` and a ``person`` belong to no account, so the install's limit applies to
+    """The noun of what has the limit, for messages: ``account``, or a resource such as ``queue``.
+    An ``organization`` and a ``person`` belong to no account, so the install's limit applies to
     them."""
 
     @property

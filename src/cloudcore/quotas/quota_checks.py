@@ -20,7 +20,7 @@ class QuotaChecks:
         self._checked: dict[str, int] = {}
 
     def is_due(self, thing_id: str, now: int) -> bool:
-        """Return False if the resource was checked within the last second."""
+        """Return False if the resource was found to be within its quota in the last second."""
         return not 0 <= now - self._checked.get(thing_id, -_FRESH) < _FRESH
 
     def note(self, thing_id: str, now: int) -> None:

@@ -1,7 +1,7 @@
 """``/v1/quotas``: the use and the limits of an account; operators set limits.
 
-An operator is a principal that has the right in one of the accounts named in the install's
-settings. Other accounts can only see their own limits.
+The install's settings name the accounts of the operators; the policies of these accounts decide
+which of their principals may set limits. Other accounts can only see their own limits.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class AccountQuery(Struct, kw_only=True):
     """The account that an operator selects."""
 
     account: Handle | None = None
-    """Handle or id of another account, for its operator."""
+    """Handle or id of another account; for operators only."""
 
 
 class QuotaPage(PageQuery, kw_only=True):
     """Query of the list."""
 
     account: Handle | None = None
-    """Handle or id of another account, for its operator."""
+    """Handle or id of another account; for operators only."""
 
 
 class SetQuota(RequestBody):
@@ -118,7 +118,10 @@ def _authorize(ctx: RequestContext, name: str) -> str:
 def _account_asked(
     ctx: RequestContext, needs: QuotaNeeds, account: str | None, tx: Connection
 ) -> str:
-    """Return the id of the account whose quotas are requested; by default the caller's own."""
+    """Return the id of the account whose quotas are requested; by default the caller's own.
+
+    Raise `AccessDenied` or `NotFound` as `_other` does.
+    """
     own = account_of(ctx)
     if account is None or account == own:
         return own
@@ -126,7 +129,11 @@ def _account_asked(
 
 
 def _other(needs: QuotaNeeds, operator: str, account: str, tx: Connection) -> str:
-    """Return the id of the account that an operator names, or raise `NotFound`."""
+    """Return the id of the account with the handle or id `account`.
+
+    Raise `AccessDenied` if the account `operator` is not an operator's, `NotFound` if there is no
+    such account.
+    """
     _check_operator(needs, operator, tx)
     found = find_account(tx, account)
     if found is None:
@@ -178,7 +185,8 @@ async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
 
     def rows(tx: Connection, after: str, limit: int) -> Sequence[QuotaAnswer]:
         account_id = _account_asked(ctx, needs, query.account, tx)
-        return _read(tx, needs, needs.names(after, limit), account_id, region, now)
+        names = sorted(each for each in needs.known if each > after)[:limit]
+        return _read(tx, needs, names, account_id, region, now)
 
     def count(_tx: Connection) -> int:
         return len(needs.known)

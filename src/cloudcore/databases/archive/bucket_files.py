@@ -212,7 +212,7 @@ class BucketAccess:
 
         def remove(tx: Connection, now: int) -> None:
             role_id = self.roles.platform_role(tx, target.account_id, _name(target), _NOTHING, now)
-            self.roles.remove_platform_role(tx, target.account_id, role_id, now)
+            self.roles.remove_platform_role(tx, target.account_id, role_id)
 
         await self.storage.database.write(remove, self.storage.clock())
 

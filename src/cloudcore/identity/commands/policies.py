@@ -36,7 +36,10 @@ def _simulate(run: Invocation) -> bool:
     document = {
         **given,
         "principal": _principal(run, given["principal"]),
-        "actions": [_action(each) for each in given["actions"].split(",")],
+        "actions": [
+            each if ":" in each or each == "*" else f"registry:{each}"
+            for each in given["actions"].split(",")
+        ],
         "resource": run.crn_of(given["resource"]),
     }
     try:
@@ -47,10 +50,6 @@ def _simulate(run: Invocation) -> bool:
         raise Misuse(str(error)) from None  # a typing error must not look like a refusal
     run.show_rows(answer["results"], _COLUMNS, document=answer)
     return all(each["decision"] == "allowed" for each in answer["results"])
-
-
-def _action(written: str) -> str:
-    return written if ":" in written or written == "*" else f"registry:{written}"
 
 
 def _principal(run: Invocation, written: str) -> str:

@@ -123,7 +123,7 @@ def _created(name: str, values: dict[str, Any]) -> str:
 
 
 def _own_account(run: Invocation) -> str:
-    """Return the id of the account that the caller acts in; raise `CommandFailure` if none."""
+    """Return the id of the account in which the caller acts, or raise `CommandFailure`."""
     account = run.sign_in.claims().acc
     if account is None:
         raise CommandFailure(

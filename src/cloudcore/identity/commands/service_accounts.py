@@ -149,7 +149,7 @@ def _new(run: Invocation, fields: dict[str, Any]) -> Record:
 
 
 def _replace_now(run: Invocation, fields: dict[str, Any], old: Record) -> Record:
-    """Create a key and deactivate the `old` one, first if there are two active keys already.
+    """Create a key and deactivate the `old` one; deactivate it first if two keys are active.
 
     Return the new key. Raise `CommandFailure` if it could not be created. The old key is then
     active as before, unless the message says otherwise.

@@ -1,8 +1,7 @@
 """Limit password attempts per client address, per person and per known browser.
 
-Budgets count failures: a success is credited back. Only `SIGN_IN_BUDGET` counts successes too,
-because an attacker can add a person with the victim's e-mail address and the guessed password, and
-so never fail.
+Budgets count failures: a success is credited back. Only `SIGN_IN_BUDGET` counts successes too: an
+attacker who adds a person with the victim's e-mail address and the guessed password never fails.
 
 A refused attempt computes no hash, and does not extend the wait; otherwise anyone could lock others
 out forever.
@@ -75,8 +74,6 @@ _ENDPOINT: Final = "sign-in"
 
 
 class _Charge(NamedTuple):
-    """A budget to which an attempt is charged, and its subject."""
-
     subject: str
     budget: Budget
 
@@ -146,8 +143,8 @@ def attempt_in(browser: KnownBrowser) -> Attempt:
 def attempt_at(ctx: RequestContext, email: str) -> Attempt:
     """Return a sign-in attempt at an e-mail address from an unknown browser.
 
-    It is charged to the client address, and to this together with the e-mail address, in the same
-    way whether or not anyone has the e-mail address.
+    It is charged to the client address, and to the pair of client address and e-mail address,
+    whether or not anyone has the e-mail address.
     """
     source = rate_subject(ctx.source_ip)
     person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()

@@ -73,7 +73,7 @@ async def grant_token(
             raise OAuthRefused("unsupported_grant_type", "there is no such grant_type here")
 
 
-async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOwner:
+async def _authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOwner:
     """Return the owner of a client's key pair, even if the owner is suspended.
 
     An unknown key takes the same work and gives the same error as a wrong secret.
@@ -84,9 +84,10 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
     expected = _DUMMY if owner is None else owner.secret_sha256
     shown = hash_of(client.secret or "")
     is_right = hmac.compare_digest(shown, expected)
-    if owner is not None and not (is_right and owner.is_usable(ctx.clock())):
+    if owner is None:
+        raise forms.wrong_client()
+    if not (is_right and owner.is_usable(ctx.clock())):
         audit.note_wrong_key(ctx, owner)
-    if owner is None or not is_right or not owner.is_usable(ctx.clock()):
         raise forms.wrong_client()
     return owner
 
@@ -99,7 +100,7 @@ async def _by_client_credentials(
         raise OAuthRefused("invalid_scope", "there are no scopes; rights come from policies")
     if client.is_public:
         raise OAuthRefused("unauthorized_client", "a person signs in by the authorization code")
-    owner = await authenticate_client(ctx, client)
+    owner = await _authenticate_client(ctx, client)
     if owner.is_suspended:
         audit.note_wrong_key(ctx, owner)
         words = "the account or service account is suspended; keep the key"
@@ -171,7 +172,7 @@ async def _check_public(ctx: RequestContext, client: OAuthClient) -> None:
     Raise `OAuthRefused` if the secret is right, `Unauthenticated` if it is wrong.
     """
     if client.secret is not None:
-        await authenticate_client(ctx, client)
+        await _authenticate_client(ctx, client)
         words = "a service account uses client_credentials; keep the key"
         raise OAuthRefused("unauthorized_client", words)
 
@@ -203,7 +204,7 @@ async def revoke(
     if client.is_public:
         requester = CLI
     elif client.id is not None or client.secret is not None:
-        requester = (await authenticate_client(ctx, client)).service_account_id
+        requester = (await _authenticate_client(ctx, client)).service_account_id
     token = form.get("token")
     if not token:
         return

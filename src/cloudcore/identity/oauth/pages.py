@@ -86,11 +86,11 @@ HEADERS: Final = {
 }
 
 
-def headers_with_form(uri: str = "") -> dict[str, str]:
+def headers_with_form(uri: str) -> dict[str, str]:
     """Return the headers of a page; `uri` is the final target of its form, if on another host.
 
-    It must be in the policy, because browsers apply `form-action` also to the redirects after a
-    form was sent.
+    The content security policy must contain the target, because browsers apply `form-action` also
+    to the redirects after a form was sent.
     """
     if not uri:
         return dict(HEADERS)
@@ -123,7 +123,7 @@ class ProviderChoice(NamedTuple):
 def sign_in_page(
     hidden: str, email: str = "", complaint: str = "", providers: Sequence[ProviderChoice] = ()
 ) -> str:
-    """Return the page that asks for e-mail address and password, or to choose a provider.
+    """Return the page that asks for e-mail address and password, and offers identity providers.
 
     `hidden` is the sealed form, `complaint` an error message to show.
     """

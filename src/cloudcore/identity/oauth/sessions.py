@@ -20,9 +20,8 @@ from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import issued_tokens
 from cloudcore.identity.rows import sessions as rows
-from cloudcore.identity.rows.identity_providers import IdentityProvider, find_provider
+from cloudcore.identity.rows.identity_providers import lock_provider
 from cloudcore.identity.rows.issued_tokens import Code, RefreshToken
-from cloudcore.identity.rows.organizations import lock_if_exists
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.rows.users import find_user
 from cloudcore.web.context import RequestContext
@@ -120,7 +119,8 @@ def _fits(code: Code, proof: Proof) -> bool:
 def _begin(
     ctx: RequestContext, tx: Connection, spent: Code, refresh_token: str, now: int
 ) -> SignedIn | None:
-    provider = _lock_provider(tx, spent.identity_provider_id)
+    at_provider = spent.identity_provider_id
+    provider = None if at_provider is None else lock_provider(tx, at_provider)
     code = issued_tokens.lock_code(tx, spent.code_sha256)
     if code is None or code.sid is None or code.sid != spent.sid:
         return None  # used a second time meanwhile
@@ -139,17 +139,6 @@ def _begin(
     _add_refresh_token(tx, refresh_token, code.sid, code.client_id, now, until)
     record_sign_in(ctx, tx, user, client=code.client_id, **by)
     return SignedIn(code.sid, person_crn(user.organization_id, user.id), refresh_token, ends_at)
-
-
-def _lock_provider(tx: Connection, provider_id: str | None) -> IdentityProvider | None:
-    """Lock a provider until the transaction ends; return it, or None if there is none.
-
-    A request that deactivates the provider waits for the lock, and then ends the new session too.
-    """
-    provider = None if provider_id is None else find_provider(tx, provider_id)
-    if provider is None or not lock_if_exists(tx, provider.organization_id):
-        return None
-    return find_provider(tx, provider.id)  # read again under the lock
 
 
 async def rotate_refresh_token(

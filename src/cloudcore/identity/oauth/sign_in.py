@@ -136,12 +136,12 @@ def _destination(console_url: str, client_id: str, redirect_uri: str) -> CodeDes
         allowed, words = OUT_OF_BAND, ", or http://127.0.0.1:PORT/callback"
     else:
         raise InvalidInput(f"client_id must be {CLI} or {CONSOLE}")
-    if redirect_uri != allowed and not (client_id == CLI and is_loopback_redirect(redirect_uri)):
+    if redirect_uri != allowed and not (client_id == CLI and _is_loopback_redirect(redirect_uri)):
         raise InvalidInput(f"redirect_uri must be {allowed}{words}")
     return CodeDestination(client_id, redirect_uri)
 
 
-def is_loopback_redirect(redirect_uri: str) -> bool:
+def _is_loopback_redirect(redirect_uri: str) -> bool:
     """Return True for a loopback URL that the command line may listen on (RFC 8252 §7.3)."""
     found = _LOOPBACK.fullmatch(redirect_uri)
     return found is not None and int(found[1]) < 1 << 16
@@ -273,8 +273,8 @@ async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
 def add_code_of(tx: Connection, user: User, code: Code) -> None:
     """Insert the `code` of a person whose password was checked before the transaction.
 
-    Check again, since a reset of the password deletes the person's codes, and no code may be
-    inserted after it. Raise `Unauthenticated` as `give_code` does.
+    Compare the stored hash again, since a reset of the password deletes the person's codes, and no
+    code may be inserted after the reset. Raise `Unauthenticated` as `give_code` does.
     """
     lock_user(tx, user.id)
     found = find_user(tx, user.id)

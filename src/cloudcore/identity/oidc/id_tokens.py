@@ -36,15 +36,11 @@ _REGISTRIES: Final = {name: OnlyAlgorithm(name, allows_extra_headers=True) for n
 
 
 class _Header(msgspec.Struct):
-    """The fields of a token's header that are used."""
-
     alg: str
     kid: str | None = None
 
 
 class _Claims(msgspec.Struct):
-    """The claims that are checked; `nbf` and `azp` are optional."""
-
     iss: str
     sub: str
     aud: str | list[str]

@@ -23,7 +23,7 @@ from cloudcore.outbound.http_connection import RequestFailed
 MAX_URL: Final = 1000
 
 
-def allowed_providers(internal_origins: Sequence[str]) -> Allowed:
+def _allowed_providers(internal_origins: Sequence[str]) -> Allowed:
     """Return the destinations that may be called: `internal_origins` and the public internet."""
     return Allowed("ENTREPOT_OIDC_INTERNAL_ORIGINS", tuple(internal_origins))
 
@@ -37,7 +37,7 @@ def check_url(url: str, internal_origins: Sequence[str]) -> None:
     """
     if len(url) > MAX_URL:
         raise ValueError(f"a URL has at most {MAX_URL} characters")
-    destinations.check_url(url, allowed_providers(internal_origins))
+    destinations.check_url(url, _allowed_providers(internal_origins))
 
 
 SECONDS: Final = 10.0
@@ -53,11 +53,11 @@ class ProviderFailed(Exception):
 
 
 class ProviderClient:
-    """An HTTP client for identity providers; one per process."""
+    """An HTTP client for identity providers; a process has one."""
 
     def __init__(self, internal_origins: Sequence[str], resolve: Resolve = resolve) -> None:
         self.internal_origins = tuple(internal_origins)
-        self._http = HttpClient(allowed_providers(internal_origins), resolve=resolve, max_idle=0)
+        self._http = HttpClient(_allowed_providers(internal_origins), resolve=resolve, max_idle=0)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the JSON object at a URL.
@@ -117,7 +117,7 @@ contain any id."""
 MISMATCH_SECONDS: Final = 60
 """Minimum seconds between two reads of an issuer's keys after a token that they do not verify.
 
-It is longer because anyone can present such a token repeatedly."""
+It is longer than `REFRESH_SECONDS`, because anyone can present such a token repeatedly."""
 MAX_ISSUERS: Final = 100
 """Maximum number of issuers whose metadata and keys a process caches."""
 _MAX_KEYS: Final = 100
@@ -148,7 +148,7 @@ class _Kept(NamedTuple):
 
 
 class Discovery:
-    """Fetches and caches the metadata and keys of issuers; one per process."""
+    """Fetches and caches the metadata and keys of issuers; a process has one instance."""
 
     def __init__(self, client: ProviderClient) -> None:
         self._client = client
@@ -164,8 +164,8 @@ class Discovery:
     async def keys(self, issuer: str, now: int, kid: str | None = None) -> Sequence[dict[str, Any]]:
         """Return the keys of an issuer as JWKs; fetch them again if none has the id `kid`.
 
-        So a provider may rotate its keys at any time. Keys are fetched at most once in
-        `REFRESH_SECONDS`. Raise `ProviderFailed` if the keys cannot be read.
+        So a provider may rotate its keys at any time. An unknown `kid` causes no fetch within
+        `REFRESH_SECONDS` of the last one. Raise `ProviderFailed` if the keys cannot be read.
         """
         kept = await self._read(issuer, now)
         is_known = kid is None or any(key.get("kid") == kid for key in kept.keys)

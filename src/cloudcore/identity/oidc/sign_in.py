@@ -81,7 +81,7 @@ def new_pending(provider: IdentityProvider, form: SignInForm, now: int) -> Pendi
     )
 
 
-def resume_pending(
+def _resume_pending(
     keyring: Keyring, cookie: str | None, provider_id: str, state: str, now: int
 ) -> PendingSignIn:
     """Return the pending sign-in in the cookie, to which an answer with this `state` must belong.
@@ -231,8 +231,8 @@ _ENDPOINT: Final = "provider-sign-in"
 async def list_choices(ctx: RequestContext) -> Sequence[ProviderChoice]:
     """Return the providers that the sign-in page offers.
 
-    Return none if anyone may create an organization: a stranger could set up a provider under a
-    name that people trust.
+    The page offers none if anyone may create an organization: a stranger could set up a provider
+    under a name that people trust.
     """
     if ctx.settings.founders == "anyone":
         return ()
@@ -276,7 +276,7 @@ async def finish(
     Raise `AccessDenied` if the answer is not valid, or the person may not sign in.
     """
     now = ctx.clock()
-    pending = resume_pending(ctx.keyring, cookie, at, answer.get("state", ""), now)
+    pending = _resume_pending(ctx.keyring, cookie, at, answer.get("state", ""), now)
     # First, so that an answer is used once even if a later step fails.
     await ctx.database.write(provider_sign_ins.use_state, hash_of(pending.state), now)
     provider = await _active(ctx, pending.provider_id)

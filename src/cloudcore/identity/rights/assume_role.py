@@ -135,7 +135,8 @@ async def assume_role(
     assert ctx.caller is not None
     asked = _RoleRequest(ctx.caller, request, ctx.new_id(), ctx.source_ip, ctx.clock())
     credential = new_credential(ctx.keyring, asked.sid)
-    ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
+    printable = "".join(each if each.isprintable() else "?" for each in request.role)
+    ctx.asked = TRUST_ACTION, printable  # for the audit log, if it is refused
     role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential)
     return AssumedRole(
         access_token=issue_token(tokens, role, ctx.new_id(), asked.sid, expires_at, asked.now),
@@ -169,10 +170,6 @@ def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> 
     return _allowed_role(ctx, tx, asked)
 
 
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text)
-
-
 def _assume(
     ctx: RequestContext, tx: Connection, asked: _RoleRequest, credential: Credential
 ) -> tuple[AssumableRole, int]:
@@ -190,9 +187,8 @@ def _assume(
     )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
-    seconds = clamp_duration(asked.request.duration_seconds, min(most, role.max_session_seconds))
     # A whole second, so that both tokens of the session expire together.
-    expires_at = end_after(seconds, asked.now)
+    expires_at = end_after(clamp_duration(asked.request.duration_seconds, most), asked.now)
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
     key = find_key_owner_by_id(tx, source.access_key_id or "")
@@ -274,10 +270,10 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
 
 
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
-    """Return the role name, in the program's own account, that the program needs permission on.
+    """Return the name of the role, in the program's account, that the program needs permission on.
 
-    It is ``*`` if the request has an id, or another account's CRN, that names no role of this
-    account.
+    Return ``*`` if the request contains an id of no role of this account, or the CRN of another
+    account's role.
     """
     if role is not None and role.account_id == asked.source.account_id:
         return role.name

@@ -1,8 +1,9 @@
 """Store policy documents as written, with the ids that their names had at that moment.
 
 A handle means the account that has the handle when the document is written. The CRN of another
-account's role or service account means the principal that has the CRN then. So a principal that
-takes the name later gains nothing. The ids are stored beside the document, in a map from names.
+account's role or service account means the principal that has the CRN at that time. So a principal
+that takes the name later gains nothing. The ids are stored beside the document, in a map from
+names.
 
 It is not revealed whether another account, its roles or service accounts exist: an unknown name is
 accepted, shown as written, and matches no principal, even if a principal takes the name later. In a
@@ -35,7 +36,8 @@ _NO_ACCOUNT: Final = " " * len(_LONGEST_ACCOUNT)
 """Replaces a handle that means no account in patterns. No CRN has a space, so it matches nothing;
 since it is as long as an id, a decision costs as much as for an existing account."""
 _OF_NO_ACCOUNT: Final = ("user/", "organization/", "identity-provider/", "service/")
-_FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
+FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
+"""Maps the type in a principal's CRN to the query for the principal's row."""
 
 Ids = Mapping[str, str]
 
@@ -123,7 +125,8 @@ def ids_of(statements: Sequence[Any], ids: Ids) -> Ids:
 def names_principal(encoded_ids: str, crn: str, principal_id: str) -> bool:
     """Return True if `crn` in a document means the principal with this id.
 
-    `encoded_ids` belongs to the document. A CRN that is not in it means any principal.
+    `encoded_ids` are the ids of the document's names. A CRN without an id there means whichever
+    principal has the CRN.
     """
     return read_ids(encoded_ids).get(crn, principal_id) == principal_id
 
@@ -146,7 +149,7 @@ def _accounts(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _account(text: str, part: str) -> str | None:
-    """Return the handle or id of the account in a principal or resource pattern, or None.
+    """Return the handle or id of the account that a principal or resource pattern names, or None.
 
     `part` is ``principals`` or ``resources``.
     """
@@ -162,7 +165,7 @@ def _account(text: str, part: str) -> str | None:
 
 
 def _with_ids(document: dict[str, Any], ids: Ids) -> dict[str, Any]:
-    """Replace the account names in a document by their `ids`."""
+    """Return a document with `ids` in place of the account names."""
     statements = [
         {
             part: [_with_id(text, part, ids) for text in value] if part in _NAMING else value
@@ -205,16 +208,16 @@ def _without_handle(pattern: str) -> str:
 
 
 def _foreign_principals(policy: Policy, account_id: str) -> list[Crn]:
-    """Return the CRNs of other accounts' roles and service accounts in a policy."""
+    """Return the CRNs in a policy that name roles or service accounts of other accounts."""
     named = {name for each in policy.statements for name in each.principals}
     crns = [
         Crn.parse(name)
         for name in sorted(named)
         if name.startswith("crn:") and not name.startswith(policies.SERVICE)
     ]
-    return [crn for crn in crns if crn.type in _FIND_NAMED and crn.account != account_id]
+    return [crn for crn in crns if crn.type in FIND_NAMED and crn.account != account_id]
 
 
 def _principal_id_of(tx: Connection, crn: Crn) -> str:
-    found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
+    found = FIND_NAMED[crn.type](tx, crn.account, crn.name)
     return "" if found is None else found.id

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied
-from cloudcore.iam.decision import DECISION_STEPS, Caller, Question, Verdict, decide
+from cloudcore.iam.decision import REQUEST_STEPS, Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
@@ -24,8 +24,6 @@ from cloudcore.resource_names import Crn
 ANY_NAME: Final = "*"
 """Stands for all names of resources of a kind."""
 
-_STEPS: Final = 20 * DECISION_STEPS
-"""Step budget of all decisions for one request: some 100 ms."""
 _UNCOMMON: Final = "7d1f0c52e9b8"
 """A name that no policy is likely to have."""
 _MOST_NAMES: Final = 200
@@ -39,7 +37,7 @@ class RightsQuestion(NamedTuple):
     """The CRN, with the account's id."""
     actions: Sequence[str]
     own_policy: OwnPolicy | None
-    """How resource policies of this kind are read; None if such resources have none."""
+    """How the policies of resources of this kind are read; None if these have no policies."""
 
 
 class ResourcePolicy(NamedTuple):
@@ -67,16 +65,17 @@ class RightsRequest:
     source_ip: IPv4Address | IPv6Address | None
     now: int
     """Microseconds since the epoch."""
-    work: StepBudget = field(default_factory=lambda: StepBudget(_STEPS))
+    work: StepBudget = field(default_factory=lambda: StepBudget(REQUEST_STEPS))
     """The step budget of all decisions for the request."""
 
 
 def load_own_policies(
     tx: Connection, questions: Sequence[RightsQuestion]
 ) -> list[ResourcePolicy | None]:
-    """Return, for each question, the resource policy; None if there is none.
+    """Return the resource policy for each question.
 
-    It is None also if it does not decide on the question's actions, or the name is `ANY_NAME`.
+    It is None if the resource has no policy, the policy does not decide on the question's actions,
+    or the name is `ANY_NAME`.
     """
     return [_load(tx, each) for each in questions]
 

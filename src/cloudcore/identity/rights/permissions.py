@@ -130,7 +130,7 @@ class Permissions:
         known = self._compiled.get(principal.id)
         if known is not None and known[0] == revision:
             return known[1]
-        # Read after the revision: if they are newer than it, they are just read once more later.
+        # Read after the revision: if they are newer than it, the next request reads them again.
         policies = await self._database.read(load_policies, principal)
         weight = _PRINCIPAL_BYTES + sum(map(memory_of, policies))
         self._compiled.keep(principal.id, (revision, policies), weight)

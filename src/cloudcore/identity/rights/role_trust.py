@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.iam.decision import Caller, Question, Verdict, decide
+from cloudcore.iam.decision import DENIALS, Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import TRUST_ACTION, Effect, Policy, PolicyKind, PolicyStatement
 from cloudcore.iam.principal import Principal, PrincipalKind
@@ -21,7 +21,6 @@ ASSIGNED: Final = Policy(
     (PolicyStatement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
 )
 """The identity policy of a person to whom the role is assigned."""
-_DENIALS: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
 
 
 class RoleCaller(NamedTuple):
@@ -75,7 +74,7 @@ def verdict_on(
         decide(_question(role_caller, name, resource, work), policies, trust)
         for name in (crn, *role_caller.providers)
     ]
-    denials = [verdict for verdict in verdicts if verdict in _DENIALS]
+    denials = [verdict for verdict in verdicts if verdict in DENIALS]
     allowed = [verdict for verdict in verdicts if verdict.is_allowed]
     return (denials or allowed or verdicts)[0]
 

@@ -1,4 +1,4 @@
-"""Role sessions of the platform's own services, such as those of instances."""
+"""Role sessions that the platform's own services begin, such as the sessions of instances."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SessionsOfService:
         )
 
     async def live(self, session_ids: Sequence[str]) -> Collection[str]:
-        """Return the ids of those sessions that are neither expired nor revoked."""
+        """Return those of `session_ids` whose sessions are neither expired nor revoked."""
         return await self.database.read(sessions.find_open, session_ids, self.clock())
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
@@ -118,18 +118,12 @@ class SessionsOfService:
         of = self.service, account_id, name
         return platform_roles.put_platform_role(tx, *of, policy, self.new_id, now)
 
-    def remove_platform_role(
-        self,
-        tx: Connection,
-        account_id: str,
-        role_id: str,
-        now: int,  # noqa: ARG002 - as other changes
-    ) -> None:
+    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str) -> None:
         """Delete a role that `platform_role` made, with its policy and sessions, if it exists."""
         platform_roles.remove_platform_role(tx, self.service, account_id, role_id)
 
     def _role(self, tx: Connection, account_id: str, role_id: str, now: int) -> AssumableRole:
-        """Return a role that trusts the service, locked until `tx` ends; raise `RoleRefused`."""
+        """Lock a role until `tx` ends; raise `RoleRefused` if the service may not act in it."""
         role = roles.find_by_id(tx, role_id)
         if role is None or role.account_id != account_id:
             raise RoleRefused("the role was deleted")

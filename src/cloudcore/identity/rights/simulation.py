@@ -16,14 +16,17 @@ from msgspec import UNSET
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import invalid_field
-from cloudcore.iam.decision import Caller, Matched, Question, Trace, Verdict, decide
+from cloudcore.iam.decision import DENIALS, Caller, Matched, Question, Trace, Verdict, decide
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Policy, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy
 from cloudcore.identity.names import missing
-from cloudcore.identity.rights.documents import names_principal, read_stored, stored_document
+from cloudcore.identity.rights.documents import (
+    FIND_NAMED,
+    names_principal,
+    read_stored,
+    stored_document,
+)
 from cloudcore.identity.rows.policies import POLICIES, PolicyRow, list_policies_of
-from cloudcore.identity.rows.roles import ROLES
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.resource_names import Crn
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.wire import ResponseBody
@@ -33,7 +36,6 @@ MAX_ACTIONS: Final = 50
 Decision = Literal["allowed", "denied", "implicitly_denied", "unknown"]
 PolicyOutcome = Literal["allow", "deny", "none", "unknown"]
 
-_FIND: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 _REASONS: Final = {
     Verdict.ALLOWED: "the policies allow it",
     Verdict.EXPLICIT_DENY: "one of the principal's policies denies it",
@@ -47,7 +49,6 @@ _REASONS: Final = {
     ),
     Verdict.TOO_COSTLY: Verdict.TOO_COSTLY.value,
 }
-_DENIED: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
 
 
 class Simulation(NamedTuple):
@@ -63,7 +64,7 @@ class Simulation(NamedTuple):
     resource_policy: Any
     """The policy document to use for the resource; None for no policy, UNSET for its stored one."""
     own_policy: OwnPolicy | None
-    """How policies of such resources are read; None if they have none."""
+    """How policies of resources of this kind are read; None if these have no policies."""
 
 
 class KnownPolicy(NamedTuple):
@@ -140,7 +141,7 @@ def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
 
 
 def _principal_id(tx: Connection, principal: Crn) -> str:
-    found = _FIND[principal.type](tx, principal.account, principal.name)
+    found = FIND_NAMED[principal.type](tx, principal.account, principal.name)
     if found is None:
         raise missing(principal.type.replace("-", " "))
     return found.id
@@ -236,7 +237,7 @@ def _decision(verdict: Verdict, *, is_unknown: bool) -> Decision:
         return "allowed"
     if is_unknown:
         return "unknown"
-    return "denied" if verdict in _DENIED else "implicitly_denied"
+    return "denied" if verdict in DENIALS else "implicitly_denied"
 
 
 def _half(matched: Matched | None) -> PolicyOutcome:

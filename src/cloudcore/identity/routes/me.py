@@ -12,12 +12,12 @@ from msgspec import Meta
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.iam.decision import DECISION_STEPS, Verdict
+from cloudcore.iam.decision import REQUEST_STEPS, Verdict
 from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.iam.patterns import StepBudget
 from cloudcore.identity.names import missing
 from cloudcore.identity.oauth.attempts import attempt_of
-from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
+from cloudcore.identity.rights.role_trust import ASSIGNED, find_role_caller, verdict_on
 from cloudcore.identity.routes.common import Answers
 from cloudcore.identity.routes.users import UserRecord
 from cloudcore.identity.rows.organizations import JOINED
@@ -102,8 +102,6 @@ async def change_own_password(data: JSONBody[ChangePassword], ctx: Context) -> N
 
 _PORTION: Final = 100
 """Number of roles that are read at once."""
-_STEPS: Final = 20 * DECISION_STEPS
-"""Step budget of all decisions for one request: some 100 ms."""
 
 
 class MyRole(ResponseBody):
@@ -135,19 +133,15 @@ async def list_my_roles(ctx: Context) -> ResponseBody:
     find = partial(find_role_caller, locks=False)
     role_caller = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
     found: list[AssumableRole] = []
-    total, last, work = 0, "", StepBudget(_STEPS)
+    total, last, work = 0, "", StepBudget(REQUEST_STEPS)
     while portion := await ctx.database.read(list_assigned, *of, last, _PORTION):
         last = portion[-1].id
         for role in portion:
-            if _may_let_in(role_caller, role, work):
+            verdict = verdict_on(role_caller, role, (ASSIGNED,), work)
+            if verdict.is_allowed or verdict is Verdict.TOO_COSTLY:
                 total += 1
                 if role.id > after and len(found) < pager.wanted:
                     found.append(role)
         await asyncio.sleep(0)  # a portion may take milliseconds; let other requests run
     rows, meta = pager.cut(found, total, lambda role: (role.id,))
     return _ROLE.many([_ROLE.show(role) for role in rows], meta)
-
-
-def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: StepBudget) -> bool:
-    verdict = verdict_on(role_caller, role, (ASSIGNED,), work)
-    return verdict.is_allowed or verdict is Verdict.TOO_COSTLY

@@ -60,9 +60,10 @@ ORGANIZATION_PATH: Final = "/v1/organizations/{organization_id:str}"
 
 
 async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
-    """Authorize the route's action in an organization; return it with the caller's role.
+    """Authorize the route's action in an organization; return the organization and caller's role.
 
-    Raise `NotFound` if the caller is not a member, `AccessDenied` if its role does not allow it.
+    Raise `NotFound` if the caller is not a member, `AccessDenied` if the role does not allow the
+    action.
     """
     person = person_of(ctx)
     joined = await ctx.database.read(JOINED.get, person.id, organization_id)

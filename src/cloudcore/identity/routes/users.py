@@ -12,10 +12,8 @@ from typing import Annotated, Final
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.passwords import PasswordClient, salt_of
-from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing
 from cloudcore.identity.rights.permissions import membership
 from cloudcore.identity.routes.common import Answers, Email, PeopleQuery, Status
@@ -71,14 +69,6 @@ _NEW: Final = Answers(NewUserRecord, "user", noun="new person")
 _ONE: Final = "/v1/users/{user_id:str}"
 
 
-def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
-    """Return an organization that both persons have joined, or raise `NotFound`."""
-    joined = find_shared_organization(tx, person.id, user_id)
-    if joined is None:
-        raise missing("user")
-    return joined
-
-
 def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
     """Authorize the route's action on a user by the caller's role in an organization."""
     person = person_of(ctx)
@@ -94,7 +84,9 @@ async def _authorized_organization(ctx: RequestContext, user_id: str) -> Joined:
     Raise `AccessDenied` if the caller is not a person, or the caller's role in the organization
     does not allow the action; `NotFound` if caller and user share no organization.
     """
-    joined = await ctx.database.read(_shared, person_of(ctx), user_id)
+    joined = await ctx.database.read(find_shared_organization, person_of(ctx).id, user_id)
+    if joined is None:
+        raise missing("user")
     _authorize(ctx, joined, user_id)
     return joined
 

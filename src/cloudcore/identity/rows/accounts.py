@@ -69,7 +69,7 @@ OWN_ACCOUNT: Final = OwnedRows(
     computed=("organization_name",),
     query=_every,
 )
-"""A single account; the id of the owner is its own id."""
+"""A single account: pass its own id in place of the owner's id."""
 _OF_MEMBER: Final = _m.organization_id == _a.organization_id
 ACCOUNTS_OF_MEMBERS: Final = Listed(
     _every.join(memberships, _OF_MEMBER),
@@ -101,7 +101,7 @@ def lock_creation(tx: Connection) -> None:
 
 
 def find_account(tx: Connection, account_id: str) -> Account | None:
-    """Return an account, active or suspended, or None."""
+    """Return an account, active or suspended; None if there is none with this id."""
     return OWN_ACCOUNT.find(tx, account_id, account_id)
 
 

@@ -94,7 +94,7 @@ forget_container_passwords: Final = deletion(_c.expires_at)
 
 
 def find_container_password(tx: Connection, password_id: str) -> ContainerPassword | None:
-    """Return a password of any person, even if it expired or the person is suspended, or None."""
+    """Return a password, even if it has expired or its person is suspended; None if missing."""
     return find_one(tx, _password, _FIND, id=password_id)
 
 

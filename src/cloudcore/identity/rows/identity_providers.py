@@ -11,6 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import columns_of, deletion, find_all, find_one, given, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity import tables
+from cloudcore.identity.rows.organizations import lock_if_exists
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import identity_providers, provider_subjects
 
@@ -112,19 +113,30 @@ def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
     return find_one(tx, IDENTITY_PROVIDERS.row, _FIND_PROVIDER, id=provider_id)
 
 
+def lock_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
+    """Lock a provider until the transaction ends; return it, or None if there is none.
+
+    The lock is that of the organization. A request that deactivates the provider waits for the
+    lock, and then ends the sessions that this transaction has begun.
+    """
+    provider = find_provider(tx, provider_id)
+    if provider is None or not lock_if_exists(tx, provider.organization_id):
+        return None
+    return find_provider(tx, provider_id)  # read again under the lock
+
+
 def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:
     """List the active providers of all organizations, sorted by name."""
     return find_all(tx, IDENTITY_PROVIDERS.row, _LIST_ACTIVE_PROVIDERS, limit=limit)
 
 
-def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> int:
-    """Link a provider's subject to a person; return 1.
+def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> bool:
+    """Link a provider's subject to a person.
 
-    Return 0, and change nothing, if the subject or the person is already linked at the provider.
+    Return False, and change nothing, if the subject or the person is already linked there.
     """
-    return tx.execute(
-        _LINK_SUBJECT, provider_id=provider_id, subject=subject, user_id=user_id, created_at=now
-    )
+    of = {"provider_id": provider_id, "subject": subject, "user_id": user_id}
+    return tx.execute(_LINK_SUBJECT, **of, created_at=now) == 1
 
 
 def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> str | None:
@@ -132,11 +144,11 @@ def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> st
     return find_one(tx, str, _FIND_PERSON_OF_SUBJECT, provider_id=provider_id, subject=subject)
 
 
-def unlink_person(tx: Connection, organization_id: str, user_id: str) -> int:
-    """Delete a person's links to the providers of an organization; return their number."""
-    return tx.execute(_UNLINK_PERSON, organization_id=organization_id, user_id=user_id)
+def unlink_person(tx: Connection, organization_id: str, user_id: str) -> None:
+    """Delete a person's links to the providers of an organization."""
+    tx.execute(_UNLINK_PERSON, organization_id=organization_id, user_id=user_id)
 
 
-def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> int:
-    """Record that a state was used; return 1, or 0 and change nothing if it was used before."""
-    return tx.execute(_SPEND_STATE, state_sha256=state_sha256, expires_at=expires_at)
+def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> bool:
+    """Record that a state was used; return False if it was used before."""
+    return tx.execute(_SPEND_STATE, state_sha256=state_sha256, expires_at=expires_at) == 1

@@ -104,9 +104,9 @@ _REVOKE_LOGIN: Final = Statement(
 )
 
 
-def add_code(tx: Connection, new: Code) -> bool:
-    """Insert a code; return False if it exists already."""
-    return tx.execute(_ADD_CODE, **new._asdict()) == 1
+def add_code(tx: Connection, new: Code) -> None:
+    """Insert a code; do nothing if it exists."""
+    tx.execute(_ADD_CODE, **new._asdict())
 
 
 def lock_code(tx: Connection, sha256: str) -> Code | None:
@@ -114,19 +114,19 @@ def lock_code(tx: Connection, sha256: str) -> Code | None:
     return find_one(tx, Code, _LOCK_CODE, hash=sha256)
 
 
-def spend_code(tx: Connection, sha256: str, for_sid: str, now: int) -> int:
-    """Mark a code as used for a session; return 1, or 0 if it was used before."""
-    return tx.execute(_SPEND_CODE, hash=sha256, for_sid=for_sid, now=now)
+def spend_code(tx: Connection, sha256: str, for_sid: str, now: int) -> bool:
+    """Mark a code as used for a session; return False if it was used before, or is missing."""
+    return tx.execute(_SPEND_CODE, hash=sha256, for_sid=for_sid, now=now) == 1
 
 
-def detach_code(tx: Connection, sha256: str) -> int:
+def detach_code(tx: Connection, sha256: str) -> None:
     """Detach a used code from its session id, so that the session can no longer be started."""
-    return tx.execute(_DETACH_CODE, hash=sha256)
+    tx.execute(_DETACH_CODE, hash=sha256)
 
 
-def add_refresh_token(tx: Connection, new: RefreshToken) -> bool:
-    """Insert a refresh token; return False if it exists already."""
-    return tx.execute(_ADD_REFRESH_TOKEN, **new._asdict()) == 1
+def add_refresh_token(tx: Connection, new: RefreshToken) -> None:
+    """Insert a refresh token; do nothing if it exists."""
+    tx.execute(_ADD_REFRESH_TOKEN, **new._asdict())
 
 
 def lock_refresh_token(tx: Connection, sha256: str) -> RefreshToken | None:
@@ -134,14 +134,14 @@ def lock_refresh_token(tx: Connection, sha256: str) -> RefreshToken | None:
     return find_one(tx, RefreshToken, _LOCK_REFRESH_TOKEN, hash=sha256)
 
 
-def spend_refresh_token(tx: Connection, sha256: str, now: int) -> int:
-    """Mark a refresh token as used; return the number of rows changed."""
-    return tx.execute(_SPEND_REFRESH_TOKEN, hash=sha256, now=now)
+def spend_refresh_token(tx: Connection, sha256: str, now: int) -> None:
+    """Mark a refresh token as used."""
+    tx.execute(_SPEND_REFRESH_TOKEN, hash=sha256, now=now)
 
 
-def revoke_token(tx: Connection, jti: str, expires_at: int) -> int:
+def revoke_token(tx: Connection, jti: str, expires_at: int) -> None:
     """Mark an access token as revoked until it expires."""
-    return tx.execute(_REVOKE_TOKEN, jti=jti, expires_at=expires_at)
+    tx.execute(_REVOKE_TOKEN, jti=jti, expires_at=expires_at)
 
 
 def is_token_revoked(tx: Connection, jti: str) -> bool:
@@ -154,6 +154,6 @@ def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
     return find_one(tx, LoginHolder, _FIND_LOGIN, hash=password_sha256)
 
 
-def revoke_login(tx: Connection, login_id: str, now: int) -> int:
-    """Revoke a login credential; return 1, or 0 and change nothing if it was revoked before."""
-    return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now)
+def revoke_login(tx: Connection, login_id: str, now: int) -> bool:
+    """Revoke a login credential; return False, and change nothing, if it was revoked before."""
+    return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now) == 1

@@ -148,7 +148,7 @@ class OwnedRows(Listed[T]):
 
         - `changeable`: the columns that `save` writes.
         - `owner`, `key`, `label`: see `Listed`.
-        - `has_account`: rows also have the account of their owner, and are selected by both.
+        - `has_account`: rows also have their owner's account, and are selected by both.
         - `sorted_by`: the column that lists are sorted by; by default the label.
         - `computed`: fields that are not stored; `query` selects them.
         - `looked_up`: maps columns to the subqueries that fill them at an INSERT.

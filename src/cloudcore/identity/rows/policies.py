@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, func, or_, select, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ZERO, columns_of, find_all, find_one, total
+from cloudcore.db.rows import ZERO, columns_of, count, find_all, total
 from cloudcore.db.statement import Statement, unindexed
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
@@ -78,10 +78,10 @@ _FIND_TOTALS: Final = Statement(
 
 
 def _other_policy_sizes(principal: str) -> Select[Any]:
-    """Return the query for the total sizes of other policies of the principals with a policy.
+    """Return the query for the total size of a principal's policies without `:policy_id`.
 
-    There is one row for each principal to which the policy `:policy_id` is attached. `principal` is
-    the column of attachments that has the principal's id.
+    There is a row for each principal that has this policy and others. `principal` is the column of
+    attachments that has the principal's id.
     """
     with_it = policy_attachments.alias("with_it")
     return (
@@ -135,12 +135,12 @@ def find_totals(tx: Connection, principal_id: str) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def find_largest_size_of_others(tx: Connection, policy_id: str) -> int | None:
-    """Return how many bytes the other policies of a principal with this policy have at most.
+def find_largest_size_of_others(tx: Connection, policy_id: str) -> int:
+    """Return the largest total size, in bytes, of one principal's policies other than this one.
 
-    It is 0 if there are no such principals, or they have no other policies.
+    Only principals with this policy count; 0 if none of them has another policy.
     """
-    return find_one(tx, int, _FIND_LARGEST_SIZE_OF_OTHERS, policy_id=policy_id)
+    return count(tx, _FIND_LARGEST_SIZE_OF_OTHERS, policy_id=policy_id)
 
 
 def list_policies_of(tx: Connection, account_id: str, principal_id: str) -> list[PolicyRow]:

@@ -1,4 +1,4 @@
-"""Queries of roles: to assume them, and their assignments to persons and groups."""
+"""Queries of roles, and of the assignments of roles to persons and groups."""
 
 from __future__ import annotations
 
@@ -204,9 +204,9 @@ _IS_ASSIGNED: Final = Statement(
 )
 
 
-def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> int:
-    """Turn an assignment by a provider's group into a manual one; return 0 if there is none."""
-    return tx.execute(_MAKE_ASSIGNMENT_MANUAL, held_role_id=role_id, user_id=user_id)
+def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> bool:
+    """Turn an assignment by a provider's group into a manual one; return False if none exists."""
+    return tx.execute(_MAKE_ASSIGNMENT_MANUAL, held_role_id=role_id, user_id=user_id) == 1
 
 
 def list_roles_assigned(

@@ -122,7 +122,7 @@ def find_sealed_session(tx: Connection, access_key_id: str) -> tuple[str, bytes]
     Return None if there is none. The session may have ended.
     """
     row = tx.row(_OF_SESSION, access_key_id=access_key_id)
-    return None if row is None or row[1] is None else (row[0], bytes(row[1]))
+    return None if row is None or row[1] is None else (row[0], row[1])
 
 
 class KeyOwner(NamedTuple):

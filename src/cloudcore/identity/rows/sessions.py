@@ -123,7 +123,7 @@ def _chain() -> Statement:
     """Return the query for a session and its ancestors; each row tells if it has ended.
 
     A role session depends on the session or the access key with which the role was assumed, and so
-    on the person, service account and account of these.
+    on the person, service account and account that these belong to.
     """
     line = select(_s.id, _s.parent_sid).where(_s.id == bindparam("sid")).cte("line", recursive=True)
     parent = sessions.alias("parent")
@@ -264,10 +264,10 @@ def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
 
 
 def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | None:
-    """Return the session in which a login was made; None if what it depends on is not valid.
+    """Return the session in which a login was made, even if expired: a login has its own expiry.
 
-    That is, None if the session or an ancestor was revoked, or a person, account or access key of
-    these is not active. The session may have expired: a login has its own expiry.
+    Return None if the session or an ancestor was revoked, or a person, account or access key that
+    one of them depends on is not active.
     """
     return _in_force(tx, tx.row(_FIND_UNREVOKED, sid=sid), now)
 
@@ -278,7 +278,7 @@ def count_chain(tx: Connection, sid: str) -> int:
 
 
 def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """Revoke all sessions of a person except `sid`, pending codes and container passwords."""
+    """Revoke a person's sessions except `sid`; delete pending codes and container passwords."""
     tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
     tx.execute(_DELETE_OTHER_REFRESH, of_user=user_id, but=sid)
     tx.execute(_DELETE_CODES, of_user=user_id)
@@ -286,11 +286,11 @@ def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> N
 
 
 def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> None:
-    """Revoke the sessions of the persons linked to an identity provider, and its pending codes.
+    """End the sessions of the persons linked to an identity provider.
 
-    Revoke their sign-ins at a provider, and all roles that they have assumed, since a role may
-    trust the provider. A person with a password can assume a role again if the role still allows
-    it. Delete all their container passwords too.
+    Revoke their sign-ins at a provider, and all sessions of roles that they have assumed, since a
+    role may trust the provider. A person with a password can assume a role again if the role still
+    allows it. Delete the provider's pending codes, and all container passwords of these persons.
     """
     tx.execute(_REVOKE_OF_PROVIDER, of_provider=provider_id, now=now)
     tx.execute(_DELETE_CODES_OF_PROVIDER, of_provider=provider_id)
@@ -304,7 +304,7 @@ def has_open_of_service(tx: Connection, like: Session, now: int) -> bool:
 
 
 def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
-    """Return the ids of those sessions that are neither expired nor revoked."""
+    """Return those of `sids` whose sessions are neither expired nor revoked."""
     return frozenset(row[0] for row in tx.rows(_FIND_OPEN, sids=text_list(sids), now=now))
 
 
@@ -322,9 +322,9 @@ def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSess
     return found
 
 
-def add_session(tx: Connection, new: Session) -> bool:
-    """Insert a session; return False if it exists already."""
-    return tx.execute(_ADD_SESSION, **new._asdict()) == 1
+def add_session(tx: Connection, new: Session) -> None:
+    """Insert a session; do nothing if it exists."""
+    tx.execute(_ADD_SESSION, **new._asdict())
 
 
 def find_session_end(tx: Connection, sid: str) -> int | None:
@@ -338,19 +338,19 @@ def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
     return find_one(tx, int, _FIND_SIGN_IN_EXPIRY, sid=sid)
 
 
-def revoke_session(tx: Connection, sid: str, now: int) -> int:
+def revoke_session(tx: Connection, sid: str, now: int) -> None:
     """Revoke a session with its tokens, its signing credential and the sessions assumed in it."""
-    return tx.execute(_REVOKE_SESSION, sid=sid, now=now)
+    tx.execute(_REVOKE_SESSION, sid=sid, now=now)
 
 
-def extend_session(tx: Connection, sid: str, until: int) -> int:
+def extend_session(tx: Connection, sid: str, until: int) -> None:
     """Set the expiry of a session."""
-    return tx.execute(_EXTEND_SESSION, sid=sid, until=until)
+    tx.execute(_EXTEND_SESSION, sid=sid, until=until)
 
 
-def switch_organization(tx: Connection, sid: str, organization_id: str) -> int:
+def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
     """Set the current organization of a session."""
-    return tx.execute(_SWITCH_ORGANIZATION, sid=sid, in_organization=organization_id)
+    tx.execute(_SWITCH_ORGANIZATION, sid=sid, in_organization=organization_id)
 
 
 def find_current_organization(tx: Connection, sid: str) -> str | None:
@@ -358,21 +358,21 @@ def find_current_organization(tx: Connection, sid: str) -> str | None:
     return find_one(tx, str, _FIND_CURRENT_ORGANIZATION, sid=sid)
 
 
-def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> int:
-    """Revoke all sessions of a role, after a change of its trust policy; return their number."""
-    return tx.execute(_REVOKE_SESSIONS_OF_ROLE, of_role=role_id, now=now)
+def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
+    """Revoke all sessions of a role, after a change of its trust policy."""
+    tx.execute(_REVOKE_SESSIONS_OF_ROLE, of_role=role_id, now=now)
 
 
-def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> int:
-    """Revoke a person's sessions of a role after its unassignment; return their number."""
-    return tx.execute(_REVOKE_SESSIONS_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
+def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
+    """Revoke a person's sessions of a role after its unassignment."""
+    tx.execute(_REVOKE_SESSIONS_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
 
 
 def revoke_sessions_of_service(
     tx: Connection, account_id: str, source_crn: str, name: str, now: int
-) -> int:
+) -> None:
     """Revoke the sessions of an account's roles that a service (its CRN) began under this name."""
-    return tx.execute(
+    tx.execute(
         _REVOKE_SESSIONS_OF_SERVICE,
         account_id=account_id,
         of_service=source_crn,

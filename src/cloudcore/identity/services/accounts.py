@@ -42,7 +42,7 @@ class Founder(NamedTuple):
 AccountSetup = Callable[[Connection], None]
 """Inserts what other families add to a new account, in the transaction that creates the account."""
 PrepareAddition = Callable[[str, int], Awaitable[AccountSetup]]
-"""Given the id and creation time of a new account, returns its addition. Called before the
+"""Given the id and creation time of a new account, returns its `AccountSetup`. Called before the
 transaction, for slow work and calls to other servers."""
 
 

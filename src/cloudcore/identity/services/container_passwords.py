@@ -1,4 +1,4 @@
-"""Named passwords with which a person logs container clients in, in one role.
+"""Named passwords with which a person logs in container clients; each acts in one role.
 
 A container password stands for a person, a role and the role's account. It grants nothing itself:
 whenever it is exchanged for a token, the person, the assignment of the role, the role's trust
@@ -28,7 +28,7 @@ from cloudcore.identity.rows.container_passwords import (
 )
 from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.sessions import find_session_end
-from cloudcore.identity.tokens.access_tokens import MIN_SECONDS
+from cloudcore.identity.tokens.access_tokens import clamp_duration
 from cloudcore.web.context import RequestContext
 
 MAX_KEPT: Final = 50
@@ -47,14 +47,6 @@ def new_text(password_id: str) -> str:
 def id_of(text: str) -> str | None:
     """Return the row id in a container password, or None if the password is malformed."""
     return id_in(_PREFIX, text)
-
-
-def life_of(seconds: int | None, most: int) -> int:
-    """Return a requested lifetime, raised or lowered to `MIN_SECONDS` and the operator's `most`.
-
-    None means `most`.
-    """
-    return min(max(most if seconds is None else seconds, MIN_SECONDS), most)
 
 
 def create_container_password(
@@ -83,7 +75,8 @@ def create_container_password(
     remove_expired_of_person(tx, person.id, now)
     if CONTAINER_PASSWORDS.count(tx, person.id) >= MAX_KEPT:
         raise Conflict(f"a person keeps at most {MAX_KEPT} container passwords; revoke one")
-    seconds = life_of(life_seconds, ctx.settings.container_password_seconds)
+    most = ctx.settings.container_password_seconds
+    seconds = clamp_duration(most if life_seconds is None else life_seconds, most)
     end, expires_at = find_session_end(tx, person.sid or ""), now + seconds * MICROSECONDS
     made = ContainerPassword(
         id=id_of(text) or "",
@@ -178,6 +171,6 @@ def _person_of(password: ContainerPassword) -> Principal:
 
 
 def _note_role(ctx: RequestContext, role: AssumableRole) -> None:
-    """Record the change in the audit log of the role's account, with the role's CRN."""
+    """Assign the change's audit event to the role's account, and add the role's CRN to it."""
     ctx.event_owner = role.account_id
     ctx.details["role"] = role.crn

@@ -47,7 +47,7 @@ def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str
 def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
     """Check that the caller may create an account in the `joined` organization.
 
-    `joined` has the caller's role in it; None if the caller acts in an account, not as a person.
+    `joined` includes the caller's role; None if the caller acts in an account, not as a person.
     Raise `AccessDenied` if the install lets nobody create accounts; or if it lets only owners
     create accounts, and the caller does not own `joined`, or `joined` is personal.
     """
@@ -132,7 +132,7 @@ def set_member_role(
 
 
 def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """Remove a member, with the person's roles in the organization's accounts and provider links.
+    """Remove a member, the member's roles in the organization's accounts, and the provider links.
 
     If the person is invited again, a provider's sign-in links the person again by the e-mail
     address. Raise `Conflict` if the organization is the person's personal one, or the member is the

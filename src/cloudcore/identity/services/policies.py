@@ -65,7 +65,7 @@ def update_policy(
     if "document" in changes:
         stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
         if len(stored.text) > len(policy.document):
-            _check_size(len(stored.text) + (rows.find_largest_size_of_others(tx, policy.id) or 0))
+            _check_size(len(stored.text) + rows.find_largest_size_of_others(tx, policy.id))
         new: dict[str, Any] = {"document": stored.text, "account_ids": stored.encoded_ids}
         is_other = policy._replace(**new) != policy
         changes = {**changes, **new, "revision": policy.revision + is_other}

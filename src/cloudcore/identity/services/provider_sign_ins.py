@@ -9,7 +9,7 @@ person is found by the e-mail address, but only if
   on an address.
 
 At each sign-in, the person must be a member of the provider's organization, must have joined no
-other, and must own no account: an organization may sign in only its own people.
+other organization, and must own no account: an organization may sign in only its own people.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cloudcore.identity.rows import issued_tokens, roles, users
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.identity.rows.issued_tokens import Code
-from cloudcore.identity.rows.organizations import MEMBERS, lock_if_exists
+from cloudcore.identity.rows.organizations import MEMBERS
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment
 from cloudcore.identity.rows.users import PEOPLE, User
 from cloudcore.identity.services.roles import unassign_role
@@ -77,11 +77,10 @@ def sign_in(
     The person is created if necessary and allowed. Raise `AccessDenied` if the provider is no
     longer active, or nobody may sign in with this profile.
     """
-    provider = rows.find_provider(tx, provider_id)
-    if provider is None or not lock_if_exists(tx, provider.organization_id):
+    provider = rows.lock_provider(tx, provider_id)
+    if provider is None:
         raise AccessDenied("there is no such identity provider any more")
-    provider = rows.find_provider(tx, provider_id)  # read again under the lock
-    if provider is None or provider.status != "active":
+    if provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
     subject = provider.id, profile.subject
     linked_id = rows.find_person_of_subject(tx, *subject)
@@ -178,7 +177,10 @@ def _create(
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[RoleChange]:
-    """Assign the roles of the profile's groups, and remove those of others; manual ones stay."""
+    """Assign the roles of the profile's groups; unassign those of the provider's other groups.
+
+    Manual assignments stay. Return the changes.
+    """
     wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
     given = {each[:2] for each in roles.assignments_of_groups(tx, provider.id, user_id=user_id)}
     changed: list[RoleChange] = []

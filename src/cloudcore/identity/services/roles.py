@@ -161,8 +161,9 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
     """Return True if the new trust policy still admits every principal that the old one admits.
 
     It must keep all old statements, with the same ids for their names, and only add statements that
-    allow. If it has a deny, names in the old statements that had no id must still have none. Names
-    in new statements are ignored, so that the effect does not reveal if an account has a handle.
+    allow. If the new policy has a deny, names in the old statements that had no id must still have
+    none. Names in new statements are ignored, so that the effect does not reveal if an account has
+    a handle.
     """
     before = msgspec.json.decode(role.trust_policy)["statements"]
     after = msgspec.json.decode(stored.text)["statements"]
@@ -185,11 +186,13 @@ def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
 def assign_role(
     tx: Connection, account_id: str, role_id: str, person: str, now: int
 ) -> rows.Assignment:
-    """Assign a role to a member of the account's organization; its trust policy still applies.
+    """Assign a role to a member of the account's organization.
 
-    `person` is an id, CRN or e-mail address. If a group of an identity provider gave the person the
-    role, the assignment becomes a manual one. Raise `Conflict` if the person already has a manual
-    assignment of the role.
+    The assignment has no effect until the role's trust policy admits the person. `person` is an id,
+    CRN or e-mail address. If a group of an identity provider gave the person the role, the
+    assignment becomes a manual one.
+
+    Raise `Conflict` if the person already has a manual assignment of the role.
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)

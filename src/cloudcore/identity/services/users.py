@@ -137,7 +137,7 @@ def reset_password(
 
 
 def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Lock and return a member of an organization who belongs to no other.
+    """Lock and return a member of an organization who has joined no other organization.
 
     Whoever replaces a person's password, or signs the person in, gets access to everything that the
     person has. So resets of passwords and sign-ins at a provider of the organization check this.

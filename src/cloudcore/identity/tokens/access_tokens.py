@@ -69,7 +69,7 @@ API: Final = "api"
 DEFAULT_SECONDS: Final = 3600
 MIN_SECONDS: Final = 900
 MAX_SECONDS: Final = 43200
-"""Maximum lifetime of access tokens; the others are the default and the minimum."""
+"""Maximum lifetime of access tokens; above it are the default and the minimum."""
 
 C = TypeVar("C", bound="Claims")
 
@@ -81,7 +81,7 @@ class KeySets(Protocol):
         """Return the key to sign with now."""
 
     def find(self, key_set: str, kid: str) -> SigningKey | None:
-        """Return the key with this id, even if it only verifies by now, or None."""
+        """Return the key with this id, even if it no longer signs; None if there is none."""
 
 
 class Claims(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -142,9 +142,10 @@ class AccessTokens:
         sid: str | None = None,
         access_key_id: str | None = None,
     ) -> str:
-        """Return a token for `subject` (a CRN) that expires at `expires_at`, in whole seconds.
+        """Return a token for `subject` (a CRN), with the id `jti`, that expires at `expires_at`.
 
-        `jti` is the id of the token. Without `issued_at`, it is issued now.
+        Without `issued_at`, the token is issued now. Both times are in microseconds since the
+        epoch, and rounded down to a second in the token.
         """
         now = self._clock() if issued_at is None else issued_at
         claims = AccessClaims(

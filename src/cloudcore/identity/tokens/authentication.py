@@ -67,7 +67,7 @@ class BearerAuthenticator:
         suspended or deleted.
         """
         claims = self._tokens.verify(bearer)
-        principal = await self._database.read(find_principal, claims, self._clock())
+        principal = await self._database.read(_find_principal, claims, self._clock())
         if principal is None:
             raise Unauthenticated(
                 "the token was revoked, or its principal is suspended or no longer exists"
@@ -84,14 +84,17 @@ class BearerAuthenticator:
         return organizations_of(principal.id, tx)
 
 
-def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
+def _find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
     """Return the principal of a verified token, or None if token or principal are not valid now."""
     if is_token_revoked(tx, claims.jti):
         return None
     if claims.sid is not None:
         session = find_live_session(tx, claims.sid, now)
         return None if session is None else _of_session(claims, session)
-    return _of_access_key(tx, claims, now)
+    owner = find_key_owner(tx, claims.akid or "")
+    if owner is None or not owner.is_in_force(now):
+        return None
+    return _of_program(owner, claims.jti, claims.exp * MICROSECONDS)
 
 
 def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
@@ -112,16 +115,7 @@ def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
     return _of_role(session, claims.jti)
 
 
-def _of_access_key(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
-    owner = find_key_owner(tx, claims.akid or "")
-    if owner is None or not owner.is_in_force(now):
-        return None
-    return _of_program(owner, claims.jti, claims.exp * MICROSECONDS)
-
-
 class _Sealed(NamedTuple):
-    """A key pair whose secret is sealed."""
-
     secret: bytes
     context: str
     principal: Principal

@@ -53,7 +53,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OnlyAlgorithm(JWSRegistry):
-    """A set of accepted algorithms with only one in it, under its established name.
+    """Accepts a single algorithm, under its established name.
 
     RFC 9864 renames EdDSA, and the library warns about the old name, which clients still use.
     """

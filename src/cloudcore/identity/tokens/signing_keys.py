@@ -111,7 +111,7 @@ class SigningKeys:
     def _successor(
         self, audience: str, kept: list[SigningKeyRow], now: int
     ) -> SigningKeyRow | None:
-        """Return a new key for an audience, or None if a stored key still signs in a day."""
+        """Return a new key for an audience, or None if a stored key will still sign in a day."""
         of_audience = [row for row in kept if row.audience == audience]
         begins = max([now, *(row.not_after for row in of_audience)])
         if begins > now + _DAY:
@@ -143,18 +143,14 @@ def opens_all(keyring: Keyring, kept: list[SigningKeyRow]) -> bool:
 
 def _replace(tx: Connection, due: list[SigningKeyRow], ended: list[str]) -> list[SigningKeyRow]:
     for row in due:
-        add_signing_key(tx, row)  # unless another process has added one with this id
+        # Does nothing if another process has added a key with this id.
+        tx.execute(_ADD_SIGNING_KEY, **row._asdict())
     tx.execute(_FORGET, kids=text_list(ended))
     return list_signing_keys(tx)
 
 
 def _context(kid: str) -> str:
     return f"signing-key:{kid}"
-
-
-def add_signing_key(tx: Connection, new: SigningKeyRow) -> bool:
-    """Insert a key; return False if its id is taken."""
-    return tx.execute(_ADD_SIGNING_KEY, **new._asdict()) == 1
 
 
 def list_signing_keys(tx: Connection) -> list[SigningKeyRow]:
