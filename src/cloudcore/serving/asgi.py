@@ -1,12 +1,12 @@
-"""Receive a request body, on our own server or any other.
+"""Receive a request body, on our own server or any other ASGI server.
 
 Our server leaves a body in the socket until the application reads it. Its extension
 ``scope["extensions"]["entrepot.held_body"]`` (`HeldBody`) moves the body to a sink in a bulk
-thread. On another ASGI server the same call uses ``receive()``.
+thread. On another server, `receive_into` uses ``receive()``.
 
-A small body is read into memory; a bulk thread writes a large one to a file. Without a declared
-length only the bytes can tell which it is, so `read_few` reads the start. The start of a large body
-is given back to the connection, so that `receive_into` moves the body in whole units, without
+A small body is read into memory; a bulk thread writes a large one to a file. If no length is
+declared, `read_few` reads the start to find out whether the body is small. The start of a large
+body is given back to the connection, so that `receive_into` moves the body in whole units, without
 another copy.
 """
 
@@ -48,19 +48,19 @@ class HeldBody(Protocol):
         """Move the whole body to `sink`, then call `finish`, both in a bulk thread.
 
         `finish` gets True if the body arrived completely, False if the client disconnected, stalled
-        past the time limit or broke the framing. Return its result. Exceptions of `sink` or
-        `finish` are raised here, and the connection closes after the response.
+        past the time limit or broke the framing. Return the result of `finish`. Exceptions of
+        `sink` or `finish` are raised here, and the connection closes after the response.
         """
 
     def give_back(self, data: bytes) -> None:
-        """Take back `data`, all bytes read so far, to deliver them again before the others."""
+        """Take back `data`, all bytes read so far, and deliver them again before the rest."""
 
     def when_lost(self, call: Callable[[], None] | None) -> None:
-        """Call `call` when the connection is lost, or now if it is; None cancels the call."""
+        """Call `call` when the connection is lost, at once if it already is; None cancels that."""
 
 
 class Body(Protocol):
-    """A body, received and finished in a bulk thread (`receive_into`)."""
+    """`receive_into` for the body of one request, whose scope is bound."""
 
     async def __call__(self, sink: Sink, finish: Callable[[bool], T], /) -> T:
         """Pass the body to `sink`; return ``finish(is_complete)``."""

@@ -21,7 +21,7 @@ Network = IPv4Network | IPv6Network
 def source_address(
     peer: str | None, forwarded_for: Sequence[bytes], trusted: Sequence[Network]
 ) -> Address | None:
-    """Return the nearest address that is not a trusted proxy's; None if the peer has no IP.
+    """Return the nearest address that is no trusted proxy's; None if the peer has no IP address.
 
     Each proxy appends its peer to ``X-Forwarded-For``. So the field is read from the right, up to
     the first address that is not a trusted proxy; entries further left can be forged.
@@ -75,7 +75,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProxyWatch:
-    """Warns, once per process, of a proxy that is not trusted; ignores requests not forwarded."""
+    """Logs one warning per process if all forwarded requests come from one untrusted peer."""
 
     def __init__(self) -> None:
         self._peer = ""

@@ -86,7 +86,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 1
 """Upper bounds of the duration histogram in seconds; a further bucket has no bound."""
 
 KEPT_OUTCOMES = ("hit", "confirmed", "missed")
-"""What became of requests whose answers are kept; see `KeptAnswers.take_counts`."""
+"""Outcomes of requests whose answers can be kept; see `KeptAnswers.take_counts`."""
 
 _METHOD_INDEX = {name: index for index, name in enumerate(METHODS)}
 _OTHER = len(METHODS) - 1
@@ -243,7 +243,7 @@ class Counter:
         if outcomes is not None:
             self.count(f"{outcomes}.{outcome_of(record.status)}", 1)
         elif cache is not None and not (record.received or record.event):
-            # The next ones count no more than this.
+            # Later records that share the cache change no other cells.
             offsets = (_AT_DURATIONS, _AT_MICROSECONDS, _AT_SENT)
             cache.cells = (counted, *(start + offset for offset in offsets))
 

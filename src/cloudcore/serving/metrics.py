@@ -29,7 +29,7 @@ from cloudcore.serving.counters import (
 )
 
 MEASURED_SECONDS: Final = 5.0
-"""Seconds for which measured gauges are shown again, as measuring reads the database."""
+"""Seconds for which measured gauges are reused, as measuring reads the database."""
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class MetricsApplication:
         await send({"type": "http.response.body", "body": body})
 
     async def _renew_gauges(self) -> None:
-        """Measure the gauges again, unless that was done a moment ago; drop stale ones."""
+        """Measure the gauges if they are older than `MEASURED_SECONDS`; on failure, drop them."""
         async with self._measuring:
             if self._monotonic() < self._measure_at:
                 return

@@ -26,7 +26,7 @@ class Plane(NamedTuple):
     refusal_body: RefusalBody
     """Makes the body of an error response of the server itself."""
     refusal_headers: bytes = b""
-    """Header lines of such a response, each with its CRLF."""
+    """Header lines of these error responses, each with its CRLF."""
     prefixes: tuple[bytes, ...] = ()
     """First segments of its raw paths, such as ``b"/v2"``; empty for every path."""
     port: int | None = None
@@ -35,7 +35,7 @@ class Plane(NamedTuple):
     """Host names in lower case. One with a leading dot is a domain and all its subdomains, except
     those that another plane names. Empty for every host."""
     refusal_type: bytes = b"application/json"
-    """Media type of such a body."""
+    """Media type of the body that `refusal_body` makes."""
     is_empty: bool = False
     """True if nothing is served at its paths."""
     logged_parameters: frozenset[bytes] = frozenset()

@@ -102,7 +102,7 @@ class SocketBody:
         buffered = (bytes(self._decoded), self._raw)
         self._decoded = b""
         self._raw = b""
-        # The body may have ended, or failed, while what was read of it was given back.
+        # The connection may have delivered the end, or a failure, before the start was given back.
         has_ended = self.framing.complete
         here = isinstance(self.framing, CountedBody) and self.framing.remaining <= len(buffered[1])
         worker = connection.worker
@@ -125,7 +125,7 @@ class SocketBody:
             self._received += job.content_bytes
             self.job = None
         self.given = True
-        if has_ended:  # the connection has what follows
+        if has_ended:  # the connection already has the bytes after the body
             connection.resume_reading()
         else:
             self._settle(job)
@@ -155,7 +155,7 @@ class SocketBody:
         self.wake()
 
     def take_raw(self) -> bytes:
-        """Remove and return the raw bytes that came with the head, to drain the body."""
+        """Remove and return the bytes that have arrived but are not decoded yet."""
         raw, self._raw = self._raw, b""
         return raw
 

@@ -37,7 +37,7 @@ class SendingJob(BulkJob[bool]):
         count: int,
         slice_bytes: int,
     ) -> None:
-        """Send `count` bytes, but only about `slice_bytes` while others wait for the thread."""
+        """Send `count` bytes; after about `slice_bytes`, let waiting jobs use the thread."""
         worker = connection.worker
         super().__init__(connection.loop, worker.senders, worker.limits, sock)
         self._count = count
@@ -67,7 +67,7 @@ class SendingJob(BulkJob[bool]):
         return self.moved == self._count
 
     def _prepare(self) -> None:
-        """Make the next bytes to send; an error here is not the client's."""
+        """Prepare the next bytes; an error raised here does not mean that the client left."""
 
     def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:
         """Send some bytes; return their number. `buffer` belongs to the thread."""
@@ -221,11 +221,11 @@ async def _run(transfer: Transfer, job: SendingJob, *, full: bool = False) -> bo
 
 
 Parts = Callable[[int], Iterator[memoryview]]
-"""Returns the parts of a body from an offset on; each is valid until the next. Blocks."""
+"""Yields the parts of a body from an offset on; each is valid until the next one. Blocks."""
 
 SLICE_BYTES: Final = 4 * MIB
-"""Bytes that a job sends while others wait for its thread. Few, so that clients of the same object
-stay near each other: a part that is made for one may then serve all."""
+"""Bytes that a job sends while others wait for its thread. They are few, so that clients of one
+object stay near each other: a part that is made for one of them may then serve all."""
 KEPT_BYTES: Final = 2 * MIB
 """Approximate memory that the iterator over the parts of one body uses."""
 

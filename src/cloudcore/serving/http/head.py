@@ -151,7 +151,7 @@ def without_empty_lines(data: bytes) -> bytes:
 
 
 def check_request_line(line: bytes) -> tuple[str, bytes, str]:
-    """Return (method, target, version) of a request line; the version is such as "1.1".
+    """Return (method, target, version) of a request line; the version is "1.0" or "1.1".
 
     Raise `HeadError`: 400 if it is not a request line of HTTP/1, 405 for an unknown method.
     """
@@ -178,7 +178,7 @@ def check_lines(head: bytes, header_count: int) -> None:
 
 
 def check_partial(data: bytes | bytearray) -> None:
-    """Raise `HeadError` early if no further bytes could complete the head validly."""
+    """Raise `HeadError` early if an incomplete head has a malformed request line."""
     end = data.find(b"\n")
     if end < 0:
         return
@@ -259,7 +259,10 @@ def _user_agent(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _split_absolute(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:
-    """Return (path, query) of an absolute-form target with this host (RFC 9112 §3.2.2)."""
+    """Return (path, query) of an absolute-form target (RFC 9112 §3.2.2).
+
+    Raise `HeadError` if the target is malformed or names another host than `host`.
+    """
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
         raise HeadError(400, "malformed request target")

@@ -50,8 +50,8 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
 def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
     """Store a complete answer for repetition if the application allows it.
 
-    Not stored are answers to a request with a body or with ``Expect: 100-continue``, and those
-    after which the connection ends.
+    Only answers to GET and HEAD in HTTP/1.1 are stored, and none if the request has a body or
+    ``Expect: 100-continue``, or if the connection ends after the answer.
     """
     connection, head = cycle.connection, cycle.head
     kept = connection.worker.kept
@@ -64,7 +64,7 @@ def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
 
 
 def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
-    """Answer the request whose head is `data` from kept answers; return False if there is none.
+    """Answer the request whose head is `data` from a kept answer; return False if none can be sent.
 
     Call this while the connection waits for a request, and has received nothing before `data`.
     """

@@ -53,7 +53,7 @@ class RequestCycle:
     disconnected = False
     finished = False
     keep: KeepTerms | None = None  # how the answer may be given again
-    rendered: tuple[bytes, bytes] | None = None  # then: its status line; what follows common lines
+    rendered: tuple[bytes, bytes] | None = None  # with `keep`: status line; all after common lines
     reason = ""  # why the server itself refused or aborted it
     recorded_later = False  # its connection ended before its application did
     send_job: BulkJob[bool] | None = None
@@ -313,9 +313,8 @@ class RequestCycle:
     async def _send_parts(self, message: Message) -> None:
         """Send a body, or the rest of one, made in a bulk thread (our own ASGI extension).
 
-        ``parts`` returns an iterator over the parts of the body from an offset on
-        (`cloudcore.serving.bodies.sending.Parts`), ``count`` is the number of its bytes. Only small
-        parts of it are in memory at once.
+        ``parts`` makes the body (`cloudcore.serving.bodies.sending.Parts`), ``count`` is its length
+        in bytes. Only small parts are in memory at once.
         """
         count = message["count"]
         head = b"" if self._opened else self._open(count)
@@ -335,7 +334,7 @@ class RequestCycle:
         return is_delivered
 
     async def _give_way(self, kept: int) -> None:
-        """Wait for a slow client, with `kept` bytes in memory; for a fast one, only let others run.
+        """Wait for a slow client, with `kept` bytes in memory; for a fast one, let other tasks run.
 
         While a large piece is written, repeat that after each part.
         """
@@ -392,7 +391,7 @@ class RequestCycle:
         return body is None or body.can_drain(self.connection.worker.limits.refusal_drain_bytes)
 
     def _promise(self, count: int) -> None:
-        """Count `count` body bytes; raise `ResponseError` beyond the Content-Length."""
+        """Subtract `count` from the body bytes to send; raise `ResponseError` if it is too many."""
         if self._left is not None:
             self._left -= count
             if self._left < 0:
@@ -430,7 +429,7 @@ class RequestCycle:
             body.fail(400, "the client left")
 
     def sweep(self, now: float, limits: ServerLimits, *, crowded: bool) -> None:
-        """Abort the connection of a client that is too slow; end a request that takes too long."""
+        """Stop receiving from or sending to a client that is too slow; end an overdue request."""
         if limits.request_seconds and now - self.started_at > limits.request_seconds:
             self._end_overdue(now, limits)
             return

@@ -1,4 +1,4 @@
-"""Render response heads from ASGI messages, safe from header injection; refusals of the server."""
+"""Render response heads safely from ASGI messages, and the server's own refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Fields(NamedTuple):
 
 
 def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> Fields:
-    """Return the header lines to send, except those for framing.
+    """Check an application's headers; return those to send as lines, apart from the framing.
 
     Raise `ValueError` if a name or value contains invalid characters.
     """

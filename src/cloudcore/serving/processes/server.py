@@ -171,8 +171,8 @@ def serve(
 ) -> int:
     """Run worker number `slot`: serve until a signal, drain, and return the exit status.
 
-    A worker that `is_supervised` then ignores SIGTERM, as the supervisor's second SIGTERM may
-    arrive after it has drained.
+    If it `is_supervised`, the worker ignores SIGTERM after it has drained: the supervisor's second
+    SIGTERM may arrive only then.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     scheme = "http" if service.tls is None else "https"
@@ -261,7 +261,7 @@ class WorkerServer(uvicorn.server.Server):
                 signal.signal(sig, handler)
 
     def _drain(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - signal's own signature
-        """Begin to drain: on SIGTERM after a delay, or at once when it is repeated."""
+        """Begin to drain: on the first SIGTERM after `leaving_seconds`, otherwise at once."""
         seconds = self._service.limits.leaving_seconds
         if sig == signal.SIGTERM and self._leaves_at is None and seconds:
             self._leaves_at = time.monotonic() + seconds

@@ -281,7 +281,7 @@ class TlsTransport(asyncio.Transport):
             self._validates = True
 
     def _take_plain(self, stream: TlsStream) -> None:
-        """Have the protocol refuse a client that speaks plain HTTP."""
+        """Let the protocol refuse a client that speaks plain HTTP, without TLS."""
         plain = stream.strip()
         self._stream, self._established = plain, True
         self._protocol.refuse_plain(plain.recv(4096))
@@ -394,7 +394,7 @@ class TlsAcceptor(asyncio.Protocol):
 def lend_socket(transport: asyncio.Transport) -> socket.socket | TlsLoan | None:
     """Return a duplicate of the socket for a bulk job, or None if the client has left.
 
-    A TLS connection is lent itself: it must not be written to before the job ends.
+    For TLS, return a loan of the connection itself: do not write to it before the job ends.
     """
     if transport.is_closing():
         return None
