@@ -225,7 +225,6 @@ class ControlPlane:
 
 
 def _plane_of(scope: Scope) -> ControlPlane:
-    """Return the application that received a request."""
     plane: ControlPlane = scope["state"][_PLANE]
     return plane
 
@@ -349,7 +348,10 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
 
 
 async def _is_empty(request: Request[Any, Any, Any], spec: RouteSpec) -> bool:
-    """Return True if a request has no body or, for a POST, an empty object; read little more."""
+    """Return True if a request has no body or, for a POST, an empty object.
+
+    This reads little more than `_LONGEST_EMPTY` bytes.
+    """
     headers = dict(request.scope["headers"])
     has_none = not headers.get(b"content-length", b"").strip(b"0")
     if has_none and b"transfer-encoding" not in headers:
@@ -442,7 +444,7 @@ class _CheckedRequest(Request[Any, Any, Any]):
     """A request whose body is read within the limits, and parsed strictly."""
 
     async def body(self) -> bytes:
-        """Return the whole body."""
+        """Return the whole body; raise `InvalidInput` if it did not arrive completely."""
         try:
             return await super().body()
         except InternalServerException:

@@ -68,7 +68,7 @@ class ControlSettings:
 
     @property
     def signed_in_at(self) -> str:
-        """Return the base URL to which the console's sign-ins return."""
+        """Return the base URL of the console, to which its sign-ins return."""
         return self.console_url or self.auth_url
 
     @property
@@ -107,7 +107,7 @@ AUTHENTICATOR: Final[Port[Authenticator]] = Port("platform.authenticator")
 
 
 MeterRequest = Callable[[str, str], None]
-"""Counts a request of an account, to the family that answered it."""
+"""Counts a request; gets the account's id and the name of the family that answered."""
 
 
 def _same(value: Any) -> Any:  # noqa: ANN401 - of any type
@@ -131,7 +131,7 @@ class Platform:
     passwords: PasswordChecks = field(default_factory=PasswordChecks)
     proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
     auditor: Auditor | None = None
-    """Records every change, or None to record nothing."""
+    """Writes an audit event for every change; None to write none."""
     meter_request: MeterRequest = _meter_nothing
     """Counts a request that was answered; it must be quick."""
 
@@ -174,8 +174,7 @@ class RequestContext:
         self._authenticator = platform.authenticator
         self._database: Database = platform.database
         self.database: Database = platform.database
-        """Its writes check and record the change of an operation with an action, in their
-        transaction."""
+        """An `AuditedDatabase` if the request makes a change and its route has an action."""
         self.change_check: ChangeCheck | None = None
         """Called at the end of the change's transaction."""
         self.details: dict[str, object] = {}
@@ -199,7 +198,7 @@ class RequestContext:
         self.caller: Principal | None = None
         """None only on public routes."""
         self.authenticate: Callable[[], Awaitable[Principal]] | None = None
-        """Authenticates the caller by the request's access token, as of now."""
+        """Authenticates the request's access token, as of now; None on public routes."""
         self.policies: Sequence[Policy] = ()
         """The caller's identity policies, if the route has an action."""
         self.allowed_somewhere = True
@@ -313,12 +312,12 @@ class RequestContext:
         location: Callable[[T], str] | None = None,
         details: Callable[[T], Mapping[str, object] | None] | None = None,
     ) -> Reply[B]:
-        """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
+        """Run `change`, and store its response under the ``Idempotency-Key``, in one transaction.
 
         `wrap` converts the result of `change` to the body, which by default is the result; like
-        `change` it may run more than once. The response has the route's status. `details` maps the
-        result to additional details of the audit event, or to None if nothing was changed, so that
-        no event is written.
+        `change` it may run more than once. `location` maps the result to the ``Location`` header,
+        `details` to additional details of the audit event, or to None if nothing was changed, so
+        that no event is written. The response has the route's status.
 
         Raise `InProgress` if another attempt has taken over; nothing was changed.
         """
@@ -357,7 +356,7 @@ class RequestContext:
         resource: str = "",
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Record an event other than the operation's change, such as a sign-in, for each owner."""
+        """Write an audit event other than the operation's, such as a sign-in, for each owner."""
         if self.auditor is None:
             return
         for owner_id in owners:
@@ -375,9 +374,9 @@ class RequestContext:
         owners: Owners | None = None,
         resource: str = "",
     ) -> None:
-        """Count a refused attempt for the audit log, which is written later.
+        """Count a refused attempt; the auditor writes its event later.
 
-        The event belongs to `owner_id` or, if passed, to those that `owners` then finds.
+        The event belongs to `owner_id` or, if `owners` is passed, to those that it returns then.
         """
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})
@@ -411,7 +410,7 @@ class RequestContext:
         self._record_change(tx)
 
     def _record_change(self, tx: Connection, more: Mapping[str, object] | None = None) -> None:
-        """Record the operation's change, in its transaction."""
+        """Write the change's audit event, if the route has an action and it was authorized."""
         if self.auditor is None or self.action is None or not self.authorized:
             return
         assert self.caller is not None
@@ -443,7 +442,7 @@ class RequestContext:
         )
 
     def note_answered(self, family: str) -> None:
-        """Meter this request, which was not refused, for the caller's account."""
+        """Meter this request, which was not refused, if the caller acts in an account."""
         if self.caller is not None and self.caller.account_id is not None:
             self._meter_request(self.caller.account_id, family)
 
@@ -453,7 +452,7 @@ class RequestContext:
             raise RuntimeError(f"{self.action} was never authorized")
 
     async def record(self, status: int, body: bytes, content_type: str) -> None:
-        """Record an error as the outcome under the ``Idempotency-Key``."""
+        """Store an error as the outcome under the ``Idempotency-Key``."""
         assert self.claim is not None
         reply: Reply[object] = Reply(status, body, content_type=content_type)
         await self._database.write(self._complete, self.claim, reply)
@@ -481,7 +480,7 @@ class RequestContext:
 def refusal(
     action: str, verdict: Verdict | None = None, caller: Principal | None = None
 ) -> AccessDenied:
-    """Return the error for a verdict; None means that the action is allowed on no resource."""
+    """Return the error for a verdict; for None, the action is allowed on no resource."""
     why = "your policies allow it on no resource" if verdict is None else verdict.value
     if verdict is None and caller is not None and caller.account_id is None:
         why = "a person calls account services in an assumed role"

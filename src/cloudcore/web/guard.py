@@ -1,7 +1,7 @@
 """Authenticate and authorize requests: answer 401 and 403 before anything reveals what exists.
 
-Runs for every route before its body is read. Access is denied by default: a route without a spec is
-not served.
+The guard runs for every route, before the body is read. Access is denied by default: a route
+without a spec is not served.
 """
 
 from __future__ import annotations
@@ -150,7 +150,10 @@ async def _authenticate(
 
 
 async def _limit(state: RequestState, context: RequestContext, spec: RouteSpec) -> None:
-    """Count a request against the rate limit of its caller, or else of its address."""
+    """Count a request against the rate limit of its caller, or else of its address.
+
+    Raise `RateLimited` if the limit is exceeded.
+    """
     caller = context.caller
     whose = f"principal:{caller.id}" if caller else f"address:{rate_subject(context.source_ip)}"
     budget, now = context.settings.budget, context.clock()

@@ -43,7 +43,7 @@ class Tails:
 
 
 def collision(template: str, others: Iterable[str]) -> str | None:
-    """Return one of `others` that shares a path with `template`, which has a tail, or None."""
+    """Return one of `others` that can match a path of `template`, which has a tail; or None."""
     head = _segments(template)[:-1]
     for other in others:
         if other != template and _collide(head, _segments(other)):

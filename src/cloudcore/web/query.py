@@ -5,9 +5,9 @@ application/x-www-form-urlencoded of the URL Standard, §5.1). A ``+`` means a s
 plus sign in RFC 3986. A percent sign that begins no escape stands for itself.
 
 In a query, unknown parameters are ignored, because other software adds tracking parameters to
-links. A known one must not be repeated and has one spelling: ``5``, never ``5.0``, ``+5``, ``05``
-or ``1e1``. A ``+`` means a space, as in forms, except in parameters marked `PLUS`, whose values
-have no spaces.
+links. A known parameter must not be repeated, and a number has one spelling: ``5``, never ``5.0``,
+``+5``, ``05`` or ``1e1``. A ``+`` means a space, as in forms, except in parameters marked `PLUS`,
+whose values have no spaces.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def parse_fields(
     If `counts_empty`, empty fields count towards `max_fields`. With `unambiguous`, no name may be
     repeated. For the other options see `decode_text`.
 
-    Raise `InvalidInput` if there are too many fields, or one is refused.
+    Raise `InvalidInput` if there are too many fields, or a field breaks one of these rules.
     """
     if counts_empty and encoded.count(b"&") >= max_fields:
         raise _too_many()
