@@ -93,7 +93,7 @@ class Runtime(Generic[Needs]):
     on_node: Callable[[Needs], Sequence[Watch]] = _nothing
     """What the family watches on each machine, in one process of that machine."""
     placings: Sequence[Placing] = ()
-    """Kinds of resources that it places on machines; a resource is told if its machine is lost."""
+    """Kinds of resources that the family places on machines."""
     expiry: Sequence[Forget] = ()
     """Changes that delete a batch of expired rows; they get the current time in microseconds since
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
@@ -126,7 +126,7 @@ class Family(Generic[Needs]):
     """Kinds of resources of other families, which may be absent, on which this family's operations
     need rights."""
     recorded_actions: tuple[str, ...] = ()
-    """Actions in the audit log that are neither actions of its resource kinds nor in
+    """Actions in the audit log that are neither in `resource_kinds` nor in
     `event_types_by_action`."""
     policy_templates: tuple[PolicyTemplate, ...] = ()
     """Its ready-made policies."""
@@ -144,7 +144,7 @@ class Family(Generic[Needs]):
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:
-        """Add the routes, tables and so on that follow from the descriptions of resources."""
+        """Add the kinds, paths, events and quotas that follow from `resources`."""
         kinds = (*self.resource_kinds, *(each.kind for each in self.resources))
         told = {
             action: name

@@ -100,7 +100,7 @@ class Opening:
     ) -> None:
         """Take implementations from `offers`; of several offers for a port, the last one counts.
 
-        Makers add to `resources` what must be closed; it is closed before its own dependencies.
+        What must be closed is added to `resources`, which closes it before its own dependencies.
         """
         self.install = install
         self.resources = resources

@@ -149,10 +149,10 @@ class Database(Protocol):
         """Return a number that changes with each commit of any process, or None if it is unknown.
 
         If the number is equal before and after some reads, no commit became visible between them.
-        On PostgreSQL that holds for commits that this server has answered; others are noticed a
-        fraction of a second later (`postgresql_watch`). Only equality has a meaning: the number
-        need not grow, and differs between processes. The call takes microseconds; make it on the
-        event loop.
+        On PostgreSQL that holds for the commits of processes that share a `CommitMark`; others are
+        noticed a fraction of a second later (`postgresql_watch`). Only equality has a meaning: the
+        number need not grow, and differs between processes. The call takes microseconds; make it on
+        the event loop.
         """
 
     async def close(self) -> None:

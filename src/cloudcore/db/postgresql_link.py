@@ -29,7 +29,7 @@ T = TypeVar("T")
 SILENT_SECONDS: Final = 5.0
 """Seconds without a byte of an answer after which the server is asked about the connection."""
 LOOK_SECONDS: Final = 3
-"""Seconds until this question must have a connection, and then an answer."""
+"""Seconds within which that question must get a connection, and then an answer."""
 _GRACE_SECONDS: Final = 1.0
 """Seconds to wait for an answer on its way, if the server says that it has ended its work."""
 CONNECT_SECONDS: Final = 5
@@ -94,9 +94,11 @@ class GuardedConnection(psycopg.Connection):
             return result
 
     def _look(self) -> None:
-        """Return if the server works on the statement; else close, and raise `OperationalError`.
+        """Return if the server works on the statement; otherwise close this connection and raise.
 
         Also return if an answer has arrived meanwhile, or if this connection has no `looks`.
+
+        Raise `OperationalError` if the statement is lost, `ServerSilent` if the server is silent.
         """
         if self.looks is None:
             return
@@ -141,10 +143,11 @@ class _Looks:
         self._silent_at = time.monotonic()
 
     def is_at_work(self, pid: int, since: float) -> bool:
-        """Return False if the server process `pid` is idle or gone.
+        """Return True if the server process `pid` works on a statement; False if idle or gone.
 
-        `since` is when the connection last received something, by the monotonic clock. If another
-        query failed after that time, assume that this one would fail, too.
+        Return True also if `pid` is 0, or if the server refuses the connection for this query.
+        `since` is when the watched connection last received something, by the monotonic clock. If
+        another query failed after that time, this one would fail, too.
 
         Raise `ServerSilent` if the server does not answer.
         """

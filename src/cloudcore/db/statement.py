@@ -96,7 +96,7 @@ def compile_all(*, for_postgresql: bool) -> None:
 
 
 class TableLock(ClauseElement):
-    """Waits for transactions that write to a table, then blocks new ones until this one ends."""
+    """Waits for transactions that write to a table, and blocks new ones until its own ends."""
 
     def __init__(self, table: Table) -> None:
         self.table: Final = table

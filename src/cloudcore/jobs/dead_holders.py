@@ -227,7 +227,7 @@ class DeadHolders:
 
 @asynccontextmanager
 async def noticing_deaths(dead: DeadHolders, worker_id: str) -> AsyncIterator[None]:
-    """Free the leases of dead workers, now and during the block; then free those of `worker_id`."""
+    """Free the leases of dead workers, now and during the block; after it, those of `worker_id`."""
     try:
         await dead.look()
     except PlatformError as error:

@@ -44,9 +44,8 @@ class NewJob(NamedTuple):
     """Unique among unfinished jobs of one kind."""
     delay_seconds: float = 0
     hastens: bool = False
-    """True if an unfinished job with this kind and key shall be due no later than this one would
-    be. If a worker has leased that job, it becomes due at this time once its step has ended, or at
-    the end of the step's own pause if that is earlier."""
+    """True to make an unfinished job of the same kind and key due no later than this job would be.
+    If a worker has leased that job, it becomes due by then as soon as its step has ended."""
 
 
 class Job(NamedTuple):
@@ -240,6 +239,7 @@ class LeaseTerms(NamedTuple):
 
     token: str
     until: int
+    """The end of the lease, in microseconds since the epoch."""
     limit: int
     kinds: Collection[str]
     """The kinds that the worker can run."""
@@ -287,7 +287,7 @@ def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> J
 
 
 def begin_step(tx: Connection, job: Job) -> None:
-    """Drop the job's wakes so far, because the next step reads the changes that caused them.
+    """Clear the job's `wake_at`, because the next step reads the changes that woke the job.
 
     Call this at the end of the transaction, after `advance` and the change of the ended step.
     """

@@ -76,6 +76,7 @@ class TurnTerms(NamedTuple):
 
     token: str
     until: int
+    """The end of the lease, in microseconds since the epoch."""
     holder: str | None = None
     """Id of the worker process, so that its leases can be freed if it dies."""
 

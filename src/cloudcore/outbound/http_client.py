@@ -88,7 +88,7 @@ class IdleConnections:
         return None
 
     def give_back(self, origin: str, connection: HttpConnection) -> None:
-        """Store a connection for reuse if its response was read to the end; otherwise close it."""
+        """Store a connection for reuse; close it if it cannot be reused, or there are enough."""
         kept = self._kept[origin]
         if not connection.is_reusable or len(kept) >= self._max_per_origin:
             connection.abort()
@@ -230,7 +230,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncIterator[HttpAnswer]:
-        """Send a request and yield the response; leaving the block ends both, even in the middle.
+        """Send a request and yield the response; the rest of its body is not read after the block.
 
         Raise `NotAllowed` if the URL or one of its addresses may not be called, `RequestFailed` if
         the host cannot be reached, or its response is not valid.

@@ -263,9 +263,9 @@ class SmarthostSender:
 
 
 def _reachable(addresses: list[Address], source: str | None) -> tuple[list[Address], str | None]:
-    """Return (addresses, source), keeping the addresses of the IP version of `source`.
+    """Return the addresses with the IP version of `source`, and `source`.
 
-    If there are none, return all addresses, and no source.
+    If there are none, return all addresses, and None as the source.
     """
     of = None if source is None else literal_address(source)
     same = [each for each in addresses if of is not None and each.version == of.version]

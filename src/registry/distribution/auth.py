@@ -45,6 +45,7 @@ class VisibleCatalog(NamedTuple):
     account: str
     """The handle of the caller's own account."""
     may_describe: Callable[[Name], Awaitable[bool]]
+    """Returns True if the caller may see a repository of that account."""
 
 
 class Grant(Rights, Protocol):

@@ -55,7 +55,7 @@ def kept_manifest(
 def kept_blob(
     ctx: ServiceContext, request: DataPlaneRequest, digest: Digest, found: FoundBlob
 ) -> KeepTerms | None:
-    """Return how the response for an undamaged inline blob may be reused, or None."""
+    """Return how the response for an undamaged inline blob may be reused; None if it may not."""
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None

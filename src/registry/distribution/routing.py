@@ -122,8 +122,8 @@ class Mirrors:
     def local(self, key: str | None, text: str) -> str:
         """Return the local name of the repository that a mirror's client calls `text`.
 
-        `key` is the result of `key` for the request. If it is None, or the name is already local,
-        return `text`.
+        `key` is what the method `key` returned for the request. If that is None, or the name is
+        already local, return `text`.
         """
         if key is None or not text:
             return text

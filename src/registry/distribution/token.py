@@ -111,11 +111,11 @@ class TokenEndpoint:
 def parse_scopes(
     values: Sequence[str], local: Callable[[str], str] = lambda text: text
 ) -> Requested:
-    """Return the requested actions by name; ignore unknown types, malformed names and actions.
+    """Return the requested actions by name; ignore unknown types and actions, and malformed names.
 
     `local` maps a client's name of a repository to the local one.
 
-    An entry is ``type[(class)]:name:action[,action]``. Some tools put several into one value.
+    An entry is ``type[(class)]:name:action[,action]``. Some tools put several in one value.
 
     Raise `InvalidInput` if there are more than `MAX_SCOPES` entries.
     """
