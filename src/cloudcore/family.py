@@ -114,7 +114,7 @@ class Family(Generic[Needs]):
     title: str = ""
     """What users call the family's resources; if empty, the capitalized name is shown."""
     host: str | None = ""
-    """Name of the family in `family_hosts`, by default its own; None if every host serves it."""
+    """Name of the family in the setting `family_hosts`, by default `name`; None: on every host."""
     paths: tuple[str, ...] = ()
     """First segments of the paths of the family's routes, such as ``/v1/queues``. No other family
     has routes there. The paths of `resources` are added."""
@@ -129,7 +129,7 @@ class Family(Generic[Needs]):
     """Actions in the audit log that are neither in `resource_kinds` nor in
     `event_types_by_action`."""
     policy_templates: tuple[PolicyTemplate, ...] = ()
-    """Its ready-made policies."""
+    """The family's ready-made policies."""
     event_types_by_action: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The event type of each change, by the action that the audit log records for the change."""
     other_events: tuple[str, ...] = ()

@@ -47,7 +47,7 @@ _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,36}")
 _NAME_IN_CRN: Final = re.compile(r"[!-~]{1,3200}")
-"""The longest is an object's: the bucket's name, and a key of 1,024 bytes, percent-encoded."""
+"""The longest is of an object: the bucket's name, and a key of 1,024 bytes, percent-encoded."""
 _PARTS: Final = 5
 _IDS: Final = re.compile(rf"(?:\A|(?<=:)|(?<=:user/)|(?<=:organization/)){UUID_PATTERN}(?=:|\Z)")
 

@@ -69,7 +69,7 @@ def resolve(
 
     `authorize` is called before existence is revealed. For a name, it gets the CRN with that name.
     For an id, it gets the CRN of the resource found or, if there is none, the pattern of all CRNs
-    of the kind. It is None if the platform itself is the caller.
+    of the kind. `authorize` is None if the platform itself is the caller.
 
     Raises:
         InvalidInput: `value` is not an id, name or CRN of this kind, or is the CRN of another

@@ -88,7 +88,7 @@ class CommitMark:
     """A number in memory shared between a process and its forks; create it before forking.
 
     Each `change` stores a random value, which differs from the previous one (except once in 2^64),
-    however many processes change the number at a time and wherever one of them dies. Reading takes
+    however many processes change the number at once, and wherever one of them dies. Reading takes
     no lock and no system call; an aligned store of eight bytes is never half visible.
     """
 

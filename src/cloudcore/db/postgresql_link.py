@@ -3,10 +3,10 @@
 If packets are dropped on the way, or a proxy in between survives its server, a dead connection
 looks like a long statement: nothing arrives, and nothing breaks. So after `SILENT_SECONDS` of
 silence, the server is asked on another connection for the state of the silent one. If the server is
-working on the statement, the wait goes on. Otherwise, or if the server does not answer there
-either, the connection is closed, and its statement fails as if the connection had broken, or with
-`ServerSilent`. After the latter, and after a new connection was not answered, no connection is
-opened for two seconds.
+working on the statement, the wait goes on. Otherwise the connection is closed, and its statement
+fails as if the connection had broken. If the server does not answer there either, the connection is
+closed, and its statement fails with `ServerSilent`. After that, and after a new connection was not
+answered, no connection is opened for two seconds.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class _PostgresqlCompiler(PGCompiler):
 
     Like ``IN (1, 2)``, this form can use an index. A semijoin can use one too, if the planner has
     statistics of the table. But for a table that was never analyzed, the planner assumes that few
-    rows share an owner, so it reads all of them and filters afterwards.
+    rows share an owner, so it reads all rows of the owner and filters afterwards.
     """
 
     def visit_in_op_binary(self, binary: Any, _operator: Any, **kwargs: Any) -> str:  # noqa: ANN401
@@ -96,7 +96,7 @@ def compile_all(*, for_postgresql: bool) -> None:
 
 
 class TableLock(ClauseElement):
-    """Waits for transactions that write to a table, and blocks new ones until its own ends."""
+    """Waits for transactions that write to a table; blocks new ones until this one ends."""
 
     def __init__(self, table: Table) -> None:
         self.table: Final = table

@@ -56,7 +56,7 @@ class WorkerLocks:
 
     @contextmanager
     def locked(self, worker_id: str) -> Iterator[None]:
-        """Lock the file of a new worker during the block; delete the files of long dead workers.
+        """Lock the file of a new worker during the block; delete those of workers long dead.
 
         If the disk has no space even for an empty file, lock none: should this worker die, other
         workers wait for the end of its leases.

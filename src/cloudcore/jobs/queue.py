@@ -208,8 +208,8 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
     """Enqueue a job in the transaction of its cause; return its id.
 
     If a job of this kind and `dedup_key` is unfinished, return that job's id; if `new` hastens, the
-    job may become due earlier. It is locked until `tx` ends, so it cannot finish without seeing
-    this transaction's writes. The commit wakes this process's workers.
+    job may become due earlier. The job is locked until `tx` ends, so it cannot finish without
+    seeing this transaction's writes. The commit wakes this process's workers.
     """
     tx.announce()
     row = tx.row(

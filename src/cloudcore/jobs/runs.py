@@ -2,7 +2,7 @@
 
 Runs of all kinds have a state, progress, counts by name, faults, and a starter. For each kind and
 scope (such as an account), one runs at a time. A job does the work, with a step function that a
-family writes (`run_kind`); each of its transactions also updates the run's counts.
+family writes (`run_kind`); the changes of its steps also add to the run's progress.
 
 The step receives the run. `Done` ends the run as succeeded, in the transaction of its change. A
 `StepFailed` is retried as for any job; when the job is given up, the run ends as failed, in the

@@ -69,7 +69,7 @@ class SchedulerPace:
     lease_seconds: float = 60
     """Duration of a lease, after which a dead worker's chore is due; renewed at a third of it."""
     look_seconds: float = 60
-    """Maximum time between two looks at the rows."""
+    """Maximum time between two reads of the rows."""
     retry_seconds: float = 2
     """Pause after the database was unavailable."""
     spread_seconds: float = 1

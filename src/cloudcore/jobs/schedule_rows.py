@@ -95,7 +95,7 @@ def lease(tx: Connection, names: Sequence[str], terms: TurnTerms, now: int) -> l
 
 
 def hasten(tx: Connection, name: str, seen: int, now: int) -> bool:
-    """Make a chore due now if its due time is still `seen`, else return False."""
+    """Make a chore due now, if its due time is still `seen`; otherwise return False."""
     return tx.execute(_HASTEN, chore=name, seen=seen, now=now) == 1
 
 

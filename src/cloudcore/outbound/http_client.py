@@ -35,7 +35,7 @@ from cloudcore.outbound.http_connection import (
 
 
 class BodyRate:
-    """Measures the rate of one body, over seconds of waiting.
+    """Checks that a body arrives fast enough.
 
     Only the time in which the reader waited counts: a slow disk on our side is not the host's
     fault.

@@ -47,7 +47,7 @@ _MOST_REASON: Final = 400
 _PERMANENT: Final = 500
 _OF_SENDER: Final = ("5.1.7", "5.1.8", "5.7.")
 """Codes about the sender's address, or about a policy that refuses the sender (RFC 3463 §3.2 and
-§3.8). Many servers reply with them only to the recipient."""
+§3.8). Many servers reply with these codes only to ``RCPT``."""
 
 
 class Envelope(NamedTuple):

@@ -60,7 +60,7 @@ class HeldBody(Protocol):
 
 
 class Body(Protocol):
-    """`receive_into` for the body of one request, whose scope is bound."""
+    """Moves the body of one request: `receive_into` without `scope` and `receive`."""
 
     async def __call__(self, sink: Sink, finish: Callable[[bool], T], /) -> T:
         """Pass the body to `sink`; return ``finish(is_complete)``."""

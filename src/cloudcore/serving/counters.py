@@ -31,7 +31,7 @@ class CountedEvent(NamedTuple):
 
     key: str
     metric: str
-    """Without ``_total``; events of one metric differ in their labels' values."""
+    """Its name without ``_total``; events of one metric differ in their labels' values."""
     documentation: str
     labels: Mapping[str, str] = {}
     scale: int = 1

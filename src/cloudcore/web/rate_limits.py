@@ -30,7 +30,7 @@ rate_windows = table(
 
 
 class Budget(NamedTuple):
-    """The limit of a window."""
+    """How many requests a window admits, and how long it is."""
 
     limit: int
     window_seconds: int

@@ -121,7 +121,7 @@ _FIELD_CHARACTERS: Final = 128
 
 
 class _Refused(ValueError):
-    """The document is valid JSON but breaks one of the rules above."""
+    """The document is valid JSON but breaks one of this module's rules."""
 
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(words)
@@ -173,7 +173,7 @@ def parse(document: bytes, decoder: json.JSONDecoder | None = None, most: int = 
 
 
 def convert(value: Any, shape: type[T]) -> T:  # noqa: ANN401 - JSON
-    """Convert parsed JSON to `shape` without coercing types."""
+    """Convert parsed JSON to `shape` without coercing types; raise the errors of `decode`."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:

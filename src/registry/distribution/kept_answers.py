@@ -1,8 +1,8 @@
 """Reusable responses of the data plane, each with the read that proves it is still right.
 
-A proof names a read of the services. Its result and the request determine the response. If one read
-can prove many responses at once, the proof names that read, too. No response outlives the bearer
-token of its request.
+A proof names a read of the services, whose result and the request determine the response. If one
+read can prove many responses at once, the proof names that read, too. No response outlives the
+bearer token of its request.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def kept_blob(
 async def kept_list(
     ctx: ServiceContext, request: DataPlaneRequest, look: Callable[..., Hashable], *given: Hashable
 ) -> KeepTerms | None:
-    """Return how a list page may be reused, or None; call this before reading the page.
+    """Return how a list page may be reused; None if it may not. Call this before the read.
 
     `look`, called with the repository's name and `given`, is the read that proves the page.
     """

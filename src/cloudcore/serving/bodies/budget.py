@@ -181,7 +181,7 @@ class BodyHold:
             self._waiting = None
 
     def _takes_whole(self, message: Message) -> bool:
-        """Count a small body that arrived in one message, as most do; return False for another.
+        """Count a small body that arrived in one message, as most do; otherwise return False.
 
         Such a body is complete at once, so it is never listed as incomplete.
         """

@@ -102,12 +102,12 @@ class BulkPool:
         self._queue: queue.PriorityQueue[_Turn] = queue.PriorityQueue()
         self._submitted = itertools.count()
         self._clock = 0
-        """The highest turn that a thread has taken, in bytes."""
+        """The highest `BulkJob.turn` that a thread has taken, in bytes."""
         self._lock = threading.Lock()
         self._idle = 0
         self._threads = 0
         self._busiest = 0
-        """Most threads that worked at once since they were counted last."""
+        """Maximum number of threads that worked at once since the last count."""
         self._spare = 0
         """Number of threads that are to end."""
         self._count_at = time.monotonic() + idle_seconds
@@ -124,7 +124,7 @@ class BulkPool:
             return self._kept_bytes
 
     def submit(self, job: BulkJob[Any]) -> None:
-        """Run `job.execute` in a thread; may be called from any thread."""
+        """Queue `job` for a thread, which calls `job.execute`; may be called from any thread."""
         with self._lock:
             start = self._idle <= self._queue.qsize() and self._threads < self._limit
             self._threads += start

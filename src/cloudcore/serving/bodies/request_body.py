@@ -15,8 +15,8 @@ from cloudcore.serving.tls.transport import lend_socket
 T = TypeVar("T")
 
 PIECE_BYTES = UNIT_BYTES // 2
-"""Bytes from which a message is full; the rest stays in the socket. The event loop reads up to
-250 KiB at once, without a copy."""
+"""Size from which a message is full, so that the rest of the body stays in the socket. One read of
+the event loop may bring more: up to 250 KiB."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 DISCONNECT: Message = {"type": "http.disconnect"}
 

@@ -1,4 +1,4 @@
-"""Send pieces of files to clients without copies through Python, and bodies made in threads.
+"""Send files to clients without copies through Python, and bodies that threads make.
 
 Small pieces are read from the page cache and sent together with the head. Medium ones are sent with
 ``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow

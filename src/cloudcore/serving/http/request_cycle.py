@@ -34,7 +34,7 @@ ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 BODILESS_STATUSES = frozenset((204, 304))
 LARGE_BYTES = 64 * 1024
-"""Size from which another segment costs less than a copy."""
+"""Size of a body from which a second write costs less than joining head and body."""
 
 
 class ResponseError(RuntimeError):
@@ -222,7 +222,7 @@ class RequestCycle:
             self.end()
 
     def _begin(self, message: Message) -> None:
-        """Store the head of the response; if the body timed out, turn an error into a 408.
+        """Store the head of the response; if the request timed out, an error becomes a 408.
 
         The application knows only that the body is incomplete, as if the client had disconnected.
         """
@@ -456,7 +456,7 @@ class RequestCycle:
             self.connection.abort(fault)
 
     def _end_overdue(self, now: float, limits: ServerLimits) -> None:
-        """End a request that has exceeded the maximum time; answer if no answer has begun.
+        """End a request that has exceeded the maximum time; send an error if no response began.
 
         The rest of the request's body is cut off. The application processes what has arrived, so
         that an upload can be resumed, and its error becomes a 408.

@@ -36,7 +36,7 @@ class HeaderNames(dict[bytes, tuple[bytes, int]]):
     """
 
     def __missing__(self, name: bytes) -> tuple[bytes, int]:
-        """Check and add a new name; applications use few."""
+        """Add a new name; raise `ValueError` if it is invalid. Applications use few names."""
         if _NAME.fullmatch(name) is None:
             raise ValueError(f"invalid header name {name!r}")
         entry = (name + b": ", _KINDS.get(name.lower(), _PLAIN))
@@ -54,7 +54,7 @@ class Fields(NamedTuple):
 
 
 def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> Fields:
-    """Check an application's headers; return those to send as lines, apart from the framing.
+    """Separate the headers that concern framing from the other lines of a response's head.
 
     Raise `ValueError` if a name or value contains invalid characters.
     """

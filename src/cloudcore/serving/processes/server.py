@@ -277,7 +277,7 @@ class WorkerServer(uvicorn.server.Server):
             self._worker.tls.is_asked = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start uvicorn, then the metrics address; call `on_ready` when both accept connections."""
+        """Start uvicorn and the other listeners; call `on_ready` when all accept connections."""
         await super().startup(sockets)
         if isinstance(self.config.app, Dispatcher):
             self._worker.kept = self.config.app.kept

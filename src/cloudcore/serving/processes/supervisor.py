@@ -63,7 +63,7 @@ def release_unused() -> None:
 
 
 def _unmap_code() -> None:
-    """Have the kernel unmap library code, much of which ran only while libraries were loaded.
+    """Make the kernel unmap library code, much of which ran only while libraries were loaded.
 
     Code that is needed again is mapped again, from the kernel's page cache. Pages that were
     written, such as the dynamic linker's address tables, are not unmapped.

@@ -141,7 +141,7 @@ class TlsTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Shut down our side once everything is sent; later bytes are not decrypted."""
+        """Shut down our side once everything is sent; what is read later is not decrypted."""
         self._eof = True
         if not (self._waiting or self._lent):
             self._shut_down()
