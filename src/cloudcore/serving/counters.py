@@ -39,7 +39,7 @@ class CountedEvent(NamedTuple):
 
 
 class ApplicationEvents(NamedTuple):
-    """The events that an application counts, and the requests whose outcomes are events."""
+    """The events that an application counts, and the requests whose outcomes are counted too."""
 
     events: Sequence[CountedEvent] = ()
     outcomes: Mapping[tuple[str, bytes], str] = {}

@@ -356,7 +356,7 @@ class RequestContext:
         resource: str = "",
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Write an audit event other than the operation's, such as a sign-in, for each owner."""
+        """Write an audit event beside that of the operation, such as a sign-in, for each owner."""
         if self.auditor is None:
             return
         for owner_id in owners:

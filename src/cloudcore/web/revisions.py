@@ -38,7 +38,7 @@ Revision = Annotated[
 
 
 class RevisionQuery(msgspec.Struct):
-    """The condition of a change."""
+    """The query parameters of a change that depends on a revision."""
 
     revision: Revision | None = None
 

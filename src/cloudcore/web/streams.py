@@ -82,7 +82,7 @@ class RequestStream:
                 yield part
 
     def _begin(self) -> None:
-        """Check that the request was authorized, and its declared length."""
+        """Check that the request was authorized, and that its declared length is allowed."""
         self._context.check_authorized()
         self._check(self.length or 0)
 

@@ -91,7 +91,7 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
 
 
 async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
-    """Send a blob's bytes: in parts while it grows, then like a stored blob."""
+    """Send a blob's bytes: as they arrive while the blob grows, then like those of a stored one."""
     blob, start, stop, parts = body
     if parts is not None:
         await _send_parts(send, parts)

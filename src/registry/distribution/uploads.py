@@ -1,4 +1,4 @@
-"""Start, continue, finish and cancel uploads; mount blobs instead."""
+"""Start, continue, finish and cancel uploads; mount a blob instead of uploading it."""
 
 from __future__ import annotations
 
