@@ -4,9 +4,9 @@ If packets are dropped on the way, or a proxy in between survives its server, a 
 looks like a long statement: nothing arrives, and nothing breaks. So after `SILENT_SECONDS` of
 silence, the server is asked on another connection for the state of the silent one. If the server is
 working on the statement, the wait goes on. Otherwise the connection is closed, and its statement
-fails as if the connection had broken. If the server does not answer there either, the connection is
-closed, and its statement fails with `ServerSilent`. After that, and after a new connection was not
-answered, no connection is opened for two seconds.
+fails as if the connection had broken. If the server is silent on the other connection too, the
+statement fails with `ServerSilent`. After that, and after a new connection was not answered, no
+connection is opened for two seconds.
 """
 
 from __future__ import annotations

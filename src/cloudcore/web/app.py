@@ -66,10 +66,10 @@ Needs = NamedDependency[SkipValidation[T]]
 def family_routes(
     name: str, handlers: Sequence[HTTPRouteHandler], *, has_platform: bool = True
 ) -> Router:
-    """Return the router of the family `name`; its handlers may take the family's `Needs`.
+    """Return the router of the family `name`, whose handlers may have a parameter ``needs``.
 
-    The application passes them ``needs[name]``. `has_platform` is False if the application may have
-    no platform; the handlers then have no ``ctx``. A path belongs to one family.
+    The parameter gets ``needs[name]`` of the `ControlPlane`. `has_platform` is False if that may
+    have no platform; the handlers then have no ``ctx``. A path belongs to one family.
     """
 
     def alone(scope: Scope) -> Any:  # noqa: ANN401 - of any family
@@ -321,7 +321,7 @@ def _error_headers(error: errors.PlatformError, state: RequestState) -> dict[str
 
 
 async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
-    """Read the body and claim the ``Idempotency-Key``; return its recorded reply, or None."""
+    """Read the body and claim the ``Idempotency-Key``; return the key's recorded reply, or None."""
     state = request_state_of(request.scope)
     spec, context = state.spec, state.context
     if spec is None:

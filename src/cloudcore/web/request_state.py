@@ -100,7 +100,7 @@ class RequestState:
         return start, body
 
     def _is_private(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Return True if a success may contain a secret, and its headers do not mention storing."""
+        """Return True if a success may contain a secret, and has no ``Cache-Control`` yet."""
         return not (
             self.spec is None
             or self.spec.may_be_stored

@@ -167,7 +167,7 @@ def _basic_credential(scope: Scope) -> ClientCredential | None:
 
 
 async def _form(scope: Scope, receive: Receive) -> Query:
-    """Return the fields of a form; raise InvalidInput if it is malformed, or BodyTooLarge."""
+    """Return the fields of a form; raise InvalidInput if malformed, BodyTooLarge if too long."""
     types = [value for field, value in scope["headers"] if field == b"content-type"]
     if len(types) != 1 or not _FORM.fullmatch(types[0]):
         raise InvalidInput("send application/x-www-form-urlencoded")

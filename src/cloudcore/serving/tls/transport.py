@@ -281,7 +281,7 @@ class TlsTransport(asyncio.Transport):
             self._validates = True
 
     def _take_plain(self, stream: TlsStream) -> None:
-        """Let the protocol refuse a client that speaks plain HTTP, without TLS."""
+        """Give up TLS, and let the protocol refuse a client that speaks plain HTTP."""
         plain = stream.strip()
         self._stream, self._established = plain, True
         self._protocol.refuse_plain(plain.recv(4096))
