@@ -32,13 +32,6 @@ _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?]*)(/[^?]*)?(\?.*)?")
 _PRINTABLE = bytes(code for code in range(256) if code == 9 or (code >= 32 and code != 127))
 """All bytes allowed in a head besides the CRLF that ends its lines."""
 
-_MEANINGFUL = frozenset(
-    (b"host", b"content-length", b"transfer-encoding", b"expect", b"connection")
-)
-
-
-SLASH = 0x2F
-
 
 class HeadError(Exception):
     """The request head must be refused with `status`."""
@@ -107,7 +100,7 @@ class HeadReader:
         """Collect one field (called by httptools)."""
         entry = (name.lower(), value.strip(b" \t"))
         self._headers.append(entry)
-        if entry[0] in _MEANINGFUL:
+        if entry[0] in _INTERPRETERS:
             self._meaningful.append(entry)
 
     def read(self, head: bytes) -> RequestHead:
@@ -122,7 +115,7 @@ class HeadReader:
             self._read_fields(head, version)
             self._block = block
         path, _, query = target.partition(b"?")
-        if target[0] != SLASH:
+        if not target.startswith(b"/"):
             path, query = _split_absolute(target, self._traits.host)
         return RequestHead(method, version, path, query, self._headers.copy(), self._traits, head)
 
@@ -140,7 +133,8 @@ class HeadReader:
         except httptools.HttpParserError as error:
             raise HeadError(400, "malformed request head") from error
         self._traits = interpret(version, self._meaningful)
-        self._traits.user_agent = _user_agent(self._headers)
+        agents = (value for name, value in self._headers if name == b"user-agent")
+        self._traits.user_agent = next(agents, b"")[:MAX_USER_AGENT]
 
 
 def without_empty_lines(data: bytes) -> bytes:
@@ -249,13 +243,6 @@ _INTERPRETERS = {
     b"transfer-encoding": _take_encoding,
     b"expect": _take_expectation,
 }
-
-
-def _user_agent(headers: list[tuple[bytes, bytes]]) -> bytes:
-    for name, value in headers:
-        if name == b"user-agent":
-            return value[:MAX_USER_AGENT]
-    return b""
 
 
 def _split_absolute(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:
