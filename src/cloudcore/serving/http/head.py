@@ -23,13 +23,13 @@ ALLOW = b", ".join(METHODS)
 
 VERSIONS = {b"HTTP/1.1": "1.1", b"HTTP/1.0": "1.0"}
 
-_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=-]*(?::[0-9]*)?|\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
+LENGTH = re.compile(rb"[0-9]{1,18}")
 _TARGET = re.compile(rb"[\x21\x22\x24-\x7e]+")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?]*)(/[^?]*)?(\?.*)?")
 
-_PRINTABLE = bytes(code for code in range(256) if code == 9 or (code >= 32 and code != 127))
+PRINTABLE = bytes(code for code in range(256) if code == 9 or (code >= 32 and code != 127))
 """All bytes allowed in a head besides the CRLF that ends its lines."""
 
 
@@ -109,7 +109,7 @@ class HeadReader:
         Raise `HeadError` if the head is malformed, ambiguous or not supported.
         """
         end = head.index(b"\r\n")
-        method, target, version = check_request_line(head[:end])
+        method, target, version = _check_request_line(head[:end])
         block = head[end:]
         if block != self._block or version != self._traits.http_version:
             self._read_fields(head, version)
@@ -123,7 +123,7 @@ class HeadReader:
         self._block = b""
         self._headers = []
         self._meaningful = []
-        check_lines(head, self.limits.header_count)
+        _check_lines(head, self.limits.header_count)
         # A new parser each time: after a head that announces a body, a parser expects the body.
         parser = httptools.HttpRequestParser(self)
         try:
@@ -144,7 +144,7 @@ def without_empty_lines(data: bytes) -> bytes:
     return data
 
 
-def check_request_line(line: bytes) -> tuple[str, bytes, str]:
+def _check_request_line(line: bytes) -> tuple[str, bytes, str]:
     """Return (method, target, version) of a request line; the version is "1.0" or "1.1".
 
     Raise `HeadError`: 400 if it is not a request line of HTTP/1, 405 for an unknown method.
@@ -154,16 +154,16 @@ def check_request_line(line: bytes) -> tuple[str, bytes, str]:
         raise HeadError(400, "malformed request line")
     method = METHODS.get(parts[0])
     if method is None:
-        if _TOKEN.fullmatch(parts[0]) is None:
+        if TOKEN.fullmatch(parts[0]) is None:
             raise HeadError(400, "malformed request line")
         raise HeadError(405, "the method is not supported")
     return method, parts[1], VERSIONS[parts[2]]
 
 
-def check_lines(head: bytes, header_count: int) -> None:
+def _check_lines(head: bytes, header_count: int) -> None:
     """Raise `HeadError` for control characters, bare CR or LF, line folding or too many fields."""
     lines = head.count(b"\r\n")
-    if head.translate(None, _PRINTABLE) != b"\r\n" * lines:
+    if head.translate(None, PRINTABLE) != b"\r\n" * lines:
         raise HeadError(400, "control character in the request head")
     if b"\r\n " in head or b"\r\n\t" in head:
         raise HeadError(400, "obsolete line folding in the request head")
@@ -178,7 +178,7 @@ def check_partial(data: bytes | bytearray) -> None:
         return
     if data[end - 1 : end] != b"\r":
         raise HeadError(400, "a line of the request head does not end in CRLF")
-    check_request_line(bytes(data[: end - 1]))
+    _check_request_line(bytes(data[: end - 1]))
 
 
 def interpret(version: str, fields: list[tuple[bytes, bytes]]) -> Traits:
@@ -215,7 +215,7 @@ def _take_host(traits: Traits, value: bytes) -> None:
 
 
 def _take_length(traits: Traits, value: bytes) -> None:
-    if _LENGTH.fullmatch(value) is None:
+    if LENGTH.fullmatch(value) is None:
         raise HeadError(400, "malformed Content-Length")
     traits.content_length = int(value)
 
