@@ -86,7 +86,7 @@ def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
     if connection.write_paused:  # the client does not read: a cycle limits its time
         cycle = RequestCycle(connection, connection.reader.read(data), b"")
         cycle.started_at = started_at
-        connection.run(cycle, partial(_end_written, cycle, entry, request_id))
+        connection.run(cycle, partial(_end, cycle, entry, request_id))
         return True
     client = connection.client[0] if connection.client else ""
     now = time.monotonic()
@@ -124,18 +124,7 @@ async def _give_proven(
         await _end(cycle, entry, request_id)
 
 
-async def _end_written(
-    cycle: RequestCycle,
-    entry: KeptEntry,
-    request_id: str,
-    _scope: Scope,
-    _receive: Receive,
-    _send: Send,
-) -> None:
-    await _end(cycle, entry, request_id)
-
-
-async def _end(cycle: RequestCycle, entry: KeptEntry, request_id: str) -> None:
+async def _end(cycle: RequestCycle, entry: KeptEntry, request_id: str, *_asgi: object) -> None:
     """End a request whose answer is written, once the client has received it."""
     record = entry.record
     cycle.scope["state"] |= {
