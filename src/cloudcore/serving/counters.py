@@ -105,7 +105,6 @@ _AT_KEPT = 2
 _AT_KEPT_BYTES = _AT_KEPT + len(KEPT_OUTCOMES)
 _AT_PLANES = _AT_KEPT_BYTES + 1
 _CELL_BYTES = 8
-_LIMITED = 429
 
 
 @dataclass(slots=True)
@@ -225,7 +224,7 @@ class Counter:
             return
         if record.reason == TLS_HELLO:
             return  # neither a request nor an error: what follows is counted
-        start = _AT_PLANES + self._planes.counted_at(record.plane) * _PLANE_CELLS
+        start = _AT_PLANES + self._planes.counted_at[record.plane] * _PLANE_CELLS
         method = _METHOD_INDEX.get(record.method, _OTHER)
         counted = start + method * _CLASSES + record.status // 100
         cells[counted] += 1
@@ -235,7 +234,7 @@ class Counter:
             cells[start + _AT_RECEIVED] += record.received
         if record.sent:
             cells[start + _AT_SENT] += record.sent
-        if record.status == _LIMITED:
+        if record.status == 429:
             cells[_AT_LIMITED] += 1
         if record.event:
             self.count(record.event, 1)

@@ -64,7 +64,8 @@ class Planes:
         self.planes: Final = planes
         self.names: Final = tuple(dict.fromkeys(plane.name for plane in planes))
         """Labels of the planes, without duplicates."""
-        self._counted_at = tuple(self.names.index(plane.name) for plane in planes)
+        self.counted_at: Final = tuple(self.names.index(plane.name) for plane in planes)
+        """For each plane, the index in `names` of the label under which it is counted."""
         self._with_host = any(plane.hosts for plane in planes)
         self._by_port = {
             plane.port: at for at, plane in enumerate(planes) if plane.port is not None
@@ -110,10 +111,6 @@ class Planes:
             ):
                 return at
         return len(self.planes) - 1
-
-    def counted_at(self, plane: int) -> int:
-        """Return the index in `names` of the label under which a plane is counted."""
-        return self._counted_at[plane]
 
 
 def _plain_refusal(status: int, message: str, request_id: str) -> bytes:
