@@ -300,17 +300,13 @@ class BulkJob(Generic[T]):
             self.loop.add_reader(self.sock, self._unpark)
 
     def _unpark(self) -> None:
-        self._unwatch()
-        self.waiting = False
-        self.pool.submit(self)
-
-    def _unwatch(self) -> None:
         assert self.sock is not None
-        self.parked = False
+        self.waiting = self.parked = False
         if self._waits_to_write:
             self.loop.remove_writer(self.sock)
         else:
             self.loop.remove_reader(self.sock)
+        self.pool.submit(self)
 
     def _call_loop(self, callback: Callable[[Unpack[Ts]], None], *arguments: *Ts) -> None:
         try:
