@@ -119,7 +119,7 @@ def parse_query(query: bytes, shape: type[T]) -> T:
         InvalidInput: a parameter is invalid; has ``field`` and ``reason``.
 
     """
-    kinds, pluses = _kinds(cast("Hashable", shape)), _pluses(cast("Hashable", shape))
+    kinds = _kinds(cast("Hashable", shape))
     found: dict[str, Any] = {}
     for name, value in split_fields(query):
         parameter = decode_text(name, not_utf8="replace")
@@ -127,8 +127,9 @@ def parse_query(query: bytes, shape: type[T]) -> T:
             continue
         if parameter in found:
             raise _refusal(parameter, "duplicate", "is given more than once")
-        text = _text(parameter, value, plus_is_blank=parameter not in pluses)
-        found[parameter] = _value(parameter, text, kinds[parameter])
+        kind, plus_is_blank = kinds[parameter]
+        text = _text(parameter, value, plus_is_blank=plus_is_blank)
+        found[parameter] = _value(parameter, text, kind)
     return convert(found, shape)
 
 
@@ -156,23 +157,18 @@ def _text(parameter: str, encoded: bytes, *, plus_is_blank: bool) -> str:
 
 
 @cache
-def _kinds(shape: Hashable) -> dict[str, type[inspect.Type]]:
-    """Map each parameter to its type, without None."""
+def _kinds(shape: Hashable) -> dict[str, tuple[type[inspect.Type], bool]]:
+    """Map each parameter to its type, without None, and to False if it is marked `PLUS`."""
     described = inspect.type_info(shape)
     assert isinstance(described, inspect.StructType)
-    return {field.encode_name: _kind(field.type) for field in described.fields}
-
-
-@cache
-def _pluses(shape: Hashable) -> frozenset[str]:
-    """Return the parameters marked `PLUS`."""
-    described = inspect.type_info(shape)
-    assert isinstance(described, inspect.StructType)
-    return frozenset(
-        field.encode_name
+    return {
+        field.encode_name: (_kind(field.type), not _has_plus(field.type))
         for field in described.fields
-        if isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("plus")
-    )
+    }
+
+
+def _has_plus(described: inspect.Type) -> bool:
+    return isinstance(described, inspect.Metadata) and bool((described.extra or {}).get("plus"))
 
 
 def _kind(described: inspect.Type) -> type[inspect.Type]:
