@@ -468,13 +468,9 @@ class _Response(Response[Any]):
         if isinstance(content, Reply):
             options["status_code"] = content.status
             options["media_type"] = content.content_type
-            options["headers"] = _reply_headers(content)
+            headers = {"Location": content.location} if content.location is not None else {}
+            if content.is_replayed:
+                headers["Idempotency-Replayed"] = "true"
+            options["headers"] = headers
             content = content.body
         super().__init__(content, **options)
-
-
-def _reply_headers(reply: Reply[Any]) -> dict[str, str]:
-    headers = {"Location": reply.location} if reply.location is not None else {}
-    if reply.is_replayed:
-        headers["Idempotency-Replayed"] = "true"
-    return headers
