@@ -114,10 +114,6 @@ def _same(value: Any) -> Any:  # noqa: ANN401 - of any type
     return value
 
 
-def _meter_nothing(_account_id: str, _family: str) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
     """The services that all control-plane requests share."""
@@ -132,7 +128,7 @@ class Platform:
     proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
     auditor: Auditor | None = None
     """Writes an audit event for every change; None to write none."""
-    meter_request: MeterRequest = _meter_nothing
+    meter_request: MeterRequest = lambda _account_id, _family: None
     """Counts a request that was answered; it must be quick."""
 
 
@@ -237,12 +233,21 @@ class RequestContext:
         asked = action or self.action
         assert asked is not None, "a route without an action has nothing to authorize"
         self.asked = asked, resource
-        question = self._question(asked, resource, work)
+        caller = self.caller
+        question = Question(
+            caller=caller and Caller(caller.crn, caller.account_id or caller.organization_id),
+            action=asked,
+            resource=resource,
+            resource_account_id=Crn.parse(resource).account,
+            source_ip=self.source_ip,
+            now=self.clock(),
+            work=work,
+        )
         verdict = decide(question, self.policies, resource_policy)
-        if verdict is Verdict.NEEDS_RESOURCE_POLICY and self.caller and not self.caller.account_id:
+        if verdict is Verdict.NEEDS_RESOURCE_POLICY and caller and not caller.account_id:
             verdict = Verdict.NEEDS_OWNER
         if not verdict.is_allowed:
-            raise refusal(asked, verdict if self.allowed_somewhere else None, self.caller)
+            raise refusal(asked, verdict if self.allowed_somewhere else None, caller)
         if self.asked not in self.authorized:  # a transaction may be tried again
             self.authorized.append(self.asked)
 
@@ -463,18 +468,6 @@ class RequestContext:
         )
         sealed = outcome.seal(self.keyring, claim.scope)
         idempotency.complete(connection, claim, reply.status, sealed)
-
-    def _question(self, action: str, resource: str, work: StepBudget | None) -> Question:
-        caller = self.caller
-        return Question(
-            caller=caller and Caller(caller.crn, caller.account_id or caller.organization_id),
-            action=action,
-            resource=resource,
-            resource_account_id=Crn.parse(resource).account,
-            source_ip=self.source_ip,
-            now=self.clock(),
-            work=work,
-        )
 
 
 def refusal(
