@@ -304,7 +304,8 @@ def _request_body(spec: RouteSpec, types: _Types) -> Json | None:
 
 def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape) -> Json:
     spec = route.spec
-    headers = _headers(_header_names(status, spec))
+    names = _header_names(status, spec)
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     if status in spec.pages:
         content: Json = {"text/html": {"schema": {"type": "string"}}}
         if status == HTTPStatus.BAD_REQUEST and not spec.takes_body:  # refused before the handler
@@ -357,10 +358,6 @@ def _header_names(status: int, spec: RouteSpec) -> tuple[str, ...]:
     if spec.method == "POST" and status in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
         names += ("Location",)
     return names
-
-
-def _headers(names: Sequence[str]) -> Json:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def described_fields(types: Sequence[Any]) -> dict[str, dict[str, str]]:
