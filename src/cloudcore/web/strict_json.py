@@ -45,7 +45,7 @@ _OTHERS: Final = {
 }
 
 
-def plain_words(complaint: str) -> str:
+def _plain_words(complaint: str) -> str:
     """Return msgspec's complaint about a value in plain words, such as ``at most 3 entries``.
 
     A complaint of an unknown form is returned unchanged, except for its capital and its quotes.
@@ -187,7 +187,7 @@ def _explained(complaint: str, shape: Any) -> InvalidInput:  # noqa: ANN401 - a 
     what = complaint[: at.start()] if at else complaint
     named = _NAMED.match(what)
     if named is None:
-        words = plain_words(what)
+        words = _plain_words(what)
         if what.startswith("Invalid enum"):
             words = f"must be one of {', '.join(choices(shape, path))}"
         field = path or "body"
