@@ -158,7 +158,7 @@ def _text(parameter: str, encoded: bytes, *, plus_is_blank: bool) -> str:
 
 @cache
 def _kinds(shape: Hashable) -> dict[str, tuple[type[inspect.Type], bool]]:
-    """Map each parameter to its type, without None, and to False if it is marked `PLUS`."""
+    """Map each parameter to its type, without None, and True if a ``+`` in it means a space."""
     described = inspect.type_info(shape)
     assert isinstance(described, inspect.StructType)
     return {
