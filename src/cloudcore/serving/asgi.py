@@ -40,6 +40,16 @@ class FileRegion(NamedTuple):
     offset: int
     count: int  # type: ignore[assignment] # hides tuple.count, as sendfile names it
 
+    def message(self, *, more_body: bool = False) -> Message:
+        """Return the message that sends the range (extension ``http.response.zerocopysend``)."""
+        return {
+            "type": "http.response.zerocopysend",
+            "file": self.descriptor,
+            "offset": self.offset,
+            "count": self.count,
+            "more_body": more_body,
+        }
+
 
 class HeldBody(Protocol):
     """A request body that is still in the socket (ASGI extension ``entrepot.held_body``)."""

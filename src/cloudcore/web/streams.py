@@ -196,12 +196,7 @@ class StreamReply:
 
 async def _send_file(body: FileRegion, scope: Scope, send: Send) -> None:
     if "http.response.zerocopysend" in _extensions(scope):
-        message: Any = {
-            "type": "http.response.zerocopysend",
-            "file": body.descriptor,
-            "offset": body.offset,
-            "count": body.count,
-        }
+        message: Any = body.message()
         await send(message)
         return
     offset, end = body.offset, body.offset + body.count

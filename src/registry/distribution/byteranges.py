@@ -209,15 +209,7 @@ async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
         if len(group) == 1 and region is not None and region.count >= _SENT_BYTES:
             await _send(send, waiting + part.head)
             waiting.clear()
-            await send(
-                {
-                    "type": "http.response.zerocopysend",
-                    "file": region.descriptor,
-                    "offset": region.offset,
-                    "count": region.count,
-                    "more_body": True,
-                }
-            )
+            await send(region.message(more_body=True))
             continue
         read = _read(blob, group)
         while (pieces := await _READERS(_next_pieces, read)) is not None:

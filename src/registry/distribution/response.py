@@ -116,14 +116,7 @@ async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, st
     extensions = scope.get("extensions", {})
     region = blob.file_region(start, stop)
     if region is not None and "http.response.zerocopysend" in extensions:
-        await send(
-            {
-                "type": "http.response.zerocopysend",
-                "file": region.descriptor,
-                "offset": region.offset,
-                "count": region.count,
-            }
-        )
+        await send(region.message())
         return
     count = stop - start
     if region is None and count >= BULK_BYTES and "entrepot.send_parts" in extensions:
