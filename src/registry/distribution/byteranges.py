@@ -212,7 +212,7 @@ async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
             await send(region.message(more_body=True))
             continue
         read = _read(blob, group)
-        while (pieces := await _READERS(_next_pieces, read)) is not None:
+        while (pieces := await _READERS(next, read, None)) is not None:
             for piece in pieces:
                 waiting += piece
                 if len(waiting) >= _SENT_BYTES:
@@ -261,11 +261,6 @@ def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
 def _copied(view: memoryview) -> Iterator[bytes]:
     for at in range(0, len(view), PART_BYTES):
         yield bytes(view[at : at + PART_BYTES])
-
-
-def _next_pieces(pieces: Iterator[list[bytes]]) -> list[bytes] | None:
-    """Return the next pieces, or None at the end. Blocks."""
-    return next(pieces, None)
 
 
 async def _send(send: Send, data: bytearray) -> None:
