@@ -109,10 +109,6 @@ class TlsTransport(asyncio.Transport):
         """Return True if the connection is closed or closing."""
         return self._closing or self._ends
 
-    def is_reading(self) -> bool:
-        """Return True unless reading is paused."""
-        return self._wants_reading
-
     def pause_reading(self) -> None:
         """Leave the client's bytes in the socket."""
         self._wants_reading = False
@@ -135,10 +131,6 @@ class TlsTransport(asyncio.Transport):
         if self._waiting and not self._paused_writer and not self._closing:
             self._paused_writer = True
             self._protocol.pause_writing()
-
-    def can_write_eof(self) -> bool:
-        """Return True."""
-        return True
 
     def write_eof(self) -> None:
         """Shut down our side once everything is sent; what is read later is not decrypted."""
