@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -127,12 +128,8 @@ def _families(
 
 def _cumulate(counts: list[int]) -> list[tuple[str, float]]:
     """Return the cumulative buckets of a histogram, as Prometheus requires."""
-    total = 0
-    buckets = []
-    for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
-        total += count
-        buckets.append((bound, float(total)))
-    return buckets
+    bounds = (*map(str, BUCKETS), "+Inf")
+    return [(bound, float(total)) for bound, total in zip(bounds, accumulate(counts), strict=True)]
 
 
 class MetricsApplication:
