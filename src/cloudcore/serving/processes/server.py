@@ -282,7 +282,10 @@ class WorkerServer(uvicorn.server.Server):
         if isinstance(self.config.app, Dispatcher):
             self._worker.kept = self.config.app.kept
         if self._service.metrics_listener is not None:
-            self.servers.append(await self._serve_metrics(self._service.metrics_listener))
+            from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms
+
+            metrics = MetricsApplication(self._service.counters, self._measure_all)
+            self.servers.append(await self._serve_beside(self._service.metrics_listener, metrics))
         if self._service.validation is not None:
             listener, urls = self._service.validation
             tls = self._worker.tls
@@ -294,12 +297,6 @@ class WorkerServer(uvicorn.server.Server):
             self._keeping = asyncio.create_task(self.keep())
         release_unused()
         self._on_ready()
-
-    async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
-        from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
-
-        application = MetricsApplication(self._service.counters, self._measure_all)
-        return await self._serve_beside(listener, application)
 
     async def _serve_beside(
         self, listener: socket.socket, application: Application
