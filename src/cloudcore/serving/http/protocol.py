@@ -341,7 +341,7 @@ class HttpProtocol(TlsProtocol):
         if not cycle.keep_alive or done:
             self.linger() if unread or self._buffer else self._close()
             return
-        if unread:
+        if body is not None and unread:
             self._start_draining(body)
         else:
             self._expect_head()
@@ -426,8 +426,7 @@ class HttpProtocol(TlsProtocol):
         if len(self._buffer) > PIPELINE_BYTES:
             self.pause_reading()
 
-    def _start_draining(self, body: SocketBody | None) -> None:
-        assert body is not None
+    def _start_draining(self, body: SocketBody) -> None:
         self._state = ConnectionState.DRAINING
         self.discarded = 0
         self._draining = body
