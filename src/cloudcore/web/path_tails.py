@@ -45,10 +45,8 @@ class Tails:
 def collision(template: str, others: Iterable[str]) -> str | None:
     """Return one of `others` that can match a path of `template`, which has a tail; or None."""
     head = template.split("/")[:-1]
-    for other in others:
-        if other != template and _collide(head, other.split("/")):
-            return other
-    return None
+    colliding = (each for each in others if each != template and _collide(head, each.split("/")))
+    return next(colliding, None)
 
 
 def is_ambiguous(path: bytes) -> bool:
