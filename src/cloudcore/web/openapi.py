@@ -191,16 +191,13 @@ def _answered(route: KernelRoute) -> Any:  # noqa: ANN401 - a type
         return None
     if returned.annotation in (None, type(None), Reply) or returned.is_subclass_of((str, bytes)):
         return None
-    return None if _is_framework(returned.annotation) else returned.annotation
+    origin = getattr(returned.annotation, "__origin__", returned.annotation)
+    is_framework = str(getattr(origin, "__module__", "")).startswith("litestar")
+    return None if is_framework else returned.annotation
 
 
 def _gives_stream(route: KernelRoute) -> bool:
     return route.handler.parsed_fn_signature.return_type.is_subclass_of(StreamReply)
-
-
-def _is_framework(annotation: Any) -> bool:  # noqa: ANN401 - a type
-    origin = getattr(annotation, "__origin__", annotation)
-    return str(getattr(origin, "__module__", "")).startswith("litestar")
 
 
 def _operation(route: KernelRoute, types: _Types, errors: ErrorShape) -> Json:

@@ -70,7 +70,7 @@ def _kind(name: str) -> str:
 _STEP: Final = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 
 
-def choices(shape: Any, path: str) -> list[str]:  # noqa: ANN401 - a type
+def _choices(shape: Any, path: str) -> list[str]:  # noqa: ANN401 - a type
     """Return the allowed values of the enumeration at a path such as ``rules[0].selector``."""
     kinds = list(_plain(inspect.type_info(shape)))
     for step in _STEP.findall(path):
@@ -189,7 +189,7 @@ def _explained(complaint: str, shape: Any) -> InvalidInput:  # noqa: ANN401 - a 
     if named is None:
         words = _plain_words(what)
         if what.startswith("Invalid enum"):
-            words = f"must be one of {', '.join(choices(shape, path))}"
+            words = f"must be one of {', '.join(_choices(shape, path))}"
         field = path or "body"
         return _refusal(field, _reason(what), f"{field[:_FIELD_CHARACTERS]}: {words}")
     reason, words = (
