@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import microseconds, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, bound, columns_of, deletion, given
+from cloudcore.db.rows import ONE, bound, columns_of, deletion, first, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, UNFINISHED, jobs
@@ -112,11 +112,11 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
     ).returning(_j.id)
 )
 _FIRST_DUE: Final = Statement(
-    sa.select(_j.due_at)
-    .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
-    .order_by(_j.due_at)
-    .limit(ONE)
-    .offset(ZERO)
+    first(
+        sa.select(_j.due_at)
+        .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
+        .order_by(_j.due_at)
+    )
 )
 _DUE: Final = page(
     sa.select(_j.id)
