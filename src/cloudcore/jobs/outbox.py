@@ -160,8 +160,9 @@ async def forget_undelivered(database: Database, clock: Clock) -> int:
 async def _deliver(
     database: Database, clock: Clock, subscribers: Sequence[Subscriber], job: Job
 ) -> Next | Done:
-    assert job.account_id is not None
-    events = await database.read(_pending, job.account_id, BATCH)
+    account_id = job.account_id
+    assert account_id is not None
+    events = await database.read(_pending, account_id, BATCH)
     delivered: list[str] = []
     for event in events:
         try:
@@ -172,21 +173,19 @@ async def _deliver(
                 raise
             break  # mark the events before it; the next step retries it
         delivered.append(event.id)
-    change = partial(_mark, delivered, clock())
+    now = clock()
+
+    def mark(tx: Connection) -> None:
+        tx.execute(_MARK, ids=text_list(delivered), now=now)
+
+    def finish(tx: Connection) -> None:
+        mark(tx)
+        if _pending(tx, account_id, 1):  # emitted since they were read
+            _enqueue_delivery(tx, account_id, now)
+
     if len(delivered) < len(events) or len(events) == BATCH:
-        return Next(None, change)
-    return Done(partial(_finish, change, job.account_id, clock()))
-
-
-def _mark(delivered: Sequence[str], now: int, tx: Connection) -> None:
-    tx.execute(_MARK, ids=text_list(delivered), now=now)
-
-
-def _finish(mark: partial[None], account_id: str, now: int, tx: Connection) -> None:
-    """Mark the events as delivered; enqueue a new job if there are more."""
-    mark(tx)
-    if _pending(tx, account_id, 1):
-        _enqueue_delivery(tx, account_id, now)
+        return Next(None, mark)
+    return Done(finish)
 
 
 def _enqueue_delivery(tx: Connection, account_id: str, now: int) -> None:
