@@ -97,7 +97,10 @@ class TlsTransport(asyncio.Transport):
         return self._stream if name == "socket" else self._names.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Ignore the limits: any unsent byte pauses the writer."""
+        """Do nothing: any unsent byte pauses the writer.
+
+        Raise `ValueError` for limits other than 0.
+        """
         if high != 0 or low:
             raise ValueError("anything that is not sent pauses the writer")
 
