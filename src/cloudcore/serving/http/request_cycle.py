@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -91,7 +90,6 @@ class RequestCycle:
         path = head.path.decode("ascii")
         extensions: dict[str, object] = {
             "http.response.zerocopysend": {},
-            "http.response.pathsend": {},
             "entrepot.held_body": self,
             "entrepot.send_parts": {},
         }
@@ -208,9 +206,6 @@ class RequestCycle:
             await self._send_file(message, more=more)
         elif kind == "entrepot.send_parts":
             await self._send_parts(message)
-        elif kind == "http.response.pathsend":
-            more = False
-            await self._send_path(message["path"])
         else:
             raise ResponseError(f"unknown message {kind}")
         if (
@@ -279,22 +274,12 @@ class RequestCycle:
         skipped = len(start) + len(self.connection.common_lines())
         self.rendered = start, head[skipped:] + body
 
-    async def _send_path(self, path: str) -> None:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            await self._send_file({"file": file, "offset": 0}, more=False)
-        finally:
-            os.close(file)
-
     async def _send_file(self, message: Message, *, more: bool) -> None:
-        """Send a piece of an open file (ASGI extension ``http.response.zerocopysend``)."""
-        file = message["file"]
-        descriptor: int = file if isinstance(file, int) else file.fileno()
-        offset, count = message.get("offset"), message.get("count")
-        if offset is None:
-            offset = os.lseek(descriptor, 0, os.SEEK_CUR)
-        if count is None:
-            count = max(0, os.fstat(descriptor).st_size - offset)
+        """Send a piece of an open file (ASGI extension ``http.response.zerocopysend``).
+
+        The message must have a descriptor, an offset and a count, as `FileRegion.message` makes it.
+        """
+        descriptor, offset, count = message["file"], message["offset"], message["count"]
         if not count:
             self._write(b"", more=more)
             return
