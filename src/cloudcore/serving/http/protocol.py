@@ -331,7 +331,6 @@ class HttpProtocol(TlsProtocol):
     def cycle_ended(self, cycle: RequestCycle) -> None:
         """Continue with the next request, or close."""
         self.cycle = None
-        self.server_state.total_requests += 1
         record = self.record(cycle)
         if cycle.rendered is not None:
             keep_answer(cycle, record)
@@ -410,7 +409,6 @@ class HttpProtocol(TlsProtocol):
 
     def answered(self, record: RequestRecord, now: float) -> None:
         """Pass on the record of a request that was answered at `now` without a cycle."""
-        self.server_state.total_requests += 1
         worker = self.worker
         self._deadline = now + worker.limits.keep_alive_seconds
         for observe in worker.observers:
