@@ -164,8 +164,9 @@ class Scheduler(BackgroundTask):
             if not due:
                 return
             token, until = self._new_id(), later(now, self._pace.lease_seconds)
-            terms = schedule_rows.TurnTerms(token, until, self._holder)
-            leased = await self._database.write_relaxed(schedule_rows.lease, due, terms, now)
+            leased = await self._database.write_relaxed(
+                schedule_rows.lease, due, token, until, now, self._holder
+            )
         except Unavailable as error:
             _log.warning("the schedule cannot be read: %s", error)
             await self._pause(self._pace.retry_seconds)
