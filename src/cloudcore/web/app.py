@@ -433,13 +433,6 @@ def _stream(scope: Scope) -> RequestStream:
     return RequestStream(scope, state.receive, _context(scope), limit)
 
 
-def _whose(scope: Scope) -> str:
-    """Return the id of the request's account or person, or an empty string."""
-    context = request_state_of(scope).context
-    caller = None if context is None else context.caller
-    return "" if caller is None else caller.account_id or caller.id
-
-
 class _CheckedRequest(Request[Any, Any, Any]):
     """A request whose body is read within the limits, and parsed strictly."""
 
@@ -452,13 +445,15 @@ class _CheckedRequest(Request[Any, Any, Any]):
 
     async def json(self) -> Any:  # noqa: ANN401 - the type the handler asks for
         """Return the body, decoded as the type of the handler's parameter."""
-        spec = request_state_of(self.scope).spec
+        state = request_state_of(self.scope)
+        spec = state.spec
         assert spec is not None
+        whose = "" if state.context is None else state.context.account_or_person
         body = await self.body()
         async with _refusing_first(self.scope):
             if len(body) <= INLINE_BYTES:
                 return decode(body, spec.body)
-            return await DOCUMENTS.run(_whose(self.scope), decode, body, spec.body)
+            return await DOCUMENTS.run(whose, decode, body, spec.body)
 
 
 class _Response(Response[Any]):

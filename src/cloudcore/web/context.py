@@ -215,6 +215,11 @@ class RequestContext:
         self._path = path
         self._query_string = query_string
 
+    @property
+    def account_or_person(self) -> str:
+        """Return the id of the caller's account, or of a person; empty if there is no caller."""
+        return "" if self.caller is None else self.caller.account_id or self.caller.id
+
     def authorize(
         self,
         resource: str,
@@ -305,9 +310,7 @@ class RequestContext:
 
         Raise `InvalidInput` if the query's marker does not belong to this list.
         """
-        caller = self.caller
-        whose = "" if caller is None else caller.account_id or caller.id
-        return Pager(self.keyring, query, (self._path, whose, *within))
+        return Pager(self.keyring, query, (self._path, self.account_or_person, *within))
 
     async def commit(
         self,
