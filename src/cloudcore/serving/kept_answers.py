@@ -127,19 +127,9 @@ class KeptAnswer:
     """A rendered answer, shared by all requests that have the same answer."""
 
     __slots__ = (
-        "after",
-        "before",
-        "key",
-        "looks_with_others",
-        "proof",
-        "revision",
-        "siblings",
-        "size",
-        "status_line",
-        "taken",
-        "users",
-        "version",
-    )
+        "after", "before", "key", "looks_with_others", "proof", "revision", "siblings", "size",
+        "status_line", "taken", "users", "version",
+    )  # fmt: skip
 
     def __init__(self, key: AnswerKey, siblings: Siblings | None) -> None:
         self.key = key
@@ -177,15 +167,8 @@ class KeptEntry:
     """The kept answer for one request, and the parts of the record that its repeats share."""
 
     __slots__ = (
-        "answer",
-        "noted",
-        "record",
-        "record_end",
-        "record_start",
-        "server",
-        "size",
-        "until",
-    )
+        "answer", "noted", "record", "record_end", "record_start", "server", "size", "until",
+    )  # fmt: skip
 
     def __init__(
         self, answer: KeptAnswer, keep: KeepTerms, record: RequestRecord, server: object, size: int
