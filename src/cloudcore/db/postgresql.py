@@ -78,8 +78,6 @@ _refusals = Refusals()
 class _Breaks:
     """The time when a connection of this process last broke or could not be opened."""
 
-    __slots__ = ("at",)
-
     def __init__(self) -> None:
         self.at = float("-inf")
 
@@ -87,18 +85,6 @@ class _Breaks:
 class PostgresqlConnection:
     """The `Connection` over one psycopg connection."""
 
-    __slots__ = (
-        "_answered_at",
-        "_begin",
-        "_breaks",
-        "_cursor",
-        "_refusal",
-        "_unasked",
-        "is_announced",
-        "is_begun",
-        "is_whole",
-        "raw",
-    )
     joins_changes: Final = True
 
     def __init__(self, raw: psycopg.Connection, breaks: _Breaks | None = None) -> None:
