@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Literal, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
@@ -51,20 +51,17 @@ def parse_fields(
     fields = split_fields(encoded)
     if len(fields) > max_fields:
         raise _too_many()
+    decode = partial(
+        decode_text, plus_is_blank=plus_is_blank, not_utf8=not_utf8, unambiguous=unambiguous
+    )
     found: list[tuple[str, str]] = []
     names: set[str] = set()
     for raw_name, raw_value in fields:
-        name = decode_text(
-            raw_name, plus_is_blank=plus_is_blank, not_utf8=not_utf8, unambiguous=unambiguous
-        )
-        if unambiguous:
-            if name in names:
-                raise InvalidInput("a parameter is given more than once")
-            names.add(name)
-        value = decode_text(
-            raw_value, plus_is_blank=plus_is_blank, not_utf8=not_utf8, unambiguous=unambiguous
-        )
-        found.append((name, value))
+        name = decode(raw_name)
+        if unambiguous and name in names:
+            raise InvalidInput("a parameter is given more than once")
+        names.add(name)
+        found.append((name, decode(raw_value)))
     return found
 
 
