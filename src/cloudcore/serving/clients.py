@@ -40,12 +40,6 @@ def source_address(
     return address
 
 
-def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
-    """Return True if this peer is a trusted proxy."""
-    address = _parse(peer)
-    return address is not None and _is_inside(address, trusted)
-
-
 def rate_subject(address: Address | None) -> str:
     """Return the key by which an address is rate limited; IPv6 clients count as their /64."""
     if isinstance(address, IPv6Address):
@@ -88,7 +82,9 @@ class ProxyWatch:
         """Inspect a request; log the warning if the peer looks like an untrusted proxy."""
         if self._is_over or peer is None or not any(name in _FORWARDED for name, _ in headers):
             return
-        if is_trusted(peer, trusted) or (self._peer and peer != self._peer):
+        address = _parse(peer)
+        is_trusted = address is not None and _is_inside(address, trusted)
+        if is_trusted or (self._peer and peer != self._peer):
             self._is_over = True
             return
         self._peer = peer
