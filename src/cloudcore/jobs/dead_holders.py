@@ -183,7 +183,7 @@ _FREE_TURN: Final = Statement(
 )
 
 
-def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
+def _free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
     """Make the jobs and chores of dead workers due, and their lease tokens invalid.
 
     Jobs with more than `QUICK_ATTEMPTS` attempts, and chores whose last turn also ended by death,
@@ -222,7 +222,7 @@ class DeadHolders:
 
     async def free(self, *holders: str) -> None:
         """Free the leases of workers that are known to have stopped."""
-        await self.database.write_relaxed(free_leases, sorted(holders), self.clock())
+        await self.database.write_relaxed(_free_leases, sorted(holders), self.clock())
 
 
 @asynccontextmanager

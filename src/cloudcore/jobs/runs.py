@@ -182,7 +182,7 @@ def find_run(tx: Connection, kind: str, scope_id: str, run_id: str) -> Run | Non
     return find_one(tx, _run, _FIND, kind=kind, scope_id=scope_id, id=run_id)
 
 
-def find_run_by_id(tx: Connection, run_id: str) -> Run | None:
+def _find_run_by_id(tx: Connection, run_id: str) -> Run | None:
     """Return a run of any kind and scope, or None if it was deleted."""
     return find_one(tx, _run, _FIND_BY_ID, id=run_id)
 
@@ -334,7 +334,7 @@ class _RunWork(NamedTuple):
     on_end_committed: OnEndCommitted
 
     async def take_step(self, job: Job) -> Next | Done:
-        run = await self.database.read(find_run_by_id, _run_id(job))
+        run = await self.database.read(_find_run_by_id, _run_id(job))
         if run is None or run.state != "running":
             return Done()
         outcome = await self.step(run, job)

@@ -178,7 +178,7 @@ class DirectSender:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return unverified_tls()
+        return _unverified_tls()
 
 
 @dataclass(frozen=True)  # no slots: cached properties
@@ -222,7 +222,7 @@ class SmarthostSender:
                 ) as smtp,
             ):
                 if not is_tls and smtp.supports_extension("starttls"):
-                    await _start_tls(smtp, where.host, tls or unverified_tls())
+                    await _start_tls(smtp, where.host, tls or _unverified_tls())
                     is_tls = True
                 if where.user:
                     await self._sign_in(smtp, is_tls=is_tls)
@@ -381,7 +381,7 @@ def _words(error: BaseException) -> str:
     return (" ".join(str(cause).split()) or type(cause).__name__)[:_MOST_REASON]
 
 
-def unverified_tls() -> ssl.SSLContext:
+def _unverified_tls() -> ssl.SSLContext:
     """Return a context that accepts any certificate; for use in place of plain text."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -62,7 +62,7 @@ QUOTAS: Final = "quota"
 Measure = Callable[[], Awaitable[Sequence[Gauge]]]
 
 
-def outcome_of(status: int) -> str:
+def _outcome_of(status: int) -> str:
     """Return the outcome of a status: succeeded, refused, limited or failed (also for 0)."""
     if status == 429:
         return "limited"
@@ -240,7 +240,7 @@ class Counter:
             self.count(record.event, 1)
         outcomes = self._outcomes.get((record.method, record.path))
         if outcomes is not None:
-            self.count(f"{outcomes}.{outcome_of(record.status)}", 1)
+            self.count(f"{outcomes}.{_outcome_of(record.status)}", 1)
         elif cache is not None and not (record.received or record.event):
             # Later records that share the cache change no other cells.
             offsets = (_AT_DURATIONS, _AT_MICROSECONDS, _AT_SENT)

@@ -108,7 +108,7 @@ class SendJob(SendingJob):
         return sent
 
 
-def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
+def _read_cached(file: int, offset: int, buffer: memoryview) -> bool:
     """Fill `buffer` from the page cache; return False if that would wait for the disk."""
     try:
         return os.preadv(file, [buffer], offset, os.RWF_NOWAIT) == len(buffer)
@@ -116,10 +116,10 @@ def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
         return False
 
 
-def is_cached(file: int, offset: int, count: int) -> bool:
+def _is_cached(file: int, offset: int, count: int) -> bool:
     """Return True if both ends of a piece are in the page cache, and so probably the rest."""
     probe = memoryview(bytearray(1))
-    return read_cached(file, offset, probe) and read_cached(file, offset + count - 1, probe)
+    return _read_cached(file, offset, probe) and _read_cached(file, offset + count - 1, probe)
 
 
 async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, count: int) -> bool:
@@ -135,7 +135,7 @@ async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, co
         message = bytearray(len(head) + count)
         message[: len(head)] = head
         with memoryview(message) as view, view[len(head) :] as room:
-            cached = read_cached(file, offset, room)
+            cached = _read_cached(file, offset, room)
         if cached:
             transfer.sent += count
             connection.write(message)
@@ -158,7 +158,7 @@ async def _send_bursts(transfer: Transfer, file: int, offset: int, count: int) -
         burst = min(count, limits.burst_bytes)
         if connection.is_closing():
             return False
-        if not is_cached(file, offset, burst):
+        if not _is_cached(file, offset, burst):
             return await _send_in_bulk(transfer, file, offset, count)
         try:
             sent = os.sendfile(connection.fileno(), file, offset, burst)
@@ -184,7 +184,7 @@ async def _encrypt_bursts(transfer: Transfer, file: int, offset: int, count: int
         if connection.is_closing():
             return False
         with memoryview(burst) as room:
-            cached = read_cached(file, offset, room)
+            cached = _read_cached(file, offset, room)
         if not cached:
             return await _send_in_bulk(transfer, file, offset, count)
         connection.write(burst)

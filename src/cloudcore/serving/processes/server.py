@@ -107,7 +107,7 @@ def run(
     """
     identity = None if tls is None else (tls, load_tls(tls, time.time()))
     limits = limits or ServerLimits()
-    crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
+    crowd = min(limits.crowd, _raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
     listeners = [bind(host, each) for each in (port, *more_ports)]
     url_host = f"[{host}]" if ":" in host else host
     url = f"{'http' if tls is None else 'https'}://{url_host}:{listeners[0].getsockname()[1]}"
@@ -158,7 +158,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def raise_descriptor_limit() -> int:
+def _raise_descriptor_limit() -> int:
     """Raise the soft limit of open files to the hard limit, for slow clients; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
