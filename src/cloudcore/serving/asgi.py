@@ -12,7 +12,7 @@ another copy.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from cloudcore.threads import TRANSFERS
@@ -49,6 +49,11 @@ class FileRegion(NamedTuple):
             "count": self.count,
             "more_body": more_body,
         }
+
+
+def header_values(scope: Mapping[str, Any], name: bytes) -> list[bytes]:
+    """Return all values of a request's header, in order."""
+    return [value for found, value in scope["headers"] if found == name]
 
 
 class HeldBody(Protocol):

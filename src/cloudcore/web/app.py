@@ -26,6 +26,7 @@ from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.serving.asgi import Receive as ServerReceive
+from cloudcore.serving.asgi import header_values
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.counters import QUOTAS
 from cloudcore.serving.dispatch import new_request_id
@@ -204,11 +205,8 @@ class ControlPlane:
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         request_id = scope.setdefault("state", {}).setdefault("request_id", new_request_id())
-        for name, value in scope["headers"]:
-            if name == b"x-request-id":
-                _log.info(
-                    "request %s is called %r by the client", request_id, value.decode("latin-1")
-                )
+        for value in header_values(scope, b"x-request-id"):
+            _log.info("request %s is called %r by the client", request_id, value.decode("latin-1"))
         state = RequestState(scope, receive, send, request_id)
         scope["state"][_PLANE] = self
         if scope["method"] == "HEAD":
@@ -374,9 +372,7 @@ async def _claim(
     request: Request[Any, Any, Any], context: RequestContext, spec: RouteSpec
 ) -> Reply[Any] | None:
     scope = request.scope
-    key = idempotency.parse_key(
-        [value for name, value in scope["headers"] if name == b"idempotency-key"]
-    )
+    key = idempotency.parse_key(header_values(scope, b"idempotency-key"))
     if key is None:
         return None
     assert context.caller is not None
@@ -409,10 +405,9 @@ def _raw_path(scope: Scope) -> bytes:
 def _check_content_type(scope: Scope, body: bytes) -> None:
     if not body:
         return
-    headers = scope["headers"]
-    if any(name == b"content-encoding" for name, _ in headers):
+    if header_values(scope, b"content-encoding"):
         raise errors.UnsupportedMediaType("send the body as it is, without Content-Encoding")
-    types = [value for name, value in headers if name == b"content-type"]
+    types = header_values(scope, b"content-type")
     if len(types) != 1 or not _JSON.fullmatch(types[0]):
         raise errors.UnsupportedMediaType("send the body with Content-Type: application/json")
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
-from cloudcore.serving.asgi import BodyTooLarge, Receive, Scope, read_body
+from cloudcore.serving.asgi import BodyTooLarge, Receive, Scope, header_values, read_body
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.clients import decode_basic
 from cloudcore.wire import rfc3339
@@ -157,7 +157,7 @@ def _basic_credential(scope: Scope) -> ClientCredential | None:
 
     Raise Unauthenticated if the header is malformed, or has another scheme.
     """
-    given = [value for field, value in scope["headers"] if field == b"authorization"]
+    given = header_values(scope, b"authorization")
     if not given:
         return None
     pair = decode_basic(given[0])
@@ -168,7 +168,7 @@ def _basic_credential(scope: Scope) -> ClientCredential | None:
 
 async def _form(scope: Scope, receive: Receive) -> Query:
     """Return the fields of a form; raise InvalidInput if malformed, BodyTooLarge if too long."""
-    types = [value for field, value in scope["headers"] if field == b"content-type"]
+    types = header_values(scope, b"content-type")
     if len(types) != 1 or not _FORM.fullmatch(types[0]):
         raise InvalidInput("send application/x-www-form-urlencoded")
     with BODIES.hold() as hold:

@@ -12,7 +12,7 @@ from cloudcore.errors import Unauthenticated
 from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import SourceIdentity
 from cloudcore.identity.tokens.jws import split_token
-from cloudcore.serving.asgi import Scope
+from cloudcore.serving.asgi import Scope, header_values
 from cloudcore.serving.clients import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Need, VisibleCatalog
 from registry.distribution.request import mount_source
@@ -158,12 +158,12 @@ class TokenAccess:
     def source_ip(self, scope: Scope) -> Address | None:
         """Return the client's address behind trusted proxies; None if the peer has no IP."""
         client = scope.get("client")
-        forwarded = [value for field, value in scope["headers"] if field == b"x-forwarded-for"]
+        forwarded = header_values(scope, b"x-forwarded-for")
         return source_address(client[0] if client else None, forwarded, self._trusted)
 
     def client_of(self, scope: Scope) -> AuditClient:
         """Return the client data that the audit log records for a request."""
-        agent = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
+        agent = next(iter(header_values(scope, b"user-agent")), None)
         request_id = scope.get("state", {}).get("request_id", "")
         return client_of("data", self.source_ip(scope), agent, request_id)
 
