@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -105,7 +105,7 @@ class TokenAccess:
         headers = scope["headers"]
         fields = dict(headers)
         credential = fields.get(b"authorization")
-        if len(fields) < len(headers) and _is_repeated(headers, b"authorization"):
+        if len(fields) < len(headers) and len(header_values(scope, b"authorization")) > 1:
             message = "the request has more than one token"
             raise self._refusal(scope, name, need, "invalid_token", credential or b"", message)
         bearer = self._find_verified(credential or b"")
@@ -253,10 +253,6 @@ def _split_bearer(credential: bytes) -> tuple[bytes, bytes] | None:
         return split_token(token.lstrip(b" "))
     except Unauthenticated:
         return None
-
-
-def _is_repeated(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bool:
-    return [field for field, _ in headers].count(name) > 1
 
 
 def _scopes_of_mount(target: Name, source: Name) -> str:
