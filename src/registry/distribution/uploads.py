@@ -91,7 +91,7 @@ async def _refused(
 ) -> Response:
     """Return a 416 with the received range, which saves the client a request for it.
 
-    If the upload is unknown, raise RepositoryMirrored if no client may push here, or else `error`.
+    If the upload is unknown, raise RepositoryMirrored if the name accepts no pushes, else `error`.
     """
     if isinstance(error, UploadUnknown):
         await ctx.database.read(refuse_mirrored, request.name)
