@@ -248,7 +248,8 @@ def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
     for chunk in blob.chunks(group[0].start, group[-1].stop):
         start, stop = stop, stop + len(chunk)
         while part is not None and part.start < stop:
-            found += _copied(chunk[max(part.start - start, 0) : part.stop - start])
+            view = chunk[max(part.start - start, 0) : part.stop - start]
+            found += [bytes(view[at : at + PART_BYTES]) for at in range(0, len(view), PART_BYTES)]
             if part.stop > stop:
                 break
             part = next(waiting, None)
@@ -256,11 +257,6 @@ def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
                 found.append(part.head)
         yield found
         found = []
-
-
-def _copied(view: memoryview) -> Iterator[bytes]:
-    for at in range(0, len(view), PART_BYTES):
-        yield bytes(view[at : at + PART_BYTES])
 
 
 async def _send(send: Send, data: bytearray) -> None:
