@@ -207,7 +207,7 @@ async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
         part = group[0]
         region = blob.file_region(part.start, part.stop) if sends_files else None
         if len(group) == 1 and region is not None and region.count >= _SENT_BYTES:
-            await _send(send, waiting + part.head)
+            await send_part(send, waiting + part.head)
             waiting.clear()
             await send(region.message(more_body=True))
             continue
@@ -216,7 +216,7 @@ async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
             for piece in pieces:
                 waiting += piece
                 if len(waiting) >= _SENT_BYTES:
-                    await _send(send, waiting)
+                    await send_part(send, waiting)
                     waiting.clear()
     waiting += body.ranges.end
     await send({"type": "http.response.body", "body": bytes(waiting), "more_body": False})
@@ -259,7 +259,8 @@ def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
         found = []
 
 
-async def _send(send: Send, data: bytearray) -> None:
-    await send({"type": "http.response.body", "body": bytes(data), "more_body": True})
+async def send_part(send: Send, part: bytes | bytearray) -> None:
+    """Send a part of a body, but not the last."""
+    await send({"type": "http.response.body", "body": bytes(part), "more_body": True})
     # With a fast reader, send() never waits: let other requests run.
     await asyncio.sleep(0)

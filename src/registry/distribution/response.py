@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -10,7 +9,7 @@ from cloudcore.serving.asgi import Scope, Send
 from cloudcore.serving.kept_answers import EXTENSION as KEEP
 from cloudcore.serving.kept_answers import KeepTerms
 from registry.blobstore.base import OpenObject
-from registry.distribution.byteranges import RangesBody, send_ranges
+from registry.distribution.byteranges import RangesBody, send_part, send_ranges
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -99,7 +98,7 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
     if blob.length is None:
         async for part in blob.growing(start, stop):
             start += len(part)
-            await _send_part(send, part)
+            await send_part(send, part)
         if start == stop:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
@@ -133,11 +132,5 @@ async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, st
 
 async def _send_parts(send: Send, parts: AsyncIterator[bytes]) -> None:
     async for part in parts:
-        await _send_part(send, part)
+        await send_part(send, part)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _send_part(send: Send, part: bytes) -> None:
-    await send({"type": "http.response.body", "body": part, "more_body": True})
-    # With a fast reader, send() never waits: let other requests run.
-    await asyncio.sleep(0)
