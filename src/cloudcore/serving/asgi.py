@@ -212,11 +212,12 @@ def _received_again(
 
 async def begin_stream(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Read the first part, so that its errors are raised here; return an iterator over all."""
-    return _with_first(await anext(parts, b""), parts)
+    first = await anext(parts, b"")
 
+    async def all_parts() -> AsyncIterator[bytes]:
+        if first:
+            yield first
+        async for part in parts:
+            yield part
 
-async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first:
-        yield first
-    async for part in rest:
-        yield part
+    return all_parts()
