@@ -225,8 +225,7 @@ def connect(url: str) -> psycopg.Connection:
     raw.looks = looks
     raw.prepared_max = 500
     raw.adapters.register_loader("numeric", _WholeNumber)
-    raw.adapters.register_dumper(
-        int, Int8Dumper
-    )  # one type for all sizes: each text is prepared once
+    # One type for all sizes: each text is prepared once.
+    raw.adapters.register_dumper(int, Int8Dumper)
     (raw.server_pid,) = raw.execute(_SESSION, prepare=False).set_result(-1).fetchone() or (0,)
     return raw

@@ -41,9 +41,8 @@ class SocketBody:
         self._received = 0
         self._waiter: asyncio.Future[None] | None = None
         self.framing = framing
-        self.failure: tuple[int, str] | None = (
-            None  # status and message, if the application sends no response
-        )
+        self.failure: tuple[int, str] | None = None
+        """Status and message of the response, if the application sends none."""
         self.job: ReceiveJob[Any] | None = None
 
     @property
