@@ -419,9 +419,9 @@ class RequestCycle:
             self._end_overdue(now, limits)
             return
         body, job = self.body, self.send_job
-        receiving = body is not None and (body.waits or body.job is not None)
-        if receiving:
-            assert body is not None
+        if body is not None and not body.waits and body.job is None:
+            body = None  # nothing of it is being received
+        if body is not None:
             waiting = body.waits or (body.job is not None and body.job.waiting)
             moved = body.arrived
         else:
@@ -430,12 +430,13 @@ class RequestCycle:
             moved = max(0, moved - self.connection.waiting_bytes()) if moved else 0
         if self._pace is None:
             self._pace = TransferPace()
+        receiving = body is not None
         fault = self._pace.fault(
             now, limits, receiving=receiving, waiting=waiting, moved=moved, crowded=crowded
         )
         if fault is None:
             return
-        if receiving and body is not None:
+        if body is not None:
             body.fail(HTTPStatus.REQUEST_TIMEOUT, fault)
         else:
             self.connection.abort(fault)
