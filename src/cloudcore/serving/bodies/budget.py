@@ -130,11 +130,9 @@ class BodyHold:
         self._waiting: asyncio.Timeout | None = None
 
     def __enter__(self) -> Self:
-        """Begin with no bytes."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release all bytes."""
         self._leave()
 
     def metered(self, receive: Receive, declared: int | None = None) -> Receive:

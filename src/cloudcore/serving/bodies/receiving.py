@@ -271,6 +271,6 @@ class ReceiveJob(BulkJob[T]):
             if self.tls is not None:  # up to a record may be within, still encrypted
                 threshold -= 2 * RECORD_BYTES
             threshold = max(1, threshold)
-            if self.sock is not None and threshold != self._threshold:
+            if threshold != self._threshold:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, threshold)
                 self._threshold = threshold
