@@ -384,7 +384,8 @@ class RequestContext:
     ) -> None:
         """Count a refused attempt; the auditor writes its event later.
 
-        The event belongs to `owner_id` or, if `owners` is passed, to those that it returns then.
+        The event belongs to `owner_id` or, if `owners` is passed, to the owners that this function
+        returns when the event is written.
         """
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})

@@ -172,7 +172,7 @@ def _check_lines(head: bytes, header_count: int) -> None:
 
 
 def check_partial(data: bytes | bytearray) -> None:
-    """Raise `HeadError` early if an incomplete head has a malformed request line."""
+    """Raise `HeadError` early if the request line of an incomplete head must be refused."""
     end = data.find(b"\n")
     if end < 0:
         return

@@ -408,7 +408,10 @@ class HttpProtocol(TlsProtocol):
         self.tasks.add(task)
 
     def answered(self, record: RequestRecord, now: float) -> None:
-        """Pass on the record of a request that was answered at `now` without a cycle."""
+        """Pass on the record of a request that was answered at `now` without a cycle.
+
+        Then expect the next request.
+        """
         worker = self.worker
         self._deadline = now + worker.limits.keep_alive_seconds
         for observe in worker.observers:

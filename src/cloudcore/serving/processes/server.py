@@ -258,7 +258,7 @@ class WorkerServer(uvicorn.server.Server):
                 signal.signal(sig, handler)
 
     def _drain(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - signal's own signature
-        """Begin to drain: on the first SIGTERM after `leaving_seconds`, otherwise at once."""
+        """Begin to drain: `leaving_seconds` after the first SIGTERM, otherwise at once."""
         seconds = self._service.limits.leaving_seconds
         if sig == signal.SIGTERM and self._leaves_at is None and seconds:
             self._leaves_at = time.monotonic() + seconds
