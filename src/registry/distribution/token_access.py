@@ -104,11 +104,11 @@ class TokenAccess:
         """
         headers = scope["headers"]
         fields = dict(headers)
-        credential = fields.get(b"authorization")
+        credential: bytes = fields.get(b"authorization", b"")
         if len(fields) < len(headers) and len(header_values(scope, b"authorization")) > 1:
             message = "the request has more than one token"
-            raise self._refusal(scope, name, need, "invalid_token", credential or b"", message)
-        bearer = self._find_verified(credential or b"")
+            raise self._refusal(scope, name, need, "invalid_token", credential, message)
+        bearer = self._find_verified(credential)
         if bearer is None or self._clock() >= bearer.expires_at:
             bearer = self._verify(scope, name, need, credential)
         state = scope.setdefault("state", {})
@@ -120,7 +120,6 @@ class TokenAccess:
             return BearerGrant(self, scope, bearer, counts_pulls=entry.counts_pulls)
         if entry is None or need.action not in entry.denied:
             message = "the token does not allow this"
-            credential = credential or b""
             raise self._refusal(scope, name, need, "insufficient_scope", credential, message)
         challenge = self._challenge(scope, name, need, "insufficient_scope")
         if not bearer.subject:
@@ -180,9 +179,9 @@ class TokenAccess:
         raise TokenRequired("the token does not say whether you may pull from there", challenge)
 
     def _verify(
-        self, scope: Scope, name: Name | None, need: Need | None, credential: bytes | None
+        self, scope: Scope, name: Name | None, need: Need | None, credential: bytes
     ) -> Bearer:
-        if credential is None or not credential[:6].lower() == b"bearer":
+        if credential[:6].lower() != b"bearer":
             raise TokenRequired("send a bearer token", self._challenge(scope, name, need))
         token = _BEARER.fullmatch(credential)
         try:
