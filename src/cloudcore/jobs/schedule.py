@@ -159,8 +159,8 @@ class Scheduler(BackgroundTask):
             self._due_at = await self._database.read(schedule_rows.due_times, list(self._chores))
             now = self._clock()  # after a slow read, an earlier time would make due times wrong
             await self._correct(now)
-            due = [name for name, due_at in self._due_at.items() if due_at <= now]
-            due = [name for name in due if name not in self._under_way]
+            chores = self._due_at.items()
+            due = [name for name, at in chores if at <= now and name not in self._under_way]
             if not due:
                 return
             token, until = self._new_id(), later(now, self._pace.lease_seconds)
