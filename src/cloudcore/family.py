@@ -1,11 +1,8 @@
 """A family of operations, as one value.
 
-The composition root has one tuple of families and reads everything from it: routes, jobs, timers,
-tables, kinds of resources, commands. A family is active if it is in that tuple; importing a module
-registers nothing.
-
-The value is cheap to import, as the command line reads it too. The parts that need a web framework
-or a database are in its `Runtime`, in a module that is imported only when a server starts.
+The composition root reads routes, jobs, tables, commands and so on from one tuple of families;
+importing a module registers nothing. The value is cheap to import, as the command line reads it
+too: what needs a web framework or a database is in its `Runtime`, which only a server imports.
 """
 
 from __future__ import annotations

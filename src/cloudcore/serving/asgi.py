@@ -1,13 +1,9 @@
 """Receive a request body, on our own server or any other ASGI server.
 
-Our server leaves a body in the socket until the application reads it. Its extension
-``scope["extensions"]["entrepot.held_body"]`` (`HeldBody`) moves the body to a sink in a bulk
-thread. On another server, `receive_into` uses ``receive()``.
-
-A small body is read into memory; a bulk thread writes a large one to a file. If no length is
-declared, `read_few` reads the start to find out whether the body is small. The start of a large
-body is given back to the connection, so that `receive_into` moves the body in whole units, without
-another copy.
+Our server leaves a body in the socket until the application reads it, or a bulk thread moves it to
+a sink (`HeldBody`). On another server, `receive_into` uses ``receive()``. `read_few` reads a small
+body into memory. The start of a larger body goes back to the connection (`from_body_start`), so
+that `receive_into` moves the body in whole units, without another copy.
 """
 
 from __future__ import annotations
