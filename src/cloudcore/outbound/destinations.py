@@ -178,8 +178,8 @@ def check_addresses(
 ) -> None:
     """Check all addresses of a destination.
 
-    Raise `NotAllowed` if there is none or, unless the origin is listed, if one is neither public
-    nor in a listed network.
+    Raise `NotAllowed` if there is none, or if one is neither public nor in a listed network. A
+    listed origin may have any address.
     """
     if not addresses:
         raise NotAllowed(f"{destination.host} has no address")

@@ -34,8 +34,8 @@ def kept_manifest(
 ) -> KeepTerms | None:
     """Return how the response to a manifest pull may be reused; None if it may not.
 
-    The response for a tag of a cached repository may be reused while the tag is fresh. One with an
-    ``Age`` header is never reused.
+    The response for a tag of a cached repository may be reused while the tag is fresh, but never a
+    response with an ``Age`` header.
     """
     if not request.may_keep or len(found.body) > MOST_ANSWER_BYTES or found.stale_since is not None:
         return None

@@ -117,7 +117,7 @@ class UnitBuffer:
             self.flush()
 
     def append(self, data: memoryview) -> None:
-        """Copy content into the unit."""
+        """Copy content into the unit, and flush each full one."""
         while data:
             part = data[: self.missing]
             size = len(part)
