@@ -70,7 +70,7 @@ class IdleConnections:
     def __init__(self, max_per_origin: int) -> None:
         self._max_per_origin = max_per_origin
         self._kept: dict[HttpConnection, tuple[str, asyncio.TimerHandle]] = {}
-        """Each connection with its origin and its end; the one used last is at the end."""
+        """Each connection with its origin and the timer that closes it; the last used is last."""
 
     def take(self, origin: str) -> HttpConnection | None:
         """Return the most recently used connection that is still open, or None."""
