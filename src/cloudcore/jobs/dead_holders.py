@@ -31,6 +31,7 @@ import sqlalchemy as sa
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.refusals import NO_ROOM
+from cloudcore.db.rows import json_text
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.background import record_before_stop, repeated
@@ -195,7 +196,7 @@ def _free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
         known = msgspec.json.decode(row, type=Fault) if row else None
         if known is not None and known.code == TURN_LOST[0]:
             continue
-        fault = msgspec.json.encode(next_fault(known, *TURN_LOST, now)).decode()
+        fault = json_text(next_fault(known, *TURN_LOST, now))
         tx.execute(_FREE_TURN, chore=name, fault=fault, now=now)
 
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, deletion, forget_all, given
+from cloudcore.db.rows import bound, deletion, forget_all, given, json_text
 from cloudcore.db.schema import ByteOrdered, Id, Moment, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.db.tables import RowNumber, columns, refers, table
@@ -134,7 +134,7 @@ def emit_all(
             id=event_id,
             account_id=account_id,
             type=event_type,
-            payload=msgspec.json.encode(payload).decode(),
+            payload=json_text(payload),
             now=now,
         )
     return ids

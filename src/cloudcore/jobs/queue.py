@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import microseconds, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, bound, columns_of, deletion, first, given
+from cloudcore.db.rows import ONE, bound, columns_of, deletion, first, given, json_text
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, UNFINISHED, jobs
@@ -219,7 +219,7 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
         dedup_key=new.dedup_key,
         account_id=new.account_id,
         resource=new.resource,
-        arguments=_json(new.arguments),
+        arguments=json_text(new.arguments),
         due_at=later(now, new.delay_seconds),
         now=now,
     )
@@ -281,7 +281,7 @@ def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> J
     Return the changed job; raise `LeaseLost` if the lease was lost.
     """
     held = {"id": job.id, "held": job.lease_token}
-    if not tx.execute(_CONTINUE, **held, cursor=_json(cursor), lease_end=until, now=now):
+    if not tx.execute(_CONTINUE, **held, cursor=json_text(cursor), lease_end=until, now=now):
         raise LeaseLost
     return job._replace(cursor=cursor, attempts=1, due_at=until, fault=None, updated_at=now)
 
@@ -300,7 +300,7 @@ def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Jo
     Return the changed job; raise `LeaseLost` if the lease was lost.
     """
     held = {"id": job.id, "held": job.lease_token}
-    row = tx.row(_RELEASE, **held, cursor=_json(cursor), due_at=due_at, now=now)
+    row = tx.row(_RELEASE, **held, cursor=json_text(cursor), due_at=due_at, now=now)
     if row is None:
         raise LeaseLost
     return _job(row)
@@ -333,9 +333,9 @@ def record_failure(
     pause = retry_seconds(current.attempts)
     after = current._replace(lease_token=None, lease_holder=None, fault=fault, updated_at=now)
     if pause is None:
-        tx.execute(_FAIL, id=job.id, fault=_json(fault), now=now)
+        tx.execute(_FAIL, id=job.id, fault=json_text(fault), now=now)
         return after._replace(state="failed", due_at=None, finished_at=now)
-    row = tx.row(_POSTPONE, id=job.id, fault=_json(fault), due_at=later(now, pause), now=now)
+    row = tx.row(_POSTPONE, id=job.id, fault=json_text(fault), due_at=later(now, pause), now=now)
     assert row is not None
     return after._replace(due_at=row[0])
 
@@ -343,10 +343,6 @@ def record_failure(
 def later(now: int, seconds: float) -> int:
     """Return the moment `seconds` after `now`."""
     return now + microseconds(seconds)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _job(row: Row) -> Job:

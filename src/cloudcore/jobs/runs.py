@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, columns_of, count, find_all, find_one, given
+from cloudcore.db.rows import bound, columns_of, count, find_all, find_one, given, json_text
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
@@ -160,8 +160,8 @@ def start_run(tx: Connection, new: NewRun, now: int) -> Run:
         kind=new.kind,
         account_id=new.account_id,
         scope_id=new.scope_id,
-        arguments=_json(new.arguments),
-        counts=_json(dict.fromkeys(new.counts, 0)),
+        arguments=json_text(new.arguments),
+        counts=json_text(dict.fromkeys(new.counts, 0)),
         started_by=new.started_by,
         started_by_source=new.started_by_source,
         now=now,
@@ -248,7 +248,7 @@ def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -
         _END,
         run_id=run_id,
         outcome=ended.state,
-        now_faults=_json(ended.faults),
+        now_faults=json_text(ended.faults),
         reason=ended.fault,
         now=now,
     )
@@ -276,13 +276,9 @@ def _write(tx: Connection, run: Run) -> None:
         run_id=run.id,
         now_done=run.done,
         now_total=run.total,
-        now_counts=_json(run.counts),
-        now_faults=_json(run.faults),
+        now_counts=json_text(run.counts),
+        now_faults=json_text(run.faults),
     )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _run(*row: Any) -> Run:  # noqa: ANN401 - as the columns

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all
+from cloudcore.db.rows import find_all, json_text
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, schedules
@@ -122,5 +122,5 @@ def end(
     if fault is not None:
         row = tx.row(_LOCK_OURS, **turn)
         known = msgspec.json.decode(row[0], type=Fault) if row and row[0] else None
-        stored = msgspec.json.encode(next_fault(known, *fault, now)).decode()
+        stored = json_text(next_fault(known, *fault, now))
     return tx.execute(_END, **turn, due_at=due_at, fault=stored, now=now) == 1
