@@ -219,9 +219,7 @@ def _refusal(field: str, reason: str, words: str) -> InvalidInput:
 
 
 def _integer(digits: str) -> int:
-    if len(digits.lstrip("-")) > _INTEGER_DIGITS:
-        raise _Refused("out_of_range", _TOO_LARGE)
-    value = int(digits)
+    value = int(digits) if len(digits.lstrip("-")) <= _INTEGER_DIGITS else _INTEGER_END
     if not -_INTEGER_END <= value < _INTEGER_END:
         raise _Refused("out_of_range", _TOO_LARGE)
     return value
