@@ -20,7 +20,7 @@ from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, deletion, forget_all, given, json_text
 from cloudcore.db.schema import ByteOrdered, Id, Moment, partial_index
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.db.tables import RowNumber, columns, refers, table
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
@@ -89,12 +89,10 @@ _ADD: Final = Statement(
     )
     .inline()
 )
-_PENDING: Final = Statement(
-    page(
-        sa.select(_o.id, _o.account_id, _o.type, _o.payload, _o.created_at)
-        .where(given(_o.account_id), _o.delivered_at.is_(None))
-        .order_by(_o.sequence)
-    )
+_PENDING: Final = paged(
+    sa.select(_o.id, _o.account_id, _o.type, _o.payload, _o.created_at)
+    .where(given(_o.account_id), _o.delivered_at.is_(None))
+    .order_by(_o.sequence)
 )
 _MARK: Final = Statement(
     # A delivered event is kept for a while, without its payload.

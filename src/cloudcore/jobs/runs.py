@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, columns_of, count, find_all, find_one, given, json_text
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -120,9 +120,7 @@ _FIND: Final = Statement(_BY_ID.where(_OF))
 _FIND_BY_ID: Final = Statement(_BY_ID)
 _LOCK: Final = Statement(_BY_ID.with_for_update())
 _FIND_RUNNING: Final = Statement(_ROWS.where(_OF, RUNNING))
-_LIST: Final = Statement(
-    page(_ROWS.where(_OF, _r.id < sa.bindparam("before")).order_by(_r.id.desc()))
-)
+_LIST: Final = paged(_ROWS.where(_OF, _r.id < sa.bindparam("before")).order_by(_r.id.desc()))
 _COUNT: Final = Statement(sa.select(sa.func.count()).select_from(runs).where(_OF))
 _PROGRESS: Final = Statement(
     runs.update()
