@@ -477,7 +477,7 @@ class RequestContext:
 def refusal(
     action: str, verdict: Verdict | None = None, caller: Principal | None = None
 ) -> AccessDenied:
-    """Return the error for a verdict; for None, the action is allowed on no resource."""
+    """Return the error for a refused action; without a verdict, it is allowed on no resource."""
     why = "your policies allow it on no resource" if verdict is None else verdict.value
     if verdict is None and caller is not None and caller.account_id is None:
         why = "a person calls account services in an assumed role"
